@@ -1,0 +1,420 @@
+"""`concepts`: the cases of its questions, and what a counterexample must satisfy.
+
+An answer is a dict of examples. Many are right, so no value is compared: what each example must
+do is computed from it, by `course_pkg`. The expected value is the case and one right example.
+
+Chapter: exercises.
+"""
+
+import math
+from collections.abc import Callable
+from functools import wraps
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from course_pkg.grading.contract.comparators import Difference, number, wrong_type
+from course_pkg.grading.contract.plain_values import encode
+from course_pkg.metrics.bleu.score import BleuScore, corpus_bleu
+from course_pkg.metrics.rouge.score import rouge_l, rouge_n
+
+Inputs = dict[str, Any]
+Check = Callable[[Inputs, Any], str | None]
+NAMES = "sun moon star rain snow wind leaf tree root seed bird fish bear wolf hill lake rock"
+WORDS = NAMES.split()
+MOST_WORDS = 200
+
+
+def example(name: str) -> Callable[[Check], Check]:
+    """Make a comparator of a check of one example: the given item of that name.
+
+    It is right if it is the expected one, or if the check says so. So a value is also equal to a
+    wrong answer's that has the same example, by which a mistake is recognized.
+    """
+
+    def comparator_of(check: Check) -> Check:
+        @wraps(check)
+        def compare(expected: Inputs, given: Any) -> str | None:
+            if not isinstance(given, dict):
+                return wrong_type("a dict", given)
+            if name not in given:
+                return f"{name!r} is missing"
+            if encode(given[name]) == encode(expected[name]):
+                return None
+            return check(expected, given[name])
+
+        return compare
+
+    return comparator_of
+
+
+def _same_number(expected: Inputs, given: Any, name: str) -> str | None:
+    reason = number()(expected[name], given)
+    return reason and Difference.at(name, reason, expected[name], given)
+
+
+def _require(name: str, good: bool, wanted: str, found: str) -> str | None:
+    """A difference that shows what an example must do, and what the given one does."""
+    return None if good else Difference.at(name, "it doesn't do what it must", wanted, found)
+
+
+def _rows(given: Any, name: str, shape: tuple[int, ...]) -> np.ndarray | str:
+    """A list of numbers, or of lists of them, as an array of that shape; or what is wrong."""
+    try:
+        found = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return f"{name}: expected numbers in lists of equal lengths"
+    if found.shape != shape:
+        return f"{name}: expected the shape {shape}, but {found.shape} was given"
+    good = np.isfinite(found).all() and np.abs(found).max(initial=0) <= 1e6
+    return found if good else f"{name}: expected finite numbers of at most a million"
+
+
+def _words(words: Any, name: str) -> list[str] | str:
+    """A list of words; or, as a text, what is wrong."""
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        return f"{name}: expected a list of words"
+    if len(words) > MOST_WORDS or not all(word.isalpha() and len(word) < 50 for word in words):
+        return f"{name}: expected at most {MOST_WORDS} words, all of letters alone"
+    return words
+
+
+# 1 LoRA
+
+
+def lora_expected(inputs: Inputs) -> Inputs:
+    """The first rank that costs more, the identity, and powers that fill it row by row."""
+    d, k = inputs["d"], inputs["k"]
+    return {
+        **inputs,
+        "rank": d * k // (d + k) + 1,
+        "hard": np.eye(d, k).tolist(),
+        "easy": [[1.05 ** (i * k + j) for j in range(k)] for i in range(d)],
+    }
+
+
+def _layer(rng: Random, size: int) -> Inputs:
+    """The rows and columns of a weight: wide, tall, square."""
+    low, high = rng.randint(3, 5), rng.randint(7, 12)
+    d, k = ((low, high), (high, low), (high, high))[size]
+    return {"d": d, "k": k}
+
+
+def lora_rank(rng: Random, size: int) -> Inputs:
+    """Wide, tall, and square with an even width, where a rank costs exactly as much."""
+    d = rng.choice([4, 6, 8, 10])
+    return {"d": d, "k": d} if size == 2 else _layer(rng, size)
+
+
+lora_hard = lora_easy = _layer
+
+
+@example("rank")
+def rank_is_first(expected: Inputs, given: Any) -> str | None:
+    """The smallest rank with more parameters than the layer."""
+    return _same_number(expected, given, "rank")
+
+
+@example("hard")
+def change_is_hard(expected: Inputs, given: Any) -> str | None:
+    """The best approximation of rank 1 keeps no more than of any matrix."""
+    values = _spectrum(expected, given, "hard")
+    if isinstance(values, str):
+        return values
+    least = 1 / len(values)
+    good = values.sum() > 0 and values[0] <= (least + 1e-6) * values.sum()
+    share = values[0] / values.sum() if values.sum() else math.nan
+    return _require("hard", bool(good), f"rank 1 keeps {least:.4f}", f"rank 1 keeps {share:.4f}")
+
+
+@example("easy")
+def change_is_easy(expected: Inputs, given: Any) -> str | None:
+    """Rank 1 keeps everything of a matrix of different numbers."""
+    values = _spectrum(expected, given, "easy")
+    if isinstance(values, str):
+        return values
+    entries = np.unique(np.array(given, dtype=np.float64))
+    count = expected["d"] * expected["k"]
+    if len(entries) < count or 0 in entries:
+        return _require("easy", False, f"{count} different numbers, none 0", f"{len(entries)}")
+    share = values[0] / values.sum()
+    return _require("easy", share > 1 - 1e-9, "rank 1 keeps all", f"rank 1 keeps {share:.4f}")
+
+
+def _spectrum(expected: Inputs, given: Any, name: str) -> np.ndarray | str:
+    """The squared singular values of a d × k matrix; or what is wrong with it."""
+    found = _rows(given, name, (expected["d"], expected["k"]))
+    return found if isinstance(found, str) else np.linalg.svd(found, compute_uv=False) ** 2
+
+
+# 2 QLoRA
+
+
+def qlora_expected(inputs: Inputs) -> Inputs:
+    """An outlier, two values, and the first adapter from which less than half is saved."""
+    n, bits = inputs["n"], inputs["bits"]
+    return {
+        **inputs,
+        "outlier": [1.0] + [0.01] * (n - 1),
+        "exact": [0.5, 0.0, -0.5] + [0.5] * (n - 3),
+        "adapter": next(m for m in range(n) if n * bits / 8 + 12 * m > (2 * n + 12 * m) / 2),
+    }
+
+
+def qlora_outlier(rng: Random, size: int) -> Inputs:
+    """Two to four blocks."""
+    block = rng.choice([4, 8, 16])
+    return {"n": block * (size + 2), "block": block, "bits": rng.choice([4.5, 4.125, 4.25])}
+
+
+qlora_exact = qlora_adapter = qlora_outlier
+
+
+@example("outlier")
+def outlier_erases(expected: Inputs, given: Any) -> str | None:
+    """One scale loses all weights but one; a scale per block loses none outside its block."""
+    weights = _rows(given, "outlier", (expected["n"],))
+    if isinstance(weights, str):
+        return weights
+    if not weights.all():
+        return _require("outlier", False, "no weight is 0", "some are 0")
+    whole, blocks = (_nf4(weights, size) for size in (len(weights), expected["block"]))
+    kept, better = np.count_nonzero(whole), np.count_nonzero(blocks)
+    least = len(weights) - expected["block"] + 1
+    wanted = f"with one scale 1 weight is not 0, with blocks at least {least}"
+    return _require("outlier", kept == 1 and better >= least, wanted, f"{kept} and {better}")
+
+
+@example("exact")
+def nothing_is_lost(expected: Inputs, given: Any) -> str | None:
+    """Three different weights at least, and all come back as they were."""
+    weights = _rows(given, "exact", (expected["n"],))
+    if isinstance(weights, str):
+        return weights
+    different = len(np.unique(weights))
+    if different < 3:
+        return _require("exact", False, "3 different weights", f"{different}")
+    error = np.abs(_nf4(weights, len(weights)) - weights).max()
+    return _require("exact", error <= 1e-7, "the largest error is 0", f"it is {error:.3g}")
+
+
+@example("adapter")
+def adapter_is_first(expected: Inputs, given: Any) -> str | None:
+    """The smallest adapter with which QLoRA needs more than half of LoRA's bytes."""
+    return _same_number(expected, given, "adapter")
+
+
+def _nf4(weights: np.ndarray, block: int) -> np.ndarray:
+    """What comes back from NF4 with a scale for each block."""
+    import torch
+
+    from course_pkg.quantization.blockwise import quantize
+
+    quantized = quantize(torch.tensor(weights).float(), "nf4", block, double=False)
+    return quantized.dequantize().double().numpy()
+
+
+# 3 FlashAttention
+
+
+def flash_expected(inputs: Inputs) -> Inputs:
+    """The first length that doesn't fit, the largest tile that does, and two unequal tiles."""
+    memory, d = inputs["memory"], inputs["d"]
+    tiles = range(1, memory)
+    return {
+        **inputs,
+        "length": math.isqrt(memory // 4) + 1,
+        "tile": next(b for b in tiles if 4 * (4 * (b + 1) * d + (b + 1) ** 2) > memory),
+        "average": [[[10.0, 10.0], [0.0, 0.0]], [[1.0, 1.0], [0.0, 0.0]]],
+    }
+
+
+def flash_length(rng: Random, size: int) -> Inputs:
+    """Any memory; last, one that a square matrix fills exactly."""
+    d = rng.choice([16, 32, 64])
+    memory = 4 * rng.randint(200, 400) ** 2 if size == 2 else rng.randint(160_000, 400_000)
+    return {"memory": memory, "d": d, "gap": rng.randint(30, 45) / 100}
+
+
+def flash_tile(rng: Random, size: int) -> Inputs:
+    """Any memory; last, one that a tile fills exactly."""
+    inputs = flash_length(rng, 0)
+    b = rng.randint(60, 160)
+    return inputs | {"memory": 4 * (4 * b * inputs["d"] + b * b)} if size == 2 else inputs
+
+
+flash_average = flash_length
+
+
+@example("length")
+def length_is_first(expected: Inputs, given: Any) -> str | None:
+    """The smallest number of tokens whose scores don't fit."""
+    return _same_number(expected, given, "length")
+
+
+@example("tile")
+def tile_is_last(expected: Inputs, given: Any) -> str | None:
+    """The largest tile that fits."""
+    return _same_number(expected, given, "tile")
+
+
+@example("average")
+def average_is_wrong(expected: Inputs, given: Any) -> str | None:
+    """The mean of the tiles' own results is far from attention over all keys."""
+    found = _rows(given, "average", (2, 2, 2))
+    if isinstance(found, str):
+        return found
+    scores, values = found
+    if values.min() < 0 or values.max() > 1:
+        return _require("average", False, "values from 0 to 1", f"{values.min()} to {values.max()}")
+    exact = (_softmax(scores.ravel()) * values.ravel()).sum()
+    mean = np.mean([(_softmax(s) * v).sum() for s, v in zip(scores, values, strict=True)])
+    gap = abs(exact - mean)
+    wanted = f"a difference of at least {expected['gap']}"
+    return _require("average", gap >= expected["gap"], wanted, f"{gap:.4f}")
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores - scores.max())
+    return powers / powers.sum()
+
+
+# 4 The brevity penalty
+
+
+def penalty_expected(inputs: Inputs) -> Inputs:
+    """A beginning; the reference and as much again; one short and one long candidate."""
+    reference, below = inputs["reference"], inputs["below"]
+    r = len(reference)
+    length = next(c for c in range(r, 0, -1) if math.exp(1 - r / c) <= below)
+    return {
+        **inputs,
+        "short": reference[:length],
+        "long": reference + ["x"] * r,
+        "corpus": [reference[:-1], [*reference, "x"]],
+    }
+
+
+def penalty_short(rng: Random, size: int) -> Inputs:
+    """A reference of different words, of which at least four may stay."""
+    length = rng.randint(11 + size, 16)
+    return {"reference": rng.sample(WORDS, length), "below": rng.randint(28, 80) / 100}
+
+
+penalty_long = penalty_corpus = penalty_short
+
+
+@example("short")
+def short_is_precise(expected: Inputs, given: Any) -> str | None:
+    """All precisions are 1, the penalty is small enough, and no longer candidate has that."""
+    words = _words(given, "short")
+    if isinstance(words, str):
+        return words
+    length = len(expected["short"])
+    if len(words) != length:
+        return _require("short", False, f"{length} words", f"{len(words)} words")
+    score = _bleu([words], expected)
+    found = f"they are {', '.join(f'{p:.2f}' for p in score.precisions)}"
+    return _require("short", min(score.precisions) == 1, "all four precisions are 1", found)
+
+
+@example("long")
+def long_is_unpunished(expected: Inputs, given: Any) -> str | None:
+    """Twice as long as the reference, which is in it word by word."""
+    words = _words(given, "long")
+    if isinstance(words, str):
+        return words
+    reference = expected["reference"]
+    r = len(reference)
+    if len(words) != 2 * r:
+        return _require("long", False, f"{2 * r} words", f"{len(words)} words")
+    runs = [words[at : at + r] for at in range(r + 1)]
+    return _require("long", reference in runs, "the reference in one piece", "it isn't there")
+
+
+@example("corpus")
+def corpus_makes_up(expected: Inputs, given: Any) -> str | None:
+    """One candidate is too short, nothing in it is wrong, and the corpus has no penalty."""
+    if not isinstance(given, list | tuple) or len(given) != 2:
+        return "corpus: expected a list of two candidates"
+    found = [_words(words, "corpus") for words in given]
+    if wrong := [words for words in found if isinstance(words, str)]:
+        return wrong[0]
+    first, second = found
+    reference = expected["reference"]
+    if not 0 < len(first) < len(reference) or first != reference[: len(first)]:
+        return _require("corpus", False, "first, a beginning of the reference", " ".join(first))
+    if len(first) + len(second) != 2 * len(reference):
+        total = f"{len(first) + len(second)} words"
+        return _require("corpus", False, f"together {2 * len(reference)} words", total)
+    penalty = _bleu(found, expected).brevity_penalty
+    return _require("corpus", penalty == 1, "a penalty of 1", f"{penalty:.4f}")
+
+
+def _bleu(candidates: list[list[str]], expected: Inputs) -> BleuScore:
+    references = [[" ".join(expected["reference"])]] * len(candidates)
+    return corpus_bleu(list(map(" ".join, candidates)), references, tokenize="whitespace")
+
+
+# 5 ROUGE
+
+
+def rouge_expected(inputs: Inputs) -> Inputs:
+    """Backwards; with a foreign word between any two; the halves exchanged."""
+    reference = inputs["reference"]
+    half = len(reference) // 2
+    return {
+        **inputs,
+        "order": reference[::-1],
+        "gaps": [part for word in reference for part in (word, "x")],
+        "blocks": reference[half:] + reference[:half],
+    }
+
+
+def rouge_order(rng: Random, size: int) -> Inputs:
+    """Six to nine different words."""
+    return {"reference": rng.sample(WORDS, 6 + size + rng.randint(0, 1))}
+
+
+rouge_gaps = rouge_blocks = rouge_order
+
+
+@example("order")
+def order_is_lost(expected: Inputs, given: Any) -> str | None:
+    """ROUGE-1 is 1, and the longest common subsequence has one word."""
+    return _scores(
+        expected, given, "order", {"ROUGE-1": 1.0, "ROUGE-L": 1 / len(expected["reference"])}
+    )
+
+
+@example("gaps")
+def gaps_are_free(expected: Inputs, given: Any) -> str | None:
+    """ROUGE-L has the recall 1, and no bigram is shared."""
+    return _scores(expected, given, "gaps", {"recall of ROUGE-L": 1.0, "ROUGE-2": 0.0})
+
+
+@example("blocks")
+def blocks_are_lost(expected: Inputs, given: Any) -> str | None:
+    """The same words; all bigrams are kept but one, and of ROUGE-L as little as can be."""
+    n = len(expected["reference"])
+    wanted = {"ROUGE-1": 1.0, "ROUGE-2": (n - 2) / (n - 1), "ROUGE-L": (n + 1) // 2 / n}
+    return _scores(expected, given, "blocks", wanted)
+
+
+def _scores(expected: Inputs, given: Any, name: str, wanted: dict[str, float]) -> str | None:
+    """Compare the scores of a candidate with those that are wanted."""
+    words = _words(given, name)
+    if isinstance(words, str):
+        return words
+    candidate, reference = " ".join(words), " ".join(expected["reference"])
+    found = {
+        "ROUGE-1": rouge_n(candidate, reference, 1).fmeasure,
+        "ROUGE-2": rouge_n(candidate, reference, 2).fmeasure,
+        "ROUGE-L": rouge_l(candidate, reference).fmeasure,
+        "recall of ROUGE-L": rouge_l(candidate, reference).recall,
+    }
+    for score, right in wanted.items():
+        if abs(found[score] - right) > 1e-9:
+            return _require(name, False, f"{score} = {right:.4f}", f"{score} = {found[score]:.4f}")
+    return None
