@@ -38,14 +38,13 @@ TARGETS = ["gate_proj", "up_proj", "down_proj"]
 ALPHA = 8.0
 DATA = ("navigator/train.jsonl", "navigator/held-out.jsonl")
 # Task → steps, batch, training examples, examples to measure on (0: those that were learned).
-SIZES = {"style": (30, 4, 96, 24), "read": (30, 8, 120, 48), "by heart": (80, 16, 64, 0)}
-RANKS = (1, 4, 16, 64)
-METHODS = (*(f"rank {rank}" for rank in RANKS), "full")
+SIZES = {"by heart": (80, 12, 48, 0), "style": (30, 4, 64, 24), "read": (30, 8, 64, 32)}
+RANKS = {"by heart": (1, 4, 16, 64), "style": (1, 64), "read": (1, 64)}
 WARMUP = 4
 LADDER = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
-FIRST_RATES = {"full": (3e-4, 1e-3, 3e-3)} | {f"rank {r}": (3e-3, 1e-2, 3e-2) for r in RANKS}
+FIRST_RATES = {"full": (3e-4, 1e-3, 3e-3), "LoRA": (3e-3, 1e-2, 3e-2)}
 TUNING_SEED, SEEDS = 0, (1, 2, 3)
-PROBE = {"task": "read", "method": "rank 4", "steps": 3, "rate": 1e-2, "seed": 0}
+PROBE = {"task": "by heart", "method": "rank 4", "steps": 3, "rate": 1e-2, "seed": 0}
 Row = tuple[Tensor, Tensor]  # the vectors below the last layers, (tokens, width), and the labels
 
 
@@ -212,10 +211,10 @@ def plan(rows: list[dict]) -> list[dict]:
     ]
     tuning, reported = [], []
     for task in SIZES:
-        for method in METHODS:
+        for method in [*(f"rank {rank}" for rank in RANKS[task]), "full"]:
             same = {"task": task, "method": method, "steps": SIZES[task][0], "seed": TUNING_SEED}
             tried = {row["rate"]: row["nll"] for row in rows if same.items() <= row.items()}
-            rates = {*FIRST_RATES[method], *tried}
+            rates = {*FIRST_RATES["full" if method == "full" else "LoRA"], *tried}
             if rates == set(tried):
                 best = min(tried, key=tried.get)
                 at = LADDER.index(best)
