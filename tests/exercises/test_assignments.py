@@ -172,6 +172,7 @@ def test_a_classmates_numbers_rarely_fit(assignment):
         ("bleu", "one-reference", {"candidate": "a cat sat on mat"}),
         ("bleu", "two-references", {"candidate": "the cat the cat on the mat"}),
         ("perplexity", "by-hand", {"length": 100, "mean_log_probability": -2.5}),
+        ("rouge", "by-hand", {"reference": "the cat is on the mat", "candidate": "cat mat"}),
     ],
 )
 def test_without_a_name_there_is_the_case_of_the_documents(assignment, name, expected):

@@ -1,0 +1,1 @@
+"""Checks of the assignment `concepts`: counterexamples to five statements that sound right."""
