@@ -78,19 +78,33 @@ def test_next_leads_through_every_page_and_previous_back(site, html):
             assert (found and (path.parent / found[1]).resolve()) == following
 
 
-def test_chapters_are_numbered_through_and_the_pages_of_each_from_1(site, html):
+def test_chapters_and_pages_have_the_numbers_of_the_documents_in_order(site, html):
+    def number(page):
+        shown = re.search(
+            r'<h1><span class="section-number">([\d.–]+)', html[site / f"{page}.html"]
+        )
+        return shown[1].strip(".") if shown else ""
+
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    numbered = [part["chapters"] for part in toc["parts"] if part.get("numbered")]
-    expected = {}
-    for number, chapter in enumerate((one for part in numbered for one in part), start=1):
-        expected[chapter["file"]] = f"{number}."
-        for place, page in enumerate(chapter.get("sections", ()), start=1):
-            expected[page["file"]] = f"{number}.{place}."
-    found = {}
-    for page in expected:
-        shown = re.search(r'<h1><span class="section-number">([\d.]+)', html[site / f"{page}.html"])
-        found[page] = shown and shown[1]
-    assert expected and found == expected
+    chapters = [each for part in toc["parts"] for each in part["chapters"]]
+    numbered = [each for each in chapters if number(each["file"])]
+    assert [number(each["file"]) for each in numbered] == [str(n) for n in range(1, 12)]
+    for chapter in numbered:
+        pages = [number(page["file"]) for page in chapter.get("sections", ())]
+        shown = [[int(part) for part in re.split("[.–]", each)] for each in pages if each]
+        assert shown == sorted(shown) and len(set(map(tuple, shown))) == len(shown)
+        assert {str(first) for first, *_ in shown} <= {number(chapter["file"])}
+    unnumbered = [each for each in chapters if each not in numbered]
+    inside = [page["file"] for each in unnumbered for page in each.get("sections", ())]
+    assert [page for page in inside if number(page)] == []
+
+
+def test_no_page_shows_the_source_of_a_table(html):
+    """Markdown that a cell displays needs `markdown_format: myst` to become a table."""
+    code = re.compile(r"<(script|style|pre)\b.*?</\1>", re.DOTALL)
+    raw = re.compile(r"^\s*\|[^\n|]*\|[^\n|]*\|", re.MULTILINE)
+    texts = {path: re.sub("<[^>]+>", "", code.sub("", text)) for path, text in html.items()}
+    assert {path: found[0] for path, text in texts.items() if (found := raw.search(text))} == {}
 
 
 def test_every_notebook_to_download_is_valid_and_plain(site):
