@@ -30,7 +30,7 @@ class TextFileError(ValueError):
 
 
 @dataclass(frozen=True)
-class Record:
+class FileLine:
     """One line of a file. place: the file and the line, for messages. fields: a JSON object's."""
 
     place: str
@@ -109,7 +109,7 @@ def read_scored(
     return ScoredTexts(name, hypotheses, tuple(zip(*columns, strict=True)))
 
 
-def read_records(source: Path | None, encoding: str = "utf-8") -> list[Record]:
+def read_records(source: Path | None, encoding: str = "utf-8") -> list[FileLine]:
     """Read the lines of a file. A plain line is the text of the fields "prediction" and "text".
 
     Arguments and errors as for `read_scored`; a JSON object needs no certain field.
@@ -121,9 +121,9 @@ def read_records(source: Path | None, encoding: str = "utf-8") -> list[Record]:
     for number, line in enumerate(lines, start=1):
         place = f"{name}, line {number}"
         if not as_json:
-            records.append(Record(place, {"prediction": line, "text": line}))
+            records.append(FileLine(place, {"prediction": line, "text": line}))
         elif line:
-            records.append(Record(place, _object(line, place)))
+            records.append(FileLine(place, _object(line, place)))
     return records
 
 
