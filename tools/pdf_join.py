@@ -76,7 +76,9 @@ class Joined:
         """Add a bookmark below another, folded; return it."""
         sheet, top = place
         fit = Fit.fit() if top is None else Fit.xyz(None, top, None)
-        return self.writer.add_outline_item(title, sheet, parent, fit=fit, is_open=False)
+        return self.writer.add_outline_item(
+            title=title, page_number=sheet, parent=parent, fit=fit, is_open=False
+        )
 
     def save(self, file: Path, front: int, title: str, author: str) -> None:
         """Write the file. The first `front` sheets are numbered i, ii, …; the others from 1."""
