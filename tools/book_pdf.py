@@ -112,7 +112,7 @@ def make(root: Path) -> str:
         print(f"note: no place in print for the link to {name}: it leads to the page's start")
     if no_chinese:
         print(NO_FONT)
-    return f"{len(book.writer.pages)} pages in {OUT}"
+    return f"{len(book.sheets)} pages in {OUT}"
 
 
 def main() -> int:

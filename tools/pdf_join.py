@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
 from pdf_print import Printed
-from pypdf import PdfReader, PdfWriter
+from pypdf import PageObject, PdfReader, PdfWriter
 from pypdf.constants import PageLabelStyle
-from pypdf.generic import ArrayObject, DictionaryObject, Fit, NameObject, NullObject
+from pypdf.generic import ArrayObject, DictionaryObject, Fit, IndirectObject, NameObject
 
 Place = tuple[int, float | None]  # a sheet, counted from 0 in the whole file, and a height on it
 
@@ -22,20 +22,18 @@ class Joined:
         self.starts: dict[Path, int] = {}
         self.places: dict[tuple[Path, str], Place] = {}
         self.lost: list[str] = []
+        self.sheets: list[PageObject] = []
+        owners: list[Path] = []
         for part in parts:
-            start = len(self.writer.pages)
-            self.starts[part.file] = start  # a page's own sheets come after those made from it
+            self.starts[part.file] = len(owners)
             for name, (sheet, top) in named(part.pdf).items():
-                self.places[part.file, name] = (start + sheet, top)
-            for sheet in part.pdf.pages:
-                self.writer.add_page(sheet)
-        at = 0
-        for part in parts:
-            for sheet in self.writer.pages[at : at + len(part.pdf.pages)]:
-                self._lead_inside(sheet, part.file)
-            at += len(part.pdf.pages)
+                self.places[part.file, name] = (len(owners) + sheet, top)
+            self.sheets += [self.writer.add_page(sheet) for sheet in part.pdf.pages]
+            owners += [part.file] * len(part.pdf.pages)
+        for sheet, owner in zip(self.sheets, owners, strict=True):
+            self._lead_inside(sheet, owner)
 
-    def _lead_inside(self, sheet, file: Path) -> None:
+    def _lead_inside(self, sheet: PageObject, file: Path) -> None:
         """Lead the links of a sheet to sheets; keep those to the web, drop the others."""
         kept = ArrayObject()
         for annotation in sheet.get("/Annots", ()):
@@ -68,23 +66,22 @@ class Joined:
     def destination(self, place: Place) -> ArrayObject:
         """A place as a PDF's explicit destination."""
         sheet, top = place
-        fit = Fit.fit() if top is None else Fit.xyz(None, top, None)
-        page = self.writer.pages[sheet].indirect_reference or NullObject()
-        return ArrayObject([page, NameObject(fit.fit_type), *fit.fit_args])
+        how = fit(top)
+        page = self.sheets[sheet].indirect_reference
+        return ArrayObject([page, NameObject(how.fit_type), *how.fit_args])
 
-    def bookmark(self, title: str, place: Place, parent=None):
+    def bookmark(self, title: str, place: Place, parent: IndirectObject | None = None):
         """Add a bookmark below another, folded; return it."""
         sheet, top = place
-        fit = Fit.fit() if top is None else Fit.xyz(None, top, None)
         return self.writer.add_outline_item(
-            title=title, page_number=sheet, parent=parent, fit=fit, is_open=False
+            title=title, page_number=sheet, parent=parent, fit=fit(top), is_open=False
         )
 
     def save(self, file: Path, front: int, title: str, author: str) -> None:
         """Write the file. The first `front` sheets are numbered i, ii, …; the others from 1."""
         labels = self.writer.set_page_label
         labels(0, front - 1, PageLabelStyle.LOWERCASE_ROMAN)
-        labels(front, len(self.writer.pages) - 1, PageLabelStyle.DECIMAL, start=1)
+        labels(front, len(self.sheets) - 1, PageLabelStyle.DECIMAL, start=1)
         self.writer.metadata = {"/Title": title, "/Author": author}
         self.writer.page_mode = "/UseOutlines"
         self.writer.compress_identical_objects(remove_unreferenced=True)
@@ -92,7 +89,12 @@ class Joined:
         self.writer.write(file)
 
 
-def named(pdf: PdfReader) -> Iterator | dict[str, Place]:
+def fit(top: float | None) -> Fit:
+    """How a viewer shows a place: from a height on, or the whole sheet."""
+    return Fit.fit() if top is None else Fit.xyz(None, top, None)
+
+
+def named(pdf: PdfReader) -> dict[str, Place]:
     """The sheet and the height of every named part of a printed page."""
     numbers = {page.indirect_reference.idnum: at for at, page in enumerate(pdf.pages)}
     return {

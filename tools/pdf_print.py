@@ -27,6 +27,7 @@ FONTS = {
 PREPARE = """async kept => {
   document.documentElement.dataset.theme = document.documentElement.dataset.mode = 'light';
   const article = document.querySelector('article') ?? document.body;
+  await window.MathJax?.typesetPromise?.([...document.querySelectorAll('.Quiz')]);
   for (const image of document.images) image.loading = 'eager';
   await Promise.all([...document.images].map(image => image.decode().catch(() => 0)));
   for (const table of article.querySelectorAll('table'))
@@ -49,6 +50,10 @@ PREPARE = """async kept => {
   await document.fonts.ready;
   return found;
 }"""
+# Quizzes shuffle their answers: in the same way in every print.
+SHUFFLE = (
+    "(() => { let n = 1; Math.random = () => (n = (n * 16807) % 2147483647) / 2147483647; })()"
+)
 # A quiz draws itself some time after the page has loaded.
 QUIZZES = "[...document.querySelectorAll('.Quiz')].every(quiz => quiz.childElementCount)"
 # A character without a glyph is drawn as the box of one that is never assigned.
@@ -81,6 +86,7 @@ class Printer:
         self.kept = [file.as_uri().removeprefix("file://") for file in files]
         self.tab = browser.new_context(offline=True, color_scheme="light").new_page()
         self.tab.emulate_media(media="print")
+        self.tab.add_init_script(SHUFFLE)
 
     def open(self, file: Path) -> None:
         self.tab.goto(file.as_uri())

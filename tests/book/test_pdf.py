@@ -1,11 +1,15 @@
 """`make pdf` on a small book: what the PDF shows, and where its contents and links lead."""
 
+import doctest
 import re
 from itertools import pairwise
 from pathlib import Path
 
 import book_pdf
 import chromium
+import pdf_front
+import pdf_join
+import pdf_print
 import pytest
 import yaml
 from pypdf import PdfReader
@@ -169,3 +173,11 @@ def test_what_is_missing_is_said_in_one_line(folder, monkeypatch, capsys):
     monkeypatch.setattr(book_pdf, "entries", lambda toc: [book_pdf.Entry(1, "book/nowhere")])
     assert book_pdf.main() == 1
     assert re.fullmatch(r"Error: .*nowhere.html is not built: .*\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    "module", [book_pdf, pdf_front, pdf_join, pdf_print], ids=lambda m: m.__name__
+)
+def test_the_examples_in_the_programs_are_true(module):
+    tried = doctest.testmod(module)
+    assert tried.attempted and not tried.failed
