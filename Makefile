@@ -132,7 +132,7 @@ $(STAMPS)/book: $(PACKAGE) $(PAGES) $(STAMPS)/book.list $(VENV)/.lock $(call mis
 
 pdf: book ## print the whole book as _build/course.pdf (needs Chromium)
 	$(STEP) pdf "_build/course.pdf" "the log names the page" $(PY) tools/book_pdf.py
-	@sed -n 's/^note: /pdf      /p' _build/logs/pdf.log
+	@sed -n 's/^note: /pdf      /p' "$${STEP_LOGS:-_build/logs}/pdf.log"
 
 gettext: book ## extract the text of every page for translators
 	$(STEP) gettext "_build/gettext" "the log names the page" $(PY) tools/translatable.py
