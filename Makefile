@@ -25,7 +25,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: all help setup model book gettext release grade summary lab bench test test-all lint gpu clean distclean FORCE
+.PHONY: all help setup model book pdf gettext release grade summary lab bench test test-all lint gpu clean distclean FORCE
 
 # ---------------------------------------------------------------- dependencies
 
@@ -129,6 +129,10 @@ $(STAMPS)/book: $(PACKAGE) $(PAGES) $(STAMPS)/book.list $(VENV)/.lock $(call mis
 	$(STEP) book "$(SITE)" "the log has the reason, and _build/html/reports the tracebacks; then run make again" \
 	  tools/build-book $(VENV)/bin/jupyter-book $(if $(STRICT),-W -n)
 	@touch $@
+
+pdf: book ## print the whole book as _build/course.pdf (needs Chromium)
+	$(STEP) pdf "_build/course.pdf" "the log names the page" $(PY) tools/book_pdf.py
+	@sed -n 's/^note: /pdf      /p' "$${STEP_LOGS:-_build/logs}/pdf.log"
 
 gettext: book ## extract the text of every page for translators
 	$(STEP) gettext "_build/gettext" "the log names the page" $(PY) tools/translatable.py

@@ -1,26 +1,21 @@
 """Pages in Chromium: a tab that records errors, and a check for texts with low contrast."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import chromium
 import pytest
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 @contextmanager
 def running() -> Iterator:
-    """Run headless Chromium. Playwright's sync API allows only one at a time per process."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("needs Chromium (apt-get install chromium)")
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        program = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield program
-        program.close()
+    """Run headless Chromium; skip the test where there is none."""
+    try:
+        with chromium.running() as program:
+            yield program
+    except chromium.NoBrowser as error:
+        pytest.skip(str(error))
 
 
 class Tab:
@@ -42,8 +37,7 @@ class Tab:
 
     def open(self, path: Path, query: str = ""):
         self.page.goto(f"file://{path.resolve()}{query}")
-        self.page.wait_for_load_state("load")
-        self.page.evaluate("() => window.MathJax?.startup?.promise")
+        chromium.settle(self.page)
         return self.page
 
 

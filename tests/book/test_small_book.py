@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import costs
@@ -11,15 +10,13 @@ import nbclient
 import nbformat
 import pytest
 import searching
+import translatable
 from babel.messages.pofile import read_po
 
 from tests.book import small
 from tests.book.support import ROOT, build, run, try_to_build
 from tests.book.visits import WIDTHS, problems
 from tests.chromium import Tab
-
-sys.path.insert(0, str(ROOT / "tools"))
-import translatable
 
 pytestmark = pytest.mark.slow
 
