@@ -49,10 +49,16 @@ def as_in_the_document(app: Sphinx, env: BuildEnvironment) -> list[str]:
 
 
 @guarded
-def drop_numbers(app: Sphinx, _doctree: object, docname: str) -> None:
-    """Number a page's title, and nothing in it; the environment on disk still has Sphinx's."""
+def drop_numbers(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Number a page's title, and nothing in it; the environment on disk still has Sphinx's.
+
+    Sphinx gives a heading that it has not counted the number of the page.
+    """
     numbers = app.env.toc_secnumbers.setdefault(docname, {})
     numbers.update({anchor: None for anchor in numbers if anchor})
+    for section in doctree.findall(nodes.section):
+        if isinstance(section.parent, nodes.section):
+            numbers.update({f"#{anchor}": None for anchor in section["ids"]})
     if app.course_numbers:
         numbers[""] = app.course_numbers.get(docname)
     for entry in app.env.tocs[docname].findall(nodes.reference):

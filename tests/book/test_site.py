@@ -97,6 +97,8 @@ def test_chapters_and_pages_have_the_numbers_of_the_documents_in_order(site, htm
     unnumbered = [each for each in chapters if each not in numbered]
     inside = [page["file"] for each in unnumbered for page in each.get("sections", ())]
     assert [page for page in inside if number(page)] == []
+    below = re.compile(r'<h[2-6]><span class="section-number">')
+    assert [str(path) for path, text in html.items() if below.search(text)] == []
 
 
 def test_no_page_shows_the_source_of_a_table(html):
