@@ -21,8 +21,8 @@ import documents
 import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
-from reading import is_read_through, minutes
-from searching import rank
+from reading import minutes
+from searching import is_looked_up
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -53,7 +53,7 @@ def entry(root: Path, docname: str, indent: str, numbers: dict[str, tuple[str, .
     about = purpose(source)
     number = f"{'.'.join(numbers[docname])} " if docname in numbers else ""
     item = f"{indent}- {number}[](/{docname}.md)" + (f": {about}" if about else "")
-    if rank(docname) == 0 and is_read_through(docname):
+    if not is_looked_up(docname):
         item += f" *{max(1, round(minutes(source, file.parent)))} min*"
     return item
 
@@ -65,7 +65,7 @@ def lines(root: Path, toc: dict) -> Iterator[tuple[str | None, str]]:
         if "caption" in part:
             yield None, f"\n**{part['caption']}**\n"
         for chapter in part["chapters"]:
-            sections = chapter.get("sections", ()) if rank(chapter["file"]) == 0 else ()
+            sections = chapter.get("sections", ()) if not is_looked_up(chapter["file"]) else ()
             yield chapter["file"], entry(root, chapter["file"], "", numbers)
             for section in sections:
                 yield section["file"], entry(root, section["file"], "  ", numbers)
@@ -78,7 +78,7 @@ def chosen(root: Path, names: list[str]) -> Iterator[tuple[str | None, str]]:
     for name in names:
         docname = f"book/{name}"
         yield docname, entry(root, docname, "", numbers)
-        if rank(docname) == 0 and is_read_through(docname):
+        if not is_looked_up(docname):
             file = root / f"{docname}.md"
             total += minutes(file.read_text("utf8"), file.parent)
     yield None, f"\nReading time: {spoken(total)}.\n"

@@ -2,7 +2,7 @@
 
 `search-pages.js` holds for each page its address, title, rank and parts. A part is a section, a
 term of the glossary or an object of the package, with its anchor, title, text and code. Chapters
-have rank 0, what is looked up (errata, glossary, notation) rank 1, the package's pages rank 2;
+have rank 0, what is looked up or practiced (errata, questions) rank 1, the package's pages rank 2;
 `_static/search.js` shows lower ranks first. Left out are what cells print, the code of folded cells
 and displayed formulas; formulas inside sentences are plain text (see formulas.py).
 """
@@ -21,6 +21,8 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 
 SCRIPT = "search-pages.js"
+REFERENCE = ("book/api/", "book/appendix/errata")
+PRACTICE = ("book/exercises", "book/qa/", "book/routes")
 START, END = "const coursePages = ", ";\n"
 LEFT_OUT = (nodes.Invisible, nodes.raw, nodes.image, nodes.math_block, nodes.literal_block)
 LEFT_OUT_CLASSES = {"cell_output", "reading-time", "page-cost", "code-used"}
@@ -28,15 +30,24 @@ PART = (nodes.section, addnodes.desc, nodes.definition_list_item)
 FOLDED = {"tag_hide-input", "tag_hide-cell"}  # cells whose code a reader has to open first
 
 
-def rank(docname: str) -> int:
-    """0 for pages to read, 1 for pages to look things up in, 2 for the package's.
+def is_looked_up(docname: str) -> bool:
+    """Whether a page is for looking things up.
 
-    >>> [rank(f"book/{page}") for page in ("metrics/bleu", "appendix/glossary", "api/lm")]
-    [0, 1, 2]
+    >>> [is_looked_up(f"book/{page}") for page in ("metrics/bleu", "appendix/glossary", "api/lm")]
+    [False, True, True]
+    """
+    return docname.startswith(REFERENCE) or not is_read_through(docname)
+
+
+def rank(docname: str) -> int:
+    """0 for pages that teach, 1 for those to look things up in or to practice, 2 for the package's.
+
+    >>> [rank(f"book/{page}") for page in ("metrics/bleu", "exercises", "qa/metrics", "api/lm")]
+    [0, 1, 1, 2]
     """
     if docname.startswith("book/api/"):
         return 2
-    return int(docname.startswith("book/appendix/errata") or not is_read_through(docname))
+    return int(docname.startswith(PRACTICE) or is_looked_up(docname))
 
 
 def is_part(node: nodes.Node) -> bool:

@@ -22,6 +22,7 @@ SHOWN = frozenset(
         ".gitattributes",
         ".gitignore",
         "CHANGELOG.md",
+        "CITATION.cff",
         "CONTRIBUTING.md",
         "LICENSE",
         "LICENSE-prose",
