@@ -126,13 +126,19 @@ def _require_exact_marks(course: Path, folder: Path) -> None:
 def start_work(course: Path, assignment: str) -> Path:
     """Copy exercises/<assignment> to work/<assignment>; an existing copy is never replaced.
 
-    Returns the folder. Raises ReleaseError for an unknown assignment, or if a copy exists.
+    A file that you deleted from the copy is put back. Returns the folder. Raises ReleaseError for
+    an unknown assignment, or if a whole copy exists.
     """
     source = _folder(course, "exercises", assignment)
     target = course / "work" / assignment
-    if target.exists():
-        raise ReleaseError(f"you have started already: your copy is {target}")
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*IGNORED))
+    missing = [name for name in folder_files(source) if not (target / name).exists()]
+    if not missing:
+        raise ReleaseError(
+            f"you have started already: your copy is {target}; to begin again, move it away"
+        )
+    for name in missing:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source / name, target / name)
     return target
 
 

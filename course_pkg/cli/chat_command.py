@@ -46,11 +46,13 @@ def chat(
     its key. Temperature and top-p are those that SmolLM2's authors recommend. Exit code 0: the chat
     has ended. 1: a turn got no answer. 2: not possible as asked. 4: the server fails.
     """
+    params = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
+    live = sys.stdin.isatty()
+    if live and base_url is None:
+        _note("loading the model …")
+    source = _load(model, adapter, base_url, served_model_name, params, device, dtype)
     from course_pkg.deployment.chat_session import HELP, ChatSession
 
-    params = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
-    source = _load(model, adapter, base_url, served_model_name, params, device, dtype)
-    live = sys.stdin.isatty()
     session = ChatSession(source, _write, _note, seed)
     if live:
         _note(f"{source.name}\n{HELP}")

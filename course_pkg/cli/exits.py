@@ -6,7 +6,9 @@ on this machine. 4: the program failed, or the machine did. 130: interrupted.
 Chapter: setup.
 """
 
+import os
 import re
+import select
 import sys
 import traceback
 from importlib import metadata
@@ -50,6 +52,8 @@ class Commands(TyperGroup):
         except (Exception, KeyboardInterrupt) as error:
             if isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
                 raise  # typer's own: bad options, and the codes that commands give
+            if isinstance(error, BrokenPipeError) and output_is_closed():
+                raise typer.Exit(NEEDS_A_LOOK) from None
             code, text = explained(error)
             if text is None:
                 traceback.print_exception(error)
@@ -110,6 +114,20 @@ def explained(error: BaseException) -> tuple[int, str | None]:
     if isinstance(error, loaded(REQUESTS)):
         return REQUEST, f"error: {error}"
     return FAILED, None
+
+
+def output_is_closed() -> bool:
+    """Whether nobody reads stdout any more, as after `| head -3`; what is left is then dropped."""
+    try:
+        stdout = sys.stdout.fileno()
+    except (OSError, ValueError):  # not a file, as in tests
+        return False
+    poll = select.poll()
+    poll.register(stdout, 0)
+    closed = bool(poll.poll(0))
+    if closed:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
+    return closed
 
 
 def loaded(names: tuple[str, ...]) -> tuple[type[BaseException], ...]:

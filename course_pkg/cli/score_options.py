@@ -27,10 +27,20 @@ class Format(StrEnum):
     text = "text"
 
 
+# Options of sacrebleu that the commands lack, and what to do instead.
+ABSENT = {
+    ("-m", "--metrics"): "each metric is a command, such as course score bleu",
+    ("-t", "--test-set"): "no test set is downloaded: give files of references",
+    ("-l", "--language-pair"): "choose the tokenizer: course score bleu --tokenize zh for Chinese",
+    ("-q", "--quiet"): "leave it out: nothing but the scores is printed",
+}
+
+
 class ScoreCommand(TyperCommand):
     """A command whose option -i takes all values up to the next option, as in sacrebleu.
 
-    An indented block of its help, such as examples, keeps its lines.
+    Options that sacrebleu has and the command lacks are answered with what to do instead. An
+    indented block of its help, such as examples, keeps its lines.
     """
 
     def __init__(self, *args: Any, help: str | None = None, **more: Any) -> None:
@@ -39,9 +49,13 @@ class ScoreCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Write `-i a b` as `-i a -i b`, which click reads."""
+        known = {name for parameter in self.params for name in parameter.opts}
         written: list[str] = []
         within = None
         for argument in args:
+            hint = next((ABSENT[names] for names in ABSENT if argument in names), None)
+            if hint is not None and argument not in known:
+                ctx.fail(f"there is no {argument}: {hint}")
             if argument.startswith("-") and argument != "-":
                 within = argument if argument in ("-i", "--input") else None
                 if within is None:

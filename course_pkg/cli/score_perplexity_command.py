@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 def perplexity(
+    texts: Annotated[list[Path] | None, typer.Argument(help="A file of texts, as with -i.")] = None,
     inputs: Inputs = None,
     model: Annotated[str, typer.Option(help="Name, hub id or folder.")] = "smollm2-135m",
     adapter: Annotated[Path | None, typer.Option(help="Folder of an adapter.")] = None,
@@ -54,15 +55,16 @@ def perplexity(
 
     Examples:
 
-        course score perplexity -i texts.txt
+        course score perplexity texts.txt
         course score perplexity -i answers.jsonl --chat
         course score perplexity -i texts.txt --bos -sl
     """
     from course_pkg.metrics.text_files import TextFileError, read_records
 
-    if len(inputs or ()) > 1:
-        raise TextFileError("this command scores one file: give one after -i")
-    records = read_records(inputs[0] if inputs else None, encoding)
+    files = [*(texts or ()), *(inputs or ())]
+    if len(files) > 1:
+        raise TextFileError("this command scores one file: give one file, without references")
+    records = read_records(files[0] if files else None, encoding)
     answers = "prompt" in records[0].fields
     field = "answer" if answers else "text"
     scored = [record.text(field) for record in records]

@@ -166,10 +166,10 @@ def bertscore(
         course score bertscore ref.txt -i system.txt
         course score bertscore -i system.jsonl --idf -sl
     """
+    texts = one_system(inputs, references, encoding)  # before torch, which takes long to load
     from course_pkg.lm.encoder import load_encoder
     from course_pkg.metrics.bertscore import bert_score
 
-    texts = one_system(inputs, references, encoding)
     loaded = load_encoder(encoder)
     with requests():
         result = bert_score(texts.hypotheses, texts.references, loaded, layer=layer, idf=idf)

@@ -76,7 +76,13 @@ class LocalChat:
     def reply(self, messages: Sequence[Message], seed: int | None) -> Reply:
         """Begin to answer, with as many of the latest exchanges as fit beside the answer."""
         tokenizer = self.engine.tokenizer
-        kept = keep_recent(messages, tokenizer, self.limit)
+        try:
+            kept = keep_recent(messages, tokenizer, self.limit)
+        except ValueError as error:
+            raise ValueError(
+                f"{error} (the limit is what the model takes, {self.engine.max_model_len}, "
+                f"less --max-tokens, {self.params.max_tokens})"
+            ) from None
         text = chat_text(kept, tokenizer, generation_prompt=True)
         ids = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
         params = SamplingParams(**self._settings, seed=seed)

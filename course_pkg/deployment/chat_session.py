@@ -20,6 +20,8 @@ from course_pkg.finetuning.conversations import Message
 from course_pkg.finetuning.formats import as_dicts
 
 Write = Callable[[str], Any]
+ENDS = ("/quit", "/exit", "/bye")  # the first is the documented one
+MEANT = ("quit", "exit")  # what people type who forget the slash; the model may be asked it
 HELP = "commands: /reset, /system TEXT, /save FILE, /quit; Ctrl-C stops an answer, Ctrl-D ends"
 
 
@@ -45,12 +47,14 @@ class ChatSession:
         """Answer line after line, until /quit or the end."""
         for line in lines:
             text = line.strip()
-            if text == "/quit":
+            if text in ENDS:
                 return
             if text.startswith("/"):
                 self._command(*text.partition(" ")[::2])
             elif text:
                 self.ask(text)
+                if text.casefold() in MEANT:
+                    self.note("(that was a question to the model; /quit or Ctrl-D ends the chat)")
 
     def ask(self, question: str) -> None:
         """Write the answer to a question, and keep both; without an answer, keep neither."""
@@ -133,6 +137,9 @@ class ChatSession:
         try:
             with Path(name).expanduser().open("x", encoding="utf-8") as file:
                 file.write(line + "\n")
+        except FileExistsError:
+            self.note(f"nothing is saved: {name} exists; give another name")
+            return
         except OSError as error:
             self.note(f"nothing is saved: {error}")
             return

@@ -93,17 +93,17 @@ def _located(source: Any) -> Iterator[tuple[str, Any]]:
 def json_records(path: str | os.PathLike) -> Iterator[tuple[int, Any]]:
     """Yield the line number and the value of each record in a file; lines count from 1.
 
-    path: a .jsonl file has one record on each line; a .json file has that too, or one array of
+    path: a .jsonl or .json file, in any case, with one record on each line, or with one array of
     records. Blank lines are skipped. In place of a record that can't be read, or that has a field
     twice, the value is a RecordError, so a broken record doesn't hide the others. Nothing after a
     syntax error in an array can be read.
     Raises ValueError for another suffix, OSError if the file can't be read.
     """
     path = Path(path)
-    if path.suffix not in (".json", ".jsonl"):
+    if path.suffix.lower() not in (".json", ".jsonl"):
         raise ValueError(f"{path} must be a .json or a .jsonl file; rename or convert it")
     data = path.read_bytes().removeprefix(BOM)
-    if path.suffix == ".json" and data.lstrip().startswith(b"["):
+    if data.lstrip().startswith(b"["):
         yield from _array(data)
         return
     for number, line in enumerate(data.split(b"\n"), start=1):
@@ -163,8 +163,19 @@ def _unreadable(error: Exception) -> RecordError:
         found = f"byte 0x{error.object[error.start]:02x} at position {error.start}"
         return RecordError("invalid UTF-8", found)
     if isinstance(error, json.JSONDecodeError):
-        return RecordError("invalid JSON", f"{error.msg} at column {error.colno}")
+        return RecordError("invalid JSON", _syntax(error))
     return RecordError("invalid JSON", "nested too deeply")
+
+
+def _syntax(error: json.JSONDecodeError) -> str:
+    """What is wrong, with the usual causes: a comma too many, and a line that is no JSON at all."""
+    rest = error.doc[error.pos :].strip()
+    if rest == ",":
+        return f"the comma at column {error.colno} is one too many"
+    if rest.startswith("]") and error.doc[: error.pos].rstrip().endswith(","):
+        return f"the comma in front of the ] at column {error.colno} is one too many"
+    detail = f"{error.msg} at column {error.colno}"
+    return f"{detail}; the line begins {rest[:20]!r}" if error.pos == 0 else detail
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | RecordError:

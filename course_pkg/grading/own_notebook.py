@@ -69,7 +69,11 @@ def read_notebook(path: Path, assignment: str) -> NotebookNode:
     try:
         notebook = nbformat.read(path, as_version=4)
     except Exception as error:
-        raise NotebookError(f"{path} is not a readable notebook: {error}") from None
+        said = str(error).splitlines()[0]
+        raise NotebookError(
+            f"{path} is not a readable notebook ({said:.120}): restore a copy of it, or "
+            f"move it away and get a new one with `course start {assignment}`"
+        ) from None
     questions = registry.load(assignment).questions
     if not any(_questions(cell, assignment, questions) for cell in notebook.cells):
         raise NotebookError(

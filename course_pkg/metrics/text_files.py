@@ -23,6 +23,7 @@ from typing import Any
 JSON_LINES = (".jsonl", ".ndjson")
 FIELDS = ("prediction", "text", "prompt")
 STANDARD_INPUT = "standard input"
+TYPING = "reading texts from the terminal, until Ctrl-D; -i names a file instead"
 
 
 class TextFileError(ValueError):
@@ -145,10 +146,14 @@ def _lines(source: Path | None, encoding: str) -> list[str]:
     """The lines of a file; a last line break begins no further line."""
     name = _name(source)
     try:
+        if source is None and sys.stdin.isatty():
+            print(TYPING, file=sys.stderr, flush=True)
         data = sys.stdin.buffer.read() if source is None else source.read_bytes()
         text = data.decode(encoding)
-    except (FileNotFoundError, IsADirectoryError):
+    except FileNotFoundError:
         raise TextFileError(f"there is no file {name}") from None
+    except IsADirectoryError:
+        raise TextFileError(f"{name} is a folder: give a file") from None
     except LookupError:
         raise TextFileError(f"there is no encoding {encoding!r}: utf-8 is usual") from None
     except UnicodeDecodeError as error:

@@ -279,6 +279,8 @@ def test_canvas_gets_one_column_of_its_gradebook(tmp_path):
 
 def test_without_a_template_the_files_have_the_systems_columns():
     made = moodle(rows(ADA, Person("dan")), None)
+    assert made.notes[0].startswith("students without Moodle's number: 1; Moodle needs --template")
+    assert len(moodle(rows(ADA), None).notes) == 1
     (row,) = read(made.text)
     assert row["Identifier"] == "Participant 101" and row["Full name"] == "Ada Lovelace"
     assert (row["Grade"], row["Maximum Grade"], made.left_out) == ("21", "28", ("dan",))

@@ -62,6 +62,10 @@ def test_start_copies_once_and_keeps_an_existing_copy(course):
     with pytest.raises(ReleaseError, match="you have started already"):
         start_work(course, "lora-math")
     assert mine.read_text() == "my answer"
+    (notes := folder / "notes.txt").write_text("my notes")
+    mine.unlink()
+    start_work(course, "lora-math")
+    assert mine.read_bytes() == notebook(course).read_bytes() and notes.read_text() == "my notes"
 
 
 def test_starting_an_unknown_assignment_lists_the_known_ones(course, monkeypatch):

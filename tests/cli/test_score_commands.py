@@ -1,8 +1,11 @@
 """`course score`: files in, scores out; every fault is one line and exit code 2."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 from typer.main import get_command
@@ -185,7 +188,8 @@ def test_a_text_without_a_scored_token_has_no_perplexity_in_json(folder):
         (["bleu", "-i", "system.txt"], "system.txt, line 1, has no references"),
         (["bleu", "-i", "system.txt", "ref.txt"], "before -i"),
         (["bleu", "no.txt", "-i", "system.txt"], "there is no file no.txt"),
-        (["bleu", ".", "-i", "system.txt"], "there is no file ."),
+        (["bleu", ".", "-i", "system.txt"], ". is a folder: give a file"),
+        (["perplexity", "texts.txt", "-i", "ref.txt", "--model", "tiny"], "give one file"),
         (["bleu", "short.txt", "-i", "system.txt"], "system.txt has 3 texts, but short.txt has 1"),
         (["bleu", "empty.txt", "-i", "system.txt"], "empty.txt is empty"),
         (["bleu", "latin.txt", "-i", "system.txt"], "latin.txt, line 2, is not utf-8"),
@@ -222,6 +226,50 @@ def test_an_impossible_request_is_one_line_and_exit_code_2(folder, arguments, sa
     done = score(*arguments)
     assert done.exit_code == 2, done.output
     assert says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("bleu ref.txt -i system.txt -m bleu chrf", "there is no -m: each metric is a command"),
+        ("bleu -t wmt14 -l en-de -i system.txt", "there is no -t: no test set is downloaded"),
+        ("bleu ref.txt -l en-zh -i system.txt", "there is no -l: choose the tokenizer"),
+        ("rouge ref.txt --metrics rouge1 -i system.txt", "there is no --metrics"),
+    ],
+)
+def test_an_option_of_sacrebleu_that_is_absent_says_what_to_do_instead(arguments, says):
+    done = score(*arguments.split())
+    assert done.exit_code == 2 and says in done.stderr, done.output
+
+
+def test_a_file_is_read_before_torch_is_loaded_and_without_one_a_terminal_is_told():
+    """A terminal is what `script` gives to the command; Ctrl-D follows one line."""
+    import pty
+
+    course = [sys.executable, "-m", "course_pkg", "score"]
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *course[1:], "bertscore", "no.txt", "-i", "no.txt"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and "there is no file no.txt" in done.stderr
+    assert not re.search(r"\| +torch$", done.stderr, re.M)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*course, "bleu", "ref.txt"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stderr.readline().startswith(b"reading texts from the terminal, until Ctrl-D")
+    os.write(ours, "\n".join(SYSTEM).encode() + b"\n\x04")
+    found, _ = process.communicate(timeout=60)
+    assert json.loads(found)["score"] == scores("bleu", "ref.txt", "-i", "system.txt")["score"]
+
+
+def test_a_reader_that_stops_reading_ends_the_command_without_a_word(folder):
+    for name in ("ref", "system"):
+        (folder / f"{name}.txt").write_text("some words of a text\n" * 20_000)
+    command = f"{sys.executable} -m course_pkg score rouge ref.txt -i system.txt -sl --kind rouge1"
+    done = subprocess.run(f"{command} -cin 2 | head -1", shell=True, capture_output=True, text=True)
+    assert done.stdout.startswith("rouge1_precision") and done.stderr == ""
 
 
 def test_another_encoding_can_be_named(folder):

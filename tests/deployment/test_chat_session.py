@@ -102,6 +102,15 @@ def test_reset_forgets_the_turns_and_an_unknown_command_is_no_turn():
     assert session.notes[2] == "(there is no system turn now)"
 
 
+@pytest.mark.parametrize(("word", "slash"), [("quit", "/quit"), ("Exit", "/exit"), ("Bye", "/bye")])
+def test_the_usual_words_end_the_chat_and_without_a_slash_ask_the_model(word, slash):
+    session = Session()
+    session.run([word, slash, "never"])
+    assert [message.content for message in session.messages][::2] == [word]
+    told = any("/quit or Ctrl-D ends the chat" in note for note in session.notes)
+    assert told is (word != "Bye")
+
+
 def test_a_saved_chat_is_a_line_that_finetune_reads_and_no_file_is_overwritten(tmp_path):
     path = tmp_path / "chat.jsonl"
     session = Session()
@@ -116,7 +125,9 @@ def test_a_saved_chat_is_a_line_that_finetune_reads_and_no_file_is_overwritten(t
     assert [
         part in note
         for part, note in zip(
-            ("no turn yet", "File exists", "/save FILE", "No such file"), notes, strict=True
+            ("no turn yet", "exists; give another name", "/save FILE", "No such file"),
+            notes,
+            strict=True,
         )
     ] == [True] * 4
 
@@ -165,6 +176,7 @@ def test_the_oldest_turns_are_dropped_when_the_context_is_full_and_that_is_said_
 def test_a_question_that_does_not_fit_by_itself_gets_no_answer_and_is_not_kept():
     session = Session(blocks=20)
     session.run(["x" * 200, "Hi"])
+    assert "161, less --max-tokens, 6)" in session.notes[0]
     assert "the limit is 155" in session.notes[0] and "your turn is not kept" in session.notes[0]
     assert (session.unanswered, len(session.messages)) == (1, 2)
 

@@ -181,7 +181,7 @@ def test_problems_in_json_lines_have_their_line_numbers(tmp_path):
         ('[{"a":\n1\n"b"}]', [(3, "Expecting ',' delimiter at column 1")]),
         ("[1,\n2", [(1, 1), (2, 2), (2, "expected ',' or ']'; the rest of the file can't be re")]),
         ("[1]\n[2]", [(1, 1), (2, "expected the end of the file")]),
-        ("[1,]", [(1, 1), (1, "Expecting value")]),
+        ("[1,]", [(1, 1), (1, "the comma in front of the ] at column 4 is one too many; ")]),
         (b'[1,\n"\xff"]', [(2, "byte 0xff at position 5")]),
     ],
 )

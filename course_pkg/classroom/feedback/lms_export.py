@@ -40,6 +40,10 @@ CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 COMMENTS = "Feedback comments"  # the teacher's own, which go back to Moodle as they are
 NAMES = {*CANVAS, "LastName", "FirstName", "Integration ID", "Root Account"}
 FEEDBACK = "moodle-feedback.zip"
+NO_NUMBER = (
+    "students without Moodle's number: {}; Moodle needs --template with the worksheet that you "
+    "downloaded from it, or the column lms_user_id in the roster"
+)
 FILES = ("moodle.csv", "canvas.csv", FEEDBACK)  # in the folder of the assignment's results
 
 
@@ -64,7 +68,9 @@ def moodle(rows: Sequence[Row], worksheet: Path | None) -> Exported:
     """
     if worksheet is None:
         table = [_moodle_row(row) for row in rows if number(row.person)]
+        missing = len(rows) - len(table)
         notes = (
+            *((NO_NUMBER.format(missing),) if missing else ()),
             'when you upload it, tick "Allow updating records that have been modified more '
             'recently in Moodle than in the spreadsheet"',
         )

@@ -132,7 +132,11 @@ def _submitted_at(row: dict[str, str]) -> datetime | None:
 
 
 def _time(text: str) -> datetime:
-    """A time in ISO format, or as Moodle writes it in English; without a zone, of this machine."""
+    """A time in ISO format, or as Moodle writes it in English; without a zone, of this machine.
+
+    "UTC" may stand for ISO's "Z", as in the due dates that nbgrader takes.
+    """
+    text = re.sub(r"(?<=\d) ?(UTC|GMT)$", "Z", text)
     bare = re.sub(r"^[^\W\d]+, ", "", text)  # the day of the week
     for form in (None, *MOODLE_TIMES):
         with suppress(ValueError, OverflowError, OSError):
@@ -140,8 +144,8 @@ def _time(text: str) -> datetime:
             if FIRST_YEAR <= read.year <= LAST_YEAR:
                 return read.astimezone(UTC)
     raise RosterError(
-        f"the time {shown(text)!r} is not clear; expected 2026-03-01 12:00, or as Moodle "
-        "writes it in English"
+        f"the time {shown(text)!r} is not clear; expected 2026-03-01 12:00, perhaps with UTC, "
+        "or as Moodle writes it in English"
     )
 
 

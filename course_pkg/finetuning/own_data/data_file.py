@@ -28,6 +28,10 @@ FORMATS = {
 }
 assert tuple(FORMATS) == (*MARKS, TEXT)
 SHOWN = 80  # characters of a record in a message
+TABLE = (
+    "To convert a table whose columns have these names, in Python: import pandas; pandas.read_csv("
+    '"{path}", sep=None, engine="python").to_json("{new}.jsonl", orient="records", lines=True)'
+)
 
 
 @dataclass(frozen=True)
@@ -70,14 +74,18 @@ def read_data(path: str | os.PathLike) -> DataFile:
     ('Alpaca', ['Say hi.', 'Hi!'])
     """
     path = Path(path)
-    if path.suffix not in (".jsonl", ".json", ".txt"):
+    suffix = path.suffix.lower()
+    if suffix not in (".jsonl", ".json", ".txt") and not path.is_dir():
+        convert = (
+            f"\n{TABLE.format(path=path, new=path.stem)}" if suffix in (".csv", ".tsv") else ""
+        )
         raise FinetuneError(
             f"{path}: expected a .jsonl, .json or .txt file; one record on each line, such as\n"
-            f"{_wanted()}"
+            f"{_wanted()}{convert}"
         )
     try:
         content = path.read_bytes()
-        read = _text_file(content) if path.suffix == ".txt" else _json_file(path)
+        read = _text_file(content) if suffix == ".txt" else _json_file(path)
     except FileNotFoundError:
         raise FinetuneError(f"there is no file {path}") from None
     except IsADirectoryError:
@@ -114,7 +122,8 @@ def _json_file(path: Path) -> Found:
             if mark == TEXT:
                 texts.append(_plain_text(record))
         except RecordError as error:
-            problems.append(f"line {line}: {error}")
+            fix = "; save the file as UTF-8" if error.kind == "invalid UTF-8" else ""
+            problems.append(f"line {line}: {error}{fix}")
     if problems:
         raise _first_of(problems)
     if first is None:

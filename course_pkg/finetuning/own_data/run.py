@@ -62,10 +62,10 @@ def finetune(
     ModelError for a model, OSError if the folder can't be written.
     """
     data = read_data(settings.data)
-    say(f"{data.path}: {len(data.examples)} examples, {data.format}")
+    say(_recognized(data))
     other = None if settings.validation is None else read_data(settings.validation)
     if other is not None:
-        say(f"{other.path}: {len(other.examples)} examples, {other.format}")
+        say(_recognized(other))
     identity = settings.identity | {
         "data": data.sha256,
         "validation": other and other.sha256,
@@ -79,6 +79,11 @@ def finetune(
         write_result(settings.output, identity, result)
         shutil.rmtree(settings.output / CHECKPOINTS, ignore_errors=True)
     return result
+
+
+def _recognized(data: DataFile) -> str:
+    count = len(data.examples)
+    return f"{data.path}: {count} {'example' if count == 1 else 'examples'}, {data.format}"
 
 
 def _run(

@@ -37,8 +37,8 @@ def split_examples(examples: Sequence[TokenExample], share: float, seed: int) ->
     groups = list(dict.fromkeys(example.key for example in examples))
     if len(groups) < 4:
         raise FinetuneError(
-            f"{len(groups)} different examples are too few for a validation split: give 4 or more, "
-            "or a file of other examples with --validation"
+            f"too few different examples for a validation split: {len(groups)}; give 4 or more, or "
+            "a file of other examples with --validation"
         )
     wanted = min(max(2, round(share * len(examples))), MOST)
     random.Random(seed).shuffle(groups)

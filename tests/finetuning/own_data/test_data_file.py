@@ -80,11 +80,47 @@ def test_a_record_that_does_not_fit_is_one_error_with_its_line_and_what_is_wante
     assert [part for part in [str(path), *says] if part not in str(error.value)] == []
 
 
+def test_an_array_and_any_case_of_the_suffix_are_read_whatever_the_name(tmp_path):
+    for name, content in (("a.jsonl", json.dumps([ALPACA, ALPACA], indent=1)), ("B.JSON", "[]")):
+        (tmp_path / name).write_text(content)
+    assert read_data(tmp_path / "a.jsonl").lines == (2, 6)
+    with pytest.raises(FinetuneError, match="has no example"):
+        read_data(tmp_path / "B.JSON")
+    assert read_data(write(tmp_path, "one", name="A.TXT")).examples[0].text == "one"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (json.dumps(ALPACA) + ",\n" + json.dumps(ALPACA), "the comma at column 44 is one too many"),
+        (f"[{json.dumps(ALPACA)},]", "the comma in front of the ] at column 46 is one too many"),
+        ("instruction,output\nSay hi,Hi!", "column 1; the line begins 'instruction,output'"),
+        ('{"text": "caf\xe9"}', "byte 0xe9 at position 13; save the file as UTF-8"),
+    ],
+)
+def test_the_usual_mistakes_in_a_file_are_named_with_what_to_change(tmp_path, content, says):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(FinetuneError, match="line 1: ") as error:
+        read_data(path)
+    assert says in str(error.value)
+
+
+def test_the_conversion_that_a_refused_table_is_told_makes_a_file_that_is_read(tmp_path):
+    table = write(tmp_path, "instruction;output", "Say hi.;Hi!", "Say bye.;Bye!", name="a.csv")
+    with pytest.raises(FinetuneError) as error:
+        read_data(table)
+    code = str(error.value).partition("in Python: ")[2].replace('"a.jsonl"', "made")
+    exec(code, {"made": tmp_path / "made.jsonl"})
+    assert len(read_data(tmp_path / "made.jsonl").examples) == 2
+
+
 def test_another_kind_of_file_is_refused(tmp_path):
     for path, says in (
         (write(tmp_path, "a,b", name="a.csv"), "expected a .jsonl, .json or .txt file"),
         (tmp_path / "absent.jsonl", "there is no file"),
         (tmp_path / "folder.jsonl", "is a folder"),
+        (tmp_path / "folder", "is a folder"),
     ):
         if path.name.startswith("folder"):
             path.mkdir()

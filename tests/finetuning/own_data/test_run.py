@@ -21,6 +21,7 @@ from course_pkg.finetuning.own_data.result import FILE, read_file
 from course_pkg.finetuning.own_data.run import finetune
 from course_pkg.finetuning.own_data.settings import FinetuneSettings
 from course_pkg.finetuning.own_data.validation import Losses, change, example_losses
+from course_pkg.lm.model_errors import ModelError
 
 WORDS = ("red", "blue", "green", "black", "white", "brown", "pink", "gold", "gray", "lime")
 USUAL = {"model": "tiny", "steps": 6, "max_length": 128, "learning_rate": 3e-2}
@@ -136,6 +137,20 @@ def test_a_killed_run_resumes_to_the_same_adapter_and_numbers(data, step):
         whole.kept,
     )
     assert finetune(settings(data), resume=True, say=quiet) == resumed, "finished: nothing is done"
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_run_that_fails_at_the_start_leaves_its_folder_as_it_was(data, exists):
+    out = data.with_name("out")
+    if exists:
+        out.mkdir()
+    for wrong in ({"model": "no-such-model"}, {"max_length": 2}, {"dtype": "float64"}):
+        with pytest.raises((FinetuneError, ModelError), match=r"no model|no example fits|--dtype"):
+            finetune(settings(data, **wrong), say=quiet)
+        assert out.exists() is exists and list(data.parent.rglob("*")) == (
+            [data, out] if exists else [data]
+        ), wrong
+    assert finetune(settings(data), say=quiet).kept, "the corrected command works in that folder"
 
 
 def test_resuming_with_other_settings_or_data_names_what_differs(data):
