@@ -30,6 +30,16 @@ def pages_first(app: Sphinx, env: BuildEnvironment) -> list[str]:
     return []
 
 
+def forget_numbers(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Take away the numbers of an earlier build, as in a first one.
+
+    sphinx-external-toc counts a title that has a number, and changes the number in its place.
+    """
+    for title in env.titles.values():
+        number(title, None)
+    return []
+
+
 def number(node: nodes.Element | None, value: tuple[str, ...] | None) -> None:
     """Set the number that a title or a link to a page shows, or take it away."""
     if node is not None and value:
@@ -67,7 +77,8 @@ def drop_numbers(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 
 def setup(app: Sphinx) -> dict:
-    app.connect("env-get-updated", pages_first, priority=400)  # before Sphinx counts
+    app.connect("env-get-updated", forget_numbers, priority=400)  # before Sphinx counts
+    app.connect("env-get-updated", pages_first, priority=400)
     app.connect("env-get-updated", as_in_the_document, priority=600)  # after Sphinx has counted
     app.connect("doctree-resolved", drop_numbers)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
