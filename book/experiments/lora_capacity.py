@@ -16,6 +16,7 @@ import copy
 import time
 
 import torch
+from rate_ladder import rates_to_try
 from record import main
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -156,17 +157,10 @@ def plan(rows: list[dict]) -> list[dict]:
                 if (row["method"], row["pairs"], row["steps"], row["seed"])
                 == (method, pairs, STEPS, TUNING_SEED)
             }
-            rates = {*FIRST_RATES[method], *tried}
-            if rates == set(tried):
-                best = min(tried, key=tried.get)
-                at = LADDER.index(best)
-                if best == min(rates) and at > 0:
-                    rates.add(LADDER[at - 1])
-                elif best == max(rates) and at + 1 < len(LADDER):
-                    rates.add(LADDER[at + 1])
-                else:
-                    reported += [run(method, pairs, best, seed) for seed in SEEDS]
-            tuning += [run(method, pairs, rate, TUNING_SEED) for rate in sorted(rates)]
+            rates, best = rates_to_try(tried, FIRST_RATES[method], LADDER)
+            if best is not None:
+                reported += [run(method, pairs, best, seed) for seed in SEEDS]
+            tuning += [run(method, pairs, rate, TUNING_SEED) for rate in rates]
     return [PROBE, *tuning, *reported]
 
 

@@ -22,6 +22,7 @@ from random import Random
 from types import SimpleNamespace
 
 import torch
+from rate_ladder import rates_to_try
 from record import main
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -216,19 +217,13 @@ def plan(rows: list[dict]) -> list[dict]:
         for method in [*(f"rank {rank}" for rank in RANKS[task]), "full"]:
             same = {"task": task, "method": method, "steps": SIZES[task][0], "seed": TUNING_SEED}
             tried = {row["rate"]: row["nll"] for row in rows if same.items() <= row.items()}
-            rates = {*FIRST_RATES["full" if method == "full" else "LoRA"], *tried}
-            if rates == set(tried):
-                best = min(tried, key=tried.get)
-                at = LADDER.index(best)
-                if best == min(rates) and at > 0:
-                    rates.add(LADDER[at - 1])
-                elif best == max(rates) and at + 1 < len(LADDER):
-                    rates.add(LADDER[at + 1])
-                else:
-                    reported += [run(task, method, best, seed) for seed in SEEDS]
-                    if {"task": task, "method": method}.items() <= LONGER.items():
-                        longer = [{**LONGER, "rate": best, "seed": seed} for seed in SEEDS]
-            tuning += [run(task, method, rate, TUNING_SEED) for rate in sorted(rates)]
+            first = FIRST_RATES["full" if method == "full" else "LoRA"]
+            rates, best = rates_to_try(tried, first, LADDER)
+            if best is not None:
+                reported += [run(task, method, best, seed) for seed in SEEDS]
+                if {"task": task, "method": method}.items() <= LONGER.items():
+                    longer = [{**LONGER, "rate": best, "seed": seed} for seed in SEEDS]
+            tuning += [run(task, method, rate, TUNING_SEED) for rate in rates]
     return [PROBE, *base, *tuning, *reported, *longer]
 
 
