@@ -21,7 +21,7 @@ import documents
 import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
-from reading import minutes
+from reading import in_words, minutes
 from searching import is_looked_up
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -81,20 +81,7 @@ def chosen(root: Path, names: list[str]) -> Iterator[tuple[str | None, str]]:
         if not is_looked_up(docname):
             file = root / f"{docname}.md"
             total += minutes(file.read_text("utf8"), file.parent)
-    yield None, f"\nReading time: {spoken(total)}.\n"
-
-
-def spoken(minutes: float) -> str:
-    """A reading time, in words.
-
-    >>> spoken(44), spoken(149), spoken(62)
-    ('45 minutes', '2½ hours', '1 hour')
-    """
-    halves = round(minutes / 30)
-    if halves < 2:
-        return f"{max(5, 5 * round(minutes / 5))} minutes"
-    hours = f"{halves // 2}{'½' if halves % 2 else ''}"
-    return f"{hours} hour" if halves == 2 else f"{hours} hours"
+    yield None, f"\n{in_words(total)}\n"
 
 
 class CourseContents(SphinxDirective):

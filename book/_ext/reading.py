@@ -111,11 +111,17 @@ def minutes(text: str, folder: Path = ROOT / "book" / "metrics") -> float:
 
 
 def in_words(taken: float) -> str:
-    """A sentence for the page.
+    """A sentence for a page, or for several: from an hour on, in half hours.
 
     >>> in_words(17.6), in_words(0.2)
     ('Reading time: about 18 minutes.', 'Reading time: about 1 minute.')
+    >>> in_words(62), in_words(149)
+    ('Reading time: about 1 hour.', 'Reading time: about 2½ hours.')
     """
+    halves = round(taken / 30)
+    if halves >= 2:
+        hours = f"{halves // 2}{'½' * (halves % 2)} hour{'s' * (halves > 2)}"
+        return f"Reading time: about {hours}."
     whole = max(1, round(taken))
     return f"Reading time: about {whole} minute{'s' * (whole > 1)}."
 
