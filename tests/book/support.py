@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXTENSIONS = ROOT / "book" / "_ext"
 EXPERIMENTS = ROOT / "book" / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))  # where the scripts import each other from
+import rate_ladder  # noqa: E402, F401
 import record as recording  # noqa: E402, F401
 
 CELL = re.compile(r"^```\{code-cell\}.*?^```\s*$", re.MULTILINE | re.DOTALL)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from course_pkg.experiments import ExperimentError, load_experiment
-from tests.book.support import recording
+from tests.book.support import rate_ladder, recording
 
 
 class Bench:
@@ -132,3 +132,19 @@ def test_a_script_depends_on_the_modules_beside_it_but_not_on_the_bookkeeping(be
         "course_pkg/__init__.py",
         "course_pkg/data.py",
     }
+
+
+@pytest.mark.parametrize(
+    ("losses", "rates", "best"),
+    [
+        ({}, [3, 10], None),
+        ({3: 2.0}, [3, 10], None),
+        ({3: 1.0, 10: 2.0}, [1, 3, 10], None),
+        ({3: 2.0, 10: 1.0}, [3, 10, 30], None),
+        ({1: 2.0, 3: 1.0, 10: 2.0}, [1, 3, 10], 3),
+        ({1: 1.0, 3: 2.0, 10: 3.0}, [1, 3, 10], 1),  # the ladder ends there
+        ({3: 3.0, 10: 2.0, 30: 1.0}, [3, 10, 30], 30),
+    ],
+)
+def test_a_rate_is_chosen_once_it_is_not_at_an_edge_that_can_move(losses, rates, best):
+    assert rate_ladder.rates_to_try(losses, [3, 10], [1, 3, 10, 30]) == (rates, best)
