@@ -5,10 +5,6 @@ import importlib.metadata as metadata
 import re
 import subprocess
 import sys
-import sysconfig
-import tomllib
-from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 import yaml
@@ -18,10 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 import course_pkg
-
-ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-OWN = canonicalize_name(PROJECT["name"])
+from tests.repository import OWN, PROJECT, ROOT, applies, dependencies, installed, tracked
 
 # Dependencies of pinned packages that the lock leaves out on purpose, with the reason.
 LEFT_OUT = {
@@ -40,48 +33,6 @@ def locked() -> dict[str, Requirement]:
     """requirements.txt by canonical name."""
     lines = requirements((ROOT / "requirements.txt").read_text("utf-8"))
     return {canonicalize_name(line.name): line for line in lines}
-
-
-def applies(requirement: Requirement, environment: dict[str, str]) -> bool:
-    """Whether a requirement's marker is true in the environment, without extras."""
-    return requirement.marker is None or requirement.marker.evaluate({"extra": ""} | environment)
-
-
-def dependencies(roots: Iterable[str], environment: dict[str, str]) -> set[str]:
-    """Names of the direct and indirect dependencies of the installed packages `roots`."""
-    seen, todo = set(), list(roots)
-    while todo:
-        try:
-            lines = metadata.requires(todo.pop()) or []
-        except metadata.PackageNotFoundError:
-            continue
-        for line in map(Requirement, lines):
-            name = canonicalize_name(line.name)
-            if applies(line, environment) and name not in seen:
-                seen.add(name)
-                todo.append(name)
-    return seen
-
-
-def installed() -> dict[str, str]:
-    """Version of every distribution in this environment, local version labels dropped.
-
-    It leaves out the distributions that setuptools contains and puts on the path.
-    """
-    homes = list({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
-    here = metadata.distributions(path=homes)
-    found = {canonicalize_name(d.metadata["Name"]): d.version for d in here}
-    return {name: version.split("+")[0] for name, version in found.items() if name != OWN}
-
-
-def tracked() -> list[Path]:
-    """Files in the repository, including new ones; every file if there is no git."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    git = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if git.returncode == 0:
-        return [ROOT / name for name in git.stdout.split("\0") if name and (ROOT / name).is_file()]
-    hidden = {".venv", "_build", "__pycache__"}
-    return [p for p in ROOT.rglob("*") if p.is_file() and hidden.isdisjoint(p.parts)]
 
 
 # ---------------------------------------------------------------- the lock

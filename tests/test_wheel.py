@@ -4,18 +4,18 @@ import importlib.metadata as metadata
 import json
 import subprocess
 import sys
-import tomllib
 import venv
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+from tests.repository import PROJECT, ROOT, dependencies, installed, tracked
+
 EXTRAS = PROJECT["optional-dependencies"]
 # Folders and modules that need an extra. Everything else works after `pip install course-pkg`.
 NEEDS = {
@@ -40,42 +40,23 @@ print(json.dumps([course_pkg.__file__, failed]))
 """
 
 
-def tracked(folder: str) -> set[str]:
-    """Files of a folder that are in the repository."""
-    done = subprocess.run(
-        ["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return set(done.stdout.split())
+def packaged() -> set[str]:
+    """The package's files in the repository."""
+    names = {path.relative_to(ROOT).as_posix() for path in tracked()}
+    return {name for name in names if name.startswith("course_pkg/")}
 
 
-def installed(lines: Iterable[str]) -> Iterator[metadata.Distribution]:
-    """The installed distributions that the lines require, with those that these require."""
-    waiting, seen = [Requirement(line) for line in lines], set()
-    while waiting:
-        wanted = waiting.pop()
-        wanted.extras = wanted.extras or {""}
-        name = canonicalize_name(wanted.name)
-        if name in seen or not (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
-            continue
-        seen.add(name)
-        try:
-            found = metadata.distribution(name)
-        except metadata.PackageNotFoundError:
-            continue
-        yield found
-        for line in map(Requirement, found.requires or ()):
-            if line.marker is None or any(
-                line.marker.evaluate({"extra": extra}) for extra in wanted.extras
-            ):
-                line.marker = None
-                waiting.append(line)
+def required(lines: Iterable[str]) -> set[str]:
+    """The packages that the lines require, with those that these require."""
+    names = {canonicalize_name(Requirement(line).name) for line in lines}
+    return names | dependencies(names, default_environment())
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory) -> Path:
     """The wheel, built from a copy of the tracked files."""
     source = tmp_path_factory.mktemp("source")
-    for name in sorted(tracked("course_pkg") | {"pyproject.toml", "README.md", "LICENSE"}):
+    for name in sorted(packaged() | {"pyproject.toml", "README.md", "LICENSE"}):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_bytes((ROOT / name).read_bytes())
     options = ["--no-build-isolation", "--no-deps", "--quiet", "--wheel-dir", source / "dist"]
@@ -84,12 +65,12 @@ def wheel(tmp_path_factory) -> Path:
     return made
 
 
-def environment(folder: Path, wheel: Path, extras: Iterable[str] = ()) -> Path:
+def environment(folder: Path, wheel: Path) -> Path:
     """The Python of a new environment: the wheel, and links to what it declares, nothing else."""
     venv.create(folder, with_pip=False)
     [packages] = folder.glob("lib/python*/site-packages")
-    lines = PROJECT["dependencies"] + [line for extra in extras for line in EXTRAS[extra]]
-    for distribution in installed(lines):
+    for name in required(PROJECT["dependencies"]) & installed().keys():
+        distribution = metadata.distribution(name)
         for top in {file.parts[0] for file in distribution.files or ()}:
             if top not in ("..", "__pycache__") and not (packages / top).exists():
                 (packages / top).symlink_to(Path(distribution.locate_file(top)).resolve())
@@ -114,7 +95,7 @@ def run(python: Path, *arguments: str, folder: Path) -> subprocess.CompletedProc
 def test_the_wheel_holds_every_file_of_the_package_and_no_other(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert names == tracked("course_pkg")
+    assert names == packaged()
 
 
 def test_only_the_modules_of_an_extra_need_its_libraries(plain, tmp_path):
@@ -129,8 +110,7 @@ def test_only_the_modules_of_an_extra_need_its_libraries(plain, tmp_path):
     assert set(owners.values()) == NEEDS.keys(), "other modules than these need an extra"
     for module, library in failed.items():
         lines = [line for extra in NEEDS[owners[module]] for line in EXTRAS[extra]]
-        allowed = {canonicalize_name(each.name) for each in installed(lines)}
-        assert canonicalize_name(library.partition(".")[0]) in allowed, (module, library)
+        assert canonicalize_name(library.partition(".")[0]) in required(lines), (module, library)
 
 
 @pytest.mark.parametrize(
