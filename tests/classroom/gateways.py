@@ -4,7 +4,6 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -78,11 +77,3 @@ def opened(gateway: Gateway):
 def run(runs: ClusterExecutor, student: str = "ada", packed: bytes = b"zip") -> Future:
     """Run a submission, in a thread."""
     return runs.threads.submit(runs.run_submission, student, b"key", packed)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds, for 20 seconds at most."""
-    until = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)

@@ -18,7 +18,7 @@ from course_pkg.grading import checks
 from course_pkg.grading.contract import registry
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import SandboxState
-from tests.classroom.gateways import wait_until
+from tests.waiting import wait_until
 
 LIMITS = RunLimits()
 WORK = work_of(resolve("bleu"), LIMITS)

@@ -12,9 +12,10 @@ from course_pkg.classroom.cluster.placement import Found
 from course_pkg.classroom.execution.local_executor import ExecutorLost
 from course_pkg.classroom.execution.run_gpus import NoGpu
 from course_pkg.classroom.execution.runner_output import RunResult
-from tests.classroom.gateways import LIMITS, opened, run, wait_until
+from tests.classroom.gateways import LIMITS, opened, run
 from tests.classroom.test_cluster_gateway import LACKS, Workers
 from tests.classroom.test_cluster_gateway import run as run_gateway
+from tests.waiting import wait_until
 
 MAX_TEXT = gateway_guard.MOST * gateway_guard.LENGTH + 200
 FLOOD = 500  # notes

@@ -4,7 +4,6 @@ import http.client
 import json
 import socket
 import threading
-import time
 from contextlib import contextmanager
 
 import openai
@@ -14,20 +13,13 @@ from course_pkg.deployment.app import create_app
 from course_pkg.deployment.server import Server, bind
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
+from tests.waiting import wait_until
 
 MODEL = load("tiny")
 
 
 def tiny_engine(**options):
     return Engine(*MODEL, **{"blocks": 512, "block_size": 8} | options)
-
-
-def wait_until(holds, seconds=20.0):
-    """Wait for something that another thread does; fail if it takes too long."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.005)
 
 
 EXTENSIONS = {"ignore_eos", "top_k", "min_p", "repetition_penalty", "cache_salt"}

@@ -19,8 +19,9 @@ from course_pkg.deployment.app import create_app
 from course_pkg.deployment.guard import Guard
 from course_pkg.deployment.monitoring import Metrics
 from course_pkg.serving.sampling import SamplingParams
+from tests.waiting import wait_until
 
-from .live import chat, complete, parse, read_all, serving, tiny_engine, wait_until
+from .live import chat, complete, parse, read_all, serving, tiny_engine
 
 LONG = {"max_tokens": 1500}
 KEY = "a-key-of-at-least-16-characters"

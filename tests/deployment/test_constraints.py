@@ -18,8 +18,9 @@ from course_pkg.deployment.constraint_compiler import ConstraintCompiler
 from course_pkg.deployment.output_format import Constraint
 from course_pkg.serving.sampling import SamplingParams
 from tests.constrained.regexes import PERSON
+from tests.waiting import wait_until
 
-from .live import chat, complete, serving, tiny_engine, wait_until
+from .live import chat, complete, serving, tiny_engine
 
 CLOSED = PERSON | {"additionalProperties": False}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": CLOSED}}

@@ -9,8 +9,9 @@ from course_pkg.deployment.api_errors import ApiError
 from course_pkg.deployment.engine_thread import Call, EngineThread
 from course_pkg.serving.request import Chunk
 from course_pkg.serving.sampling import SamplingParams
+from tests.waiting import wait_until
 
-from .live import tiny_engine, wait_until
+from .live import tiny_engine
 
 LONG = SamplingParams(max_tokens=1000, temperature=0, ignore_eos=True)
 

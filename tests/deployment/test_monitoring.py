@@ -9,8 +9,9 @@ import pytest
 
 from course_pkg.deployment.monitoring import Metrics, Throughput
 from course_pkg.serving.sampling import SamplingParams
+from tests.waiting import wait_until
 
-from .live import complete, serving, tiny_engine, wait_until
+from .live import complete, serving, tiny_engine
 
 KEY = "a-key-of-at-least-16-characters"
 

@@ -14,6 +14,7 @@ from course_pkg.sandbox import watchdog
 from course_pkg.sandbox.limits import MIB
 from course_pkg.sandbox.probe import find_bubblewrap
 from tests.sandbox.conftest import needs_sandbox
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -57,7 +58,9 @@ def test_a_growing_sandbox_is_killed_first_and_any_if_the_machine_stays_out_of_m
     enforcer = watchdog.Watchdog(300 * MIB, 50)
     enforcer.watch(sandbox.init)
     if grows:
-        assert sandbox.poll() is None  # it has not grown yet
+        # It grows only after the first measurement, which growth is compared with.
+        wait_until(lambda: enforcer.peak_bytes() is not None, 30)
+        assert sandbox.poll() is None
         sandbox.stdin.write(b"x")
         sandbox.stdin.flush()
     sandbox.wait(timeout=30)
