@@ -168,42 +168,58 @@ class PagedBatch:
         cache or the batch.
         """
         check_paged_query(query, self.tokens, self.shape)
-        kv_heads = self.shape[1]
+        if self.sequences == 1 and not return_lse:  # its queries are all, in their order
+            return self._attended(self.groups[0], query, cache, scale)
         output = torch.empty_like(query)
         lse = None
         if return_lse:
             dtype = torch.promote_types(query.dtype, torch.float32)
             lse = query.new_empty(query.shape[:2], dtype=dtype)
         for group in self.groups:
-            for tensor, gathered in zip(cache, group.gathered, strict=True):
-                flat = tensor.view(-1, gathered.shape[1])
-                torch.index_select(flat, 0, group.blocks, out=gathered)
-                if len(group.hidden):
-                    # Masked scores are not enough: 0 times an old inf or NaN would be NaN.
-                    gathered.view(-1, self.shape[3]).index_fill_(0, group.hidden, 0)
-            shape = (group.sequences, kv_heads, -1, self.shape[3])
-            key, value = (each.view(shape)[:, :, group.visible] for each in group.gathered)
-            q = query[group.queries].unflatten(0, (group.sequences, -1))
-            q = q.transpose(1, 2)  # (sequences, heads, queries, head_dim)
+            own = query[group.queries]
+            output[group.queries] = self._attended(group, own, cache, scale)
+            if return_lse:
+                key = self._read(group, group.gathered[0])
+                lse[group.queries] = _log_sum_exp(own, key, group, scale)
+        return (output, lse) if return_lse else output
+
+    def _attended(
+        self, group: "_PaddedGroup", query: Tensor, cache: Cache, scale: float | None
+    ) -> Tensor:
+        """What the queries of a group, (queries of all its sequences, heads, head_dim), read."""
+        head_dim = self.shape[3]
+        for tensor, gathered in zip(cache, group.gathered, strict=True):
+            flat = tensor.view(-1, gathered.shape[1])
+            torch.index_select(flat, 0, group.blocks, out=gathered)
+            if len(group.hidden):
+                # Masked scores are not enough: 0 times an old inf or NaN would be NaN.
+                gathered.view(-1, head_dim).index_fill_(0, group.hidden, 0)
+        keys, values = group.gathered
+        keys = self._read(group, keys)
+        values = self._read(group, values)
+        if len(query) == group.sequences:
             # A single query's heads can be the rows of their shared head, which is faster.
-            single = q.shape[2] == 1
-            attended = F.scaled_dot_product_attention(
-                q.reshape(shape) if single else q,
-                key,  # (sequences, kv_heads, keys, head_dim)
-                value,
+            rows = query.reshape(group.sequences, self.shape[1], -1, head_dim)
+            return F.scaled_dot_product_attention(
+                rows, keys, values, attn_mask=group.seen, scale=scale
+            ).reshape(query.shape)
+        return (
+            F.scaled_dot_product_attention(
+                _by_sequence(query, group),
+                keys,
+                values,
                 attn_mask=group.seen,
                 scale=scale,
-                enable_gqa=not single,
-            ).view(q.shape)
-            attended = attended.transpose(1, 2).flatten(0, 1)  # (queries of the group, heads, …)
-            if group.sequences == self.sequences == 1:  # they are all queries, in their order
-                output = attended
-            else:
-                output[group.queries] = attended
-            if return_lse:
-                found = _log_sum_exp(q, key, group.seen, scale)  # (sequences, heads, queries)
-                lse[group.queries] = found.mT.flatten(0, 1)
-        return (output, lse) if return_lse else output
+                enable_gqa=True,
+            )
+            .transpose(1, 2)
+            .flatten(0, 1)
+        )
+
+    def _read(self, group: "_PaddedGroup", gathered: Tensor) -> Tensor:
+        """The keys or values that are read, (sequences, kv_heads, keys, head_dim)."""
+        shape = (group.sequences, self.shape[1], -1, self.shape[3])
+        return gathered.view(shape)[:, :, group.visible]
 
 
 class _VisibleBlocks(NamedTuple):
@@ -275,13 +291,19 @@ def _padded(group: list[_VisibleBlocks], cache: Cache, window: int | None) -> _P
     )
 
 
-def _log_sum_exp(query: Tensor, key: Tensor, seen: Tensor | None, scale: float | None) -> Tensor:
-    """What torch's attention does not return: (sequences, heads, queries)."""
+def _by_sequence(query: Tensor, group: _PaddedGroup) -> Tensor:
+    """A group's queries as (sequences, heads, queries, head_dim)."""
+    return query.unflatten(0, (group.sequences, -1)).transpose(1, 2)
+
+
+def _log_sum_exp(query: Tensor, key: Tensor, group: _PaddedGroup, scale: float | None) -> Tensor:
+    """What torch's attention does not return, for a group's queries: (queries, heads)."""
     dtype = torch.promote_types(query.dtype, torch.float32)
+    query = _by_sequence(query, group)
     sequences, heads, queries, head_dim = query.shape
     scaled = query.to(dtype) * (head_dim**-0.5 if scale is None else scale)
     grouped = scaled.reshape(sequences, key.shape[1], -1, head_dim)
     scores = (grouped @ key.to(dtype).mT).view(sequences, heads, queries, -1)
-    if seen is not None:
-        scores = scores.masked_fill(~seen, -torch.inf)
-    return scores.logsumexp(-1)
+    if group.seen is not None:
+        scores = scores.masked_fill(~group.seen, -torch.inf)
+    return scores.logsumexp(-1).mT.flatten(0, 1)

@@ -31,7 +31,7 @@ def takes(x: Tensor, bits: int) -> bool:
     (False, True, False)
     """
     few = x.dtype == torch.bfloat16 and 0 < x.numel() <= FEW[bits] * x.shape[-1]
-    return few and x.device.type == "cpu" and not x.requires_grad
+    return few and x.is_cpu and not x.requires_grad
 
 
 def fits(shape: torch.Size, group_size: int | None = None) -> bool:

@@ -5,7 +5,8 @@ a millisecond, and each operation around it some microseconds. So q, k and v, wh
 vector, become one matrix with their rows below each other, and so do gate and up. The result is the
 same. vLLM and llama.cpp do this too.
 
-An adapter needs the separate layers: don't fuse a decoder that will get one.
+The modules call each other's `forward`: a module's call would look for hooks first, a few hundred
+times per token. An adapter needs the separate layers: don't fuse a decoder that will get one.
 Chapter: acceleration/quantized-weights.
 """
 
@@ -13,8 +14,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_pkg.lm.decoder import Attend, Attention, Decoder, RMSNorm, SwiGLU
+from course_pkg.lm.decoder import Attend, Attention, Decoder, Layer, RMSNorm, SwiGLU
 from course_pkg.lm.rope import rotate
+
+
+class FusedLayer(nn.Module):
+    """`Layer` with fused parts."""
+
+    def __init__(self, separate: Layer):
+        super().__init__()
+        self.input_layernorm = PairedRMSNorm(separate.input_layernorm)
+        attention, mlp = separate.self_attn, separate.mlp
+        plain = _are_plain(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.self_attn = FusedAttention(attention) if plain else attention
+        self.post_attention_layernorm = PairedRMSNorm(separate.post_attention_layernorm)
+        self.mlp = FusedSwiGLU(mlp) if _are_plain(mlp.gate_proj, mlp.up_proj) else mlp
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """x and the result: (batch, tokens, hidden)."""
+        x = x + self.self_attn.forward(self.input_layernorm.forward(x), cos, sin, attend)
+        return x + self.mlp.forward(self.post_attention_layernorm.forward(x))
 
 
 class FusedAttention(nn.Module):
@@ -31,12 +50,12 @@ class FusedAttention(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
         """x and the result: (batch, tokens, hidden)."""
-        every = self.qkv_proj(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        every = self.qkv_proj.forward(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
         turned = self.heads + self.kv_heads
         both = rotate(every[:, :turned], cos, sin)  # (batch, heads + kv_heads, tokens, head_dim)
         query, key = both.split([self.heads, self.kv_heads], 1)
         read = attend(self.layer, query, key, every[:, turned:])
-        return self.o_proj(read.transpose(1, 2).flatten(2))
+        return self.o_proj.forward(read.transpose(1, 2).flatten(2))
 
 
 class FusedSwiGLU(nn.Module):
@@ -49,8 +68,8 @@ class FusedSwiGLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x and the result: (batch, tokens, hidden)."""
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
-        return self.down_proj(F.silu(gate) * up)
+        gate, up = self.gate_up_proj.forward(x).chunk(2, dim=-1)
+        return self.down_proj.forward(F.silu(gate) * up)
 
 
 class PairedRMSNorm(nn.Module):
@@ -64,11 +83,13 @@ class PairedRMSNorm(nn.Module):
         super().__init__()
         self.eps = separate.eps
         self.weight = nn.Parameter(separate.weight.repeat(2), requires_grad=False)  # (2 · size,)
+        self.size = len(separate.weight)
+        self.both = (2 * self.size,)
 
     def forward(self, x: Tensor) -> Tensor:
         """x and the result: (…, size)."""
         both = torch.cat([x, -x], dim=-1)
-        return F.layer_norm(both, self.weight.shape, self.weight, eps=self.eps)[..., : x.shape[-1]]
+        return F.layer_norm(both, self.both, self.weight, eps=self.eps)[..., : self.size]
 
 
 def below_each_other(*layers: nn.Linear) -> nn.Linear:
@@ -109,15 +130,8 @@ def fuse(decoder: Decoder) -> Decoder:
     >>> torch.allclose(fuse(decoder)(ids), before, atol=1e-5)
     True
     """
-    for layer in decoder.layers:
-        attention = layer.self_attn
-        if _are_plain(attention.q_proj, attention.k_proj, attention.v_proj):
-            layer.self_attn = FusedAttention(attention)
-        if _are_plain(layer.mlp.gate_proj, layer.mlp.up_proj):
-            layer.mlp = FusedSwiGLU(layer.mlp)
-    for name, module in list(decoder.named_modules()):
-        if isinstance(module, RMSNorm):
-            decoder.set_submodule(name, PairedRMSNorm(module))
+    decoder.layers = nn.ModuleList(map(FusedLayer, decoder.layers))
+    decoder.norm = PairedRMSNorm(decoder.norm)
     return decoder
 
 

@@ -78,6 +78,17 @@ def quantize_decoder(
     return quantized.to(dtype).eval()
 
 
+def freeze(decoder: nn.Module) -> None:
+    """Freeze the quantized layers of a decoder whose weights don't change any more.
+
+    >>> from course_pkg.lm.load import load
+    >>> freeze(quantize_decoder(Decoder.from_transformers(load("tiny").model)))
+    """
+    for module in decoder.modules():
+        if isinstance(module, QuantizedLinear):
+            module.freeze()
+
+
 def _linear_layers(decoder: Decoder) -> dict[str, nn.Linear]:
     return {name: m for name, m in decoder.named_modules() if isinstance(m, nn.Linear)}
 

@@ -83,6 +83,7 @@ class QuantizedLinear(nn.Linear):
         without = {name: tensor.to("meta") for name, tensor in weight.tensors().items()}
         self._form = weight.with_tensors(without)  # everything but the numbers
         self._current: tuple[list, QuantizedWeight] | None = None
+        self._frozen: QuantizedWeight | None = None
         format_name = torch.tensor(list(weight.describe().encode()), dtype=torch.uint8)
         self.register_buffer("format_name", format_name)
 
@@ -92,6 +93,8 @@ class QuantizedLinear(nn.Linear):
 
         It may have computed something from them, so it is a new one once they have changed.
         """
+        if self._frozen is not None:
+            return self._frozen
         states = [_state(tensor) for tensor in (self.weight, *self._buffers.values())]
         if self._current is None or states != self._current[0]:
             names = [name for name in self._form.tensors() if name != "codes"]
@@ -99,6 +102,17 @@ class QuantizedLinear(nn.Linear):
             weight = self._form.with_tensors({"codes": self.weight.detach(), **tensors})
             self._current = (states, weight)
         return self._current[1]
+
+    def freeze(self) -> None:
+        """Compute with the tensors as they are now, without looking for changes in place.
+
+        One token's product is so short that looking takes time that shows. Moving the layer,
+        copying it or loading other tensors ends this.
+        """
+        self._frozen = self.quantized
+
+    def _thaw(self) -> None:
+        self._current = self._frozen = None
 
     def dequantized_weight(self) -> Tensor:
         """The weight as (out_features, in_features), in the dtype that it had."""
@@ -124,12 +138,13 @@ class QuantizedLinear(nn.Linear):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a file gets: the tensors once."""
-        return {**self.__dict__, "_current": None}
+        return {**self.__dict__, "_current": None, "_frozen": None}
 
     def _apply(self, fn: Any, recurse: bool = True) -> "QuantizedLinear":
         """Move the buffers with the model but keep their dtype; `model.to(bfloat16)` calls this."""
         before = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
         super()._apply(fn, recurse)
+        self._thaw()
         for name, buffer in before.items():
             if self._buffers[name].dtype != buffer.dtype:
                 self._buffers[name] = buffer.to(self._buffers[name].device)
@@ -137,7 +152,7 @@ class QuantizedLinear(nn.Linear):
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args: Any) -> None:
         errors = args[-1]  # load_state_dict raises what this list contains
-        self._current = None  # it may have computed something from its tensors
+        self._thaw()
         stored = state_dict.get(f"{prefix}weight")
         given = state_dict.get(f"{prefix}format_name", self.format_name)
         if stored is not None and stored.is_floating_point():

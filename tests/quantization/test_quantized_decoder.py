@@ -9,7 +9,7 @@ from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.load import load
-from course_pkg.quantization.quantized_decoder import FORMATS, quantize_decoder
+from course_pkg.quantization.quantized_decoder import FORMATS, freeze, quantize_decoder
 from course_pkg.quantization.quantized_linear import QuantizedLinear
 
 IDS = torch.tensor([[5, 6, 7, 8, 9]])
@@ -102,3 +102,16 @@ def test_what_cannot_be_quantized_is_one_clear_error(decoder):
     odd.layers[1].mlp.up_proj = torch.nn.Linear(40, 64)
     with pytest.raises(ValueError, match=r'mlp.up_proj has rows of 40 weights, .* use "int8"'):
         quantize_decoder(odd, "int4")
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_freezing_reaches_every_quantized_layer(decoder, fused):
+    given = quantize_decoder(decoder, fused=fused)
+    layers = [module for module in given.modules() if isinstance(module, QuantizedLinear)]
+    before = given(IDS)
+    freeze(given)
+    assert torch.equal(given(IDS), before)
+    frozen = [layer.quantized for layer in layers]
+    for layer in layers:
+        layer.weight.zero_()  # without freezing, `quantized` would be another one
+    assert layers and all(a.quantized is b for a, b in zip(layers, frozen, strict=True))

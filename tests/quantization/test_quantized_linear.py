@@ -92,3 +92,34 @@ def test_without_tokens_the_result_is_empty(name, shape, dtype):
     layer = QuantizedLinear(STORAGES[name](normal(32, 64)))
     result = layer(torch.zeros(shape, dtype=dtype))
     assert result.shape == (*shape[:-1], 32) and result.dtype == dtype
+
+
+ENDS = {
+    **{name: change for name, change in CHANGES.items() if name in ("loaded", "assigned")},
+    "moved": lambda layer, other: in_place(layer.to("cpu"), other),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("name", STORAGES)
+def test_a_frozen_layer_computes_with_its_tensors_until_it_gets_others(name, end):
+    layer, other = (QuantizedLinear(STORAGES[name](normal(32, 64, seed=seed))) for seed in (0, 1))
+    x = normal(2, 64, seed=2)
+    expected = layer(x)
+    layer.freeze()
+    assert torch.equal(layer(x), expected) and layer.quantized is layer.quantized
+    ENDS[end](layer, other)
+    assert torch.equal(layer(x), other(x))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+@pytest.mark.parametrize("name", STORAGES)
+def test_a_copy_of_a_frozen_layer_is_not_frozen(name, copied):
+    layer, other = (QuantizedLinear(STORAGES[name](normal(32, 64, seed=seed))) for seed in (0, 1))
+    layer.freeze()
+    x = normal(2, 64, seed=2)
+    expected = layer(x)
+    copy_of_it = copied(layer)
+    in_place(copy_of_it, other)
+    assert torch.equal(copy_of_it(x), other(x))
+    assert torch.equal(layer(x), expected)
