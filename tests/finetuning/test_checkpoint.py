@@ -21,16 +21,16 @@ VALUES = {2: 3.0, 4: 2.0, 6: 2.5, 8: 2.5, 9: 2.2}
 
 
 class StopsAfter:
-    """A path-like object that interrupts the run after `step` writes."""
+    """A path-like object that interrupts the run at the first use after step `step`."""
 
     def __init__(self, step, path):
-        self.left = step
+        self.step = step
         self.path = path
 
     def __fspath__(self):
-        if self.left == 0:
+        history = torch.load(self.path)["history"] if self.path.exists() else '{"steps": []}'
+        if len(json.loads(history)["steps"]) == self.step:
             raise KeyboardInterrupt
-        self.left -= 1
         return str(self.path)
 
 
