@@ -52,11 +52,14 @@ class Watchdog:
     def watch(self, init_pid: int, *others: int) -> None:
         """Start measuring. init_pid: the sandbox's first process; others: to be killed with it.
 
-        Call it before untrusted code runs inside. Raises OSError if the sandbox can't be measured,
+        One of the others may have ended already. Raises OSError if the sandbox can't be measured,
         ValueError if the process has the machine's /proc and so is not in a sandbox.
         """
         try:
-            self._pidfds = [os.pidfd_open(pid) for pid in (init_pid, *others)]
+            self._pidfds = [os.pidfd_open(init_pid)]
+            for pid in others:
+                with contextlib.suppress(ProcessLookupError):  # a short program is done by now
+                    self._pidfds.append(os.pidfd_open(pid))
             self._folders = _open_folders(init_pid)
         except BaseException:
             self._release()

@@ -100,6 +100,30 @@ def test_killing_waits_until_all_is_gone_and_closing_closes_all_descriptors(sand
     assert not enforcer.out_of_memory() and not enforcer.killed_within_limits()
 
 
+@needs_sandbox
+def test_a_program_that_has_ended_before_it_is_watched_is_no_error(sandbox):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    enforcer = watchdog.Watchdog(300 * MIB, 50)
+    enforcer.watch(sandbox.init, ended.pid)
+    enforcer.kill()
+    sandbox.wait(timeout=10)
+    enforcer.close()
+    assert not enforcer.killed_within_limits()
+
+
+@needs_sandbox
+def test_a_sandbox_that_has_ended_cannot_be_watched(sandbox):
+    before = set(os.listdir("/proc/self/fd"))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    enforcer = watchdog.Watchdog(300 * MIB, 50)
+    with pytest.raises(ProcessLookupError):
+        enforcer.watch(ended.pid, sandbox.init)
+    enforcer.close()
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
 def test_a_process_outside_a_sandbox_is_refused():
     enforcer = watchdog.Watchdog(300 * MIB, 50)
     with pytest.raises(ValueError, match="not in a sandbox"):
