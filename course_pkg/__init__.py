@@ -4,4 +4,4 @@ Importing it costs nothing. Each module imports the heavy libraries that it need
 `import course_pkg` stays instant and `from course_pkg.lm.load import load` pays for torch.
 """
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

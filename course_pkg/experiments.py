@@ -85,7 +85,10 @@ def stale_files(experiment: Experiment, root: Path = ROOT) -> list[str]:
 
 
 def content_hash(path: Path) -> str:
-    """A short hash of a file; in Python, comments, docstrings and blank lines do not count."""
+    """A short hash of a file.
+
+    In Python, comments, docstrings, blank lines and the version of the course do not count.
+    """
     data = path.read_bytes()
     if path.suffix == ".py":
         data = _bare(path.read_text("utf-8")).encode()
@@ -106,4 +109,5 @@ def _bare(source: str) -> str:
         elif isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             in_docstring.update(range(node.body[0].lineno - 1, node.body[0].end_lineno))
     kept = {number for number, line in enumerate(lines) if line} | in_string
+    kept -= {number for number, line in enumerate(lines) if line.startswith("__version__ = ")}
     return "\n".join(lines[number] for number in sorted(kept - in_docstring))

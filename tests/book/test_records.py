@@ -194,6 +194,7 @@ def test_a_missing_record_is_one_clear_error():
 
 
 SOURCE = '''"""Doc."""
+__version__ = "1.0.0"
 def f(x):  # a comment
     """Doc."""
 
@@ -209,6 +210,7 @@ def f(x):  # a comment
         ("  # a comment", "", True),
         ('"""Doc."""', '"""Other.\n\n# words\n"""', True),
         ("    return", "\n\n    # why\n    return", True),
+        ("1.0.0", "1.0.1", True),
         ("#{x}", "{x}", False),
         ("a\n\n", "a\n", False),  # a blank line in a string counts
         ("    # b", "    # c", False),
