@@ -78,15 +78,18 @@ def quantize_decoder(
     return quantized.to(dtype).eval()
 
 
-def freeze(decoder: nn.Module) -> None:
-    """Freeze the quantized layers of a decoder whose weights don't change any more.
+def freeze(decoder: Decoder) -> Decoder:
+    """The decoder, whose weights don't change any more, with its quantized layers frozen.
 
     >>> from course_pkg.lm.load import load
-    >>> freeze(quantize_decoder(Decoder.from_transformers(load("tiny").model)))
+    >>> decoder = freeze(quantize_decoder(Decoder.from_transformers(load("tiny").model)))
+    >>> decoder.lm_head.quantized is decoder.lm_head.quantized
+    True
     """
     for module in decoder.modules():
         if isinstance(module, QuantizedLinear):
             module.freeze()
+    return decoder
 
 
 def _linear_layers(decoder: Decoder) -> dict[str, nn.Linear]:

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from course_pkg.constrained.vocabulary import Vocabulary, vocabulary_of
 from course_pkg.lm.decoder import Decoder
 from course_pkg.parallel.parallel_decoder import TensorParallelDecoder
-from course_pkg.quantization.quantized_decoder import freeze, quantize_decoder
+from course_pkg.quantization.quantized_decoder import quantize_decoder
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.model_runner import ModelRunner, block_bytes
 from course_pkg.serving.request import Chunk, Completion, Request, prompt_ids
@@ -88,8 +88,6 @@ class Engine:
         self.max_model_len = min(self.config.max_positions, blocks * block_size + 1)
         self.adapters = tuple(adapters or ())
         self.runner = ModelRunner(decoder, blocks, block_size, swap_blocks, adapters)
-        if quantize is not None:
-            freeze(self.runner.decoder)
         self.eos = end_tokens(model, tokenizer)
         self.requests: dict[int, Request] = {}  # those that are not done
         self._completions: dict[int, Completion] = {}  # those that grow, by their sequence's id

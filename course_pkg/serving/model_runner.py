@@ -15,6 +15,7 @@ from torch import Tensor
 from course_pkg.attention.paged import copy_blocks, places, write
 from course_pkg.attention.paged_triton import paged_batch
 from course_pkg.lm.decoder import Decoder
+from course_pkg.quantization.quantized_decoder import freeze
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.kv_cache import cache_bytes
 from course_pkg.serving.lora_rows import with_adapters
@@ -26,8 +27,9 @@ class ModelRunner:
     """A decoder, its adapters, and the keys and values of all blocks, on the device and the host.
 
     blocks: those that sequences can have; block 0 is added, for padding. Each sequence's cache_key
-    is the name of its adapter, or "". Raises what `with_adapters` raises, and ValueError for a
-    model whose keys depend on other sequences' lengths (dynamic and longrope RoPE).
+    is the name of its adapter, or "". Later changes of quantized weights in place have no effect
+    (`freeze`). Raises what `with_adapters` raises, and ValueError for a model whose keys depend on
+    other sequences' lengths (dynamic and longrope RoPE).
     """
 
     def __init__(
@@ -44,7 +46,8 @@ class ModelRunner:
                 f"the model's RoPE is {rope}, which depends on the longest sequence of a batch: "
                 "use transformers' generate"
             )
-        self.decoder, self.groups = with_adapters(decoder, adapters or {})
+        separate, self.groups = with_adapters(decoder, adapters or {})
+        self.decoder = freeze(separate)
         self.device = decoder.embed_tokens.weight.device
         self.caches = _new_caches(decoder, blocks, block_size, self.device)
         self.host = _new_caches(decoder, swap_blocks, block_size, "cpu")
