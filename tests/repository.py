@@ -1,12 +1,15 @@
 """The repository's files, and the packages that its distributions require."""
 
+import ast
 import importlib.metadata as metadata
 import subprocess
 import sysconfig
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
+from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -34,6 +37,44 @@ def dependencies(roots: Iterable[str], environment: dict[str, str]) -> set[str]:
                 seen.add(name)
                 todo.append(name)
     return seen
+
+
+def required(lines: Iterable[str]) -> set[str]:
+    """The packages that the lines require, with those that these require.
+
+    A line may name extras of the course's own package.
+    """
+    names: set[str] = set()
+    todo = list(map(Requirement, lines))
+    while todo:
+        line = todo.pop()
+        if canonicalize_name(line.name) == OWN:
+            own = (
+                each for extra in line.extras for each in PROJECT["optional-dependencies"][extra]
+            )
+            todo += map(Requirement, own)
+        else:
+            names.add(canonicalize_name(line.name))
+    return names | dependencies(names, default_environment())
+
+
+@cache
+def _homes() -> Mapping[str, list[str]]:
+    """The distributions of each module at the top."""
+    return metadata.packages_distributions()
+
+
+def imported(source: str) -> dict[str, set[str]]:
+    """The packages that a program imports, without the course's own: distributions by module."""
+    found = {}
+    for node in ast.walk(ast.parse(source)):
+        names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module]
+        for top in {name.split(".")[0] for name in names}:
+            if owners := {canonicalize_name(owner) for owner in _homes().get(top, ())} - {OWN}:
+                found[top] = owners
+    return found
 
 
 def installed() -> dict[str, str]:

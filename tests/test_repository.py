@@ -14,7 +14,16 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 import course_pkg
-from tests.repository import OWN, PROJECT, ROOT, applies, dependencies, installed, tracked
+from tests.repository import (
+    OWN,
+    PROJECT,
+    ROOT,
+    applies,
+    dependencies,
+    imported,
+    installed,
+    tracked,
+)
 
 # Dependencies of pinned packages that the lock leaves out on purpose, with the reason.
 LEFT_OUT = {
@@ -121,21 +130,17 @@ def test_the_version_is_the_same_everywhere():
 def declared() -> set[str]:
     """Distributions that pyproject.toml names, extras included."""
     groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
-    return {canonicalize_name(Requirement(line).name) for group in groups for line in group}
+    names = {canonicalize_name(Requirement(line).name) for group in groups for line in group}
+    return names - {OWN}  # an extra may contain others
 
 
 def test_imported_packages_are_declared_and_declared_packages_are_pinned():
-    homes = metadata.packages_distributions()
-    undeclared = {}
-    for path in (ROOT / "course_pkg").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                names = [node.module]
-            for top in {name.split(".")[0] for name in names}:
-                owners = {canonicalize_name(owner) for owner in homes.get(top, ())} - {OWN}
-                if owners and not owners & declared():
-                    undeclared.setdefault(top, path.relative_to(ROOT).as_posix())
+    undeclared = {
+        module: path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "course_pkg").rglob("*.py")
+        for module, owners in imported(path.read_text("utf-8")).items()
+        if not owners & declared()
+    }
     assert undeclared == {}
     files = [ROOT / "requirements-gpu.txt", ROOT / "deploy" / "requirements.txt"]
     optional = [line for file in files for line in requirements(file.read_text("utf-8"))]

@@ -6,15 +6,12 @@ import subprocess
 import sys
 import venv
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from packaging.markers import default_environment
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.repository import PROJECT, ROOT, dependencies, installed, tracked
+from tests.repository import PROJECT, ROOT, installed, required, tracked
 
 EXTRAS = PROJECT["optional-dependencies"]
 # Folders and modules that need an extra. Everything else works after `pip install course-pkg`.
@@ -44,12 +41,6 @@ def packaged() -> set[str]:
     """The package's files in the repository."""
     names = {path.relative_to(ROOT).as_posix() for path in tracked()}
     return {name for name in names if name.startswith("course_pkg/")}
-
-
-def required(lines: Iterable[str]) -> set[str]:
-    """The packages that the lines require, with those that these require."""
-    names = {canonicalize_name(Requirement(line).name) for line in lines}
-    return names | dependencies(names, default_environment())
 
 
 @pytest.fixture(scope="session")

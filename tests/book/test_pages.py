@@ -7,6 +7,7 @@ import rerun
 import yaml
 
 from tests.book.support import CELL, ROOT
+from tests.repository import PROJECT, imported, required
 
 WIDEST = 90  # columns of code that a page of 1280 pixels shows without scrolling sideways
 PAGES = sorted((ROOT / "book").rglob("*.md"))
@@ -24,6 +25,17 @@ def test_code_of_a_page_parses_downloads_nothing_and_fits_into_the_page(page):
     cells = CELL.findall(page.read_text())
     shown = [cell for cell in cells if not re.search(r"(hide|remove)-(input|cell)", cell)]
     assert [line for cell in shown for line in cell.splitlines() if len(line) > WIDEST] == []
+
+
+def test_the_extra_book_brings_what_the_pages_import():
+    brought = required([*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["book"]])
+    missing = {
+        module: name(page)
+        for page in PAGES
+        for module, owners in imported(rerun.page_code(page.read_text())).items()
+        if not owners & brought
+    }
+    assert missing == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
