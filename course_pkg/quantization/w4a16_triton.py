@@ -20,7 +20,7 @@ Without a GPU the kernel runs in Triton's interpreter. It is tested there, compi
 capabilities 8.0 and 9.0, and ran on an H200, where the tile sizes were chosen from measured times.
 `python -m benchmarks w4a16_gpu` measures it. With one token it reads a weight of 14336 × 4096 in
 about 0.8 of the time of a product in float16, though it reads a quarter of the bytes: unpacking
-takes the time. Kernels in CUDA, which place the codes in the order of the tensor cores, get nearer
+takes time too. Kernels in CUDA, which place the codes in the order of the tensor cores, get nearer
 to a quarter (Frantar et al. (2024), "MARLIN", arXiv 2408.11743).
 
 Not here: gradients, which `QuantizedLinear` computes; other numbers of bits; groups of columns that

@@ -122,7 +122,14 @@ def test_every_notebook_to_download_is_valid_and_plain(site):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.parametrize("page", ["setup", "appendix/errata-1-adapters", "adapters/lora-training"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "setup",
+        "appendix/errata-1-adapters",
+        pytest.param("adapters/lora-training", marks=pytest.mark.minutes),
+    ],
+)
 def test_a_notebook_to_download_runs_in_an_empty_folder(site, page, tmp_path):
     """The notebook on LoRA up to its training, the others to the end."""
     notebook = nbformat.read(site / "_sources" / "book" / f"{page}.ipynb", 4)
