@@ -1,0 +1,190 @@
+"""Labs: cells, playgrounds and exercises that run in the reader's browser, from disk.
+
+`make` builds what they load into `_build/labs/dist` (see book/_labs), if npm is there. Without it
+the book has no labs. Here each page gets the code of its cells that the browser can run (see
+labs_cells.py), a line that says how many they are, or what its code needs instead, and the scripts.
+Everything that a lab loads is copied into the site; the course's own modules are a zip archive in
+a script, because a page from disk can load nothing but scripts, styles and pictures.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from docutils import nodes
+from execution import path_of
+from faults import guarded
+from labs_cells import LabCell, lab_cells
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILT = ROOT / "_build" / "labs" / "dist"
+SCRIPTS = ("kit.js", "python.js")
+PACKAGE = "course_pkg"
+# Folders for the command line and for grading a class, and data that no page reads in a browser.
+LEFT_OUT = ("classroom", "cli")
+logger = logging.getLogger(__name__)
+
+
+class Imports:
+    """Asks one child process what an import would need in the browser."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "course_pkg.labs.imports"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
+        self.process = subprocess.Popen(command, **pipes)
+        self.known: dict[tuple[str, str], str] = {}
+
+    def missing(self, module: str, name: str) -> str:
+        """The package that is missing for `from module import name`; "" if none."""
+        if (module, name) not in self.known:
+            self.process.stdin.write(json.dumps([module, name]) + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+            if not answer:
+                raise RuntimeError(f"course_pkg.labs.imports ended at {module} {name}")
+            self.known[module, name] = json.loads(answer)
+        return self.known[module, name]
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.stdin.close()
+        self.process.wait()
+
+
+@cache
+def imports() -> Imports:
+    """The process, started when the first page asks."""
+    return Imports()
+
+
+def cells_of(env: BuildEnvironment) -> dict[str, list[LabCell]]:
+    """The cells that the browser gets, by page."""
+    if not hasattr(env, "lab_cells"):
+        env.lab_cells = {}
+    return env.lab_cells
+
+
+@guarded
+def read_cells(app: Sphinx, doctree: nodes.document) -> None:
+    """Find the page's cells that run in the browser, mark them, and say so under the title."""
+    docname = app.env.docname
+    path = path_of(app, docname)
+    if not app.config.labs_built or not path.is_file():
+        return
+    found = lab_cells(nbformat.read(path, as_version=4), imports().missing)
+    cells_of(app.env)[docname] = found
+    shown = {cell.index for cell in found if cell.shown}
+    for node in doctree.findall(nodes.container):
+        if node.get("nb_element") == "cell_code" and node.get("cell_index") in shown:
+            node["ids"].append(f"lab-cell-{node['cell_index']}")
+    for line in doctree.findall(nodes.paragraph):
+        if "reading-time" in line["classes"]:
+            line += nodes.Text(f" {sentence(found)}")
+
+
+def sentence(cells: list[LabCell]) -> str:
+    """What a page says of its cells.
+
+    >>> sentence([LabCell(0, "cell 1", "", True), LabCell(1, "cell 2", "", True, ("torch",))])
+    '1 of 2 cells can be run and edited here; the others need torch.'
+    """
+    shown = [cell for cell in cells if cell.shown]
+    others = sorted({package for cell in shown for package in cell.missing})
+    if not shown:
+        return "Its code runs in Jupyter only: it needs packages that a browser has not."
+    able = sum(not cell.missing for cell in shown)
+    if able == len(shown):
+        return "All cells can be run and edited here."
+    names = others if len(others) < 3 else [*others[:2], "more"]
+    listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    return f"{able} of {len(shown)} cells can be run and edited here; the others need {listed}."
+
+
+def forget(_app: Sphinx, env: BuildEnvironment, docname: str) -> None:
+    cells_of(env).pop(docname, None)
+
+
+def merge(_app: Sphinx, env: BuildEnvironment, _names: Any, other: BuildEnvironment) -> None:
+    cells_of(env).update(cells_of(other))
+
+
+def script_data(cells: list[LabCell]) -> str:
+    """The cells as an element that no browser runs."""
+    rows = [
+        {"id": c.index, "name": c.name, "code": c.code, "shown": c.shown, "missing": c.missing}
+        for c in cells
+    ]
+    text = json.dumps({"cells": rows}).replace("</", "<\\/")
+    return f'<script type="application/json" class="lab-cells">{text}</script>'
+
+
+@guarded
+def add_scripts(app: Sphinx, pagename: str, _template: str, context: dict, _doctree: Any) -> None:
+    """Give a page with a lab its data and the one script that loads the rest."""
+    if cells := cells_of(app.env).get(pagename):
+        context["body"] = context.get("body", "") + script_data(cells)
+        app.add_js_file("labs/labs.js", loading_method="defer")
+        app.add_css_file("labs/labs.css")
+
+
+def course_archive(root: Path = ROOT) -> bytes:
+    """The course's modules and data that the browser gets, as a zip archive."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for path in sorted((root / PACKAGE).rglob("*")):
+            parts = path.relative_to(root).parts
+            if path.is_file() and "__pycache__" not in parts and parts[1] not in LEFT_OUT:
+                info = zipfile.ZipInfo("/".join(parts), (2026, 1, 1, 0, 0, 0))
+                archive.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED, 9)
+    return buffer.getvalue()
+
+
+def copy_built(app: Sphinx, exception: Exception | None) -> None:
+    """Copy what labs load into the site, and write the course's modules beside it."""
+    if imports.cache_info().currsize:
+        imports().close()
+        imports.cache_clear()
+    if exception is not None or app.builder.format != "html" or not app.config.labs_built:
+        return
+    target = Path(app.outdir, "_static", "labs")
+    target.mkdir(parents=True, exist_ok=True)
+    for name in ("labs.js", "labs.css", *SCRIPTS):
+        shutil.copyfile(BUILT / name, target / name)
+    text = base64.b64encode(course_archive()).decode()
+    (target / "course.js").write_text(f'window.courseLabsCourse="{text}";\n', "utf8")
+
+
+def look_for_labs(_app: Sphinx, config: Any) -> None:
+    """Whether labs are built; a change makes Sphinx read all pages again."""
+    config.labs_built = (BUILT / "built.txt").is_file()
+    if not config.labs_built:
+        logger.info("the book gets no labs: they are not built (make labs says why)")
+
+
+def setup(app: Sphinx) -> dict:
+    app.add_config_value("labs_built", False, "env", bool)
+    app.connect("config-inited", look_for_labs)
+    app.connect("env-purge-doc", forget)
+    app.connect("env-merge-info", merge)
+    app.connect("doctree-read", read_cells, priority=600)
+    app.connect("html-page-context", add_scripts)
+    app.connect("build-finished", copy_built)
+    return {
+        "version": "1",
+        "env_version": 1,
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+    }

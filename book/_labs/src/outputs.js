@@ -1,0 +1,54 @@
+/* Outputs of a cell as elements of the page, in the classes that the book's own outputs have. */
+import MarkdownIt from "markdown-it";
+
+const markdown = new MarkdownIt({ html: true });
+
+const element = (tag, className, text) => {
+  const made = document.createElement(tag);
+  made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+};
+
+const preformatted = (className, text) => {
+  const made = element("div", `output ${className} highlight`);
+  made.append(element("pre", "", text));
+  return made;
+};
+
+const rich = (className, html) => {
+  const made = element("div", `output ${className}`);
+  made.innerHTML = html;
+  for (const table of made.querySelectorAll("table")) table.classList.add("table");
+  return made;
+};
+
+/* The element for one output; null if there is nothing to show. */
+const shown = (output) => {
+  if (output.stream) return preformatted(`stream ${output.stream}`, output.text);
+  if (output.error) return preformatted("traceback", output.error);
+  if (output.note) return element("p", "output lab-note", output.note);
+  const data = output.data;
+  if (data["image/svg+xml"]) return rich("image_svg", data["image/svg+xml"]);
+  if (data["text/html"]) return rich("text_html", data["text/html"]);
+  if (data["text/markdown"]) return rich("text_markdown", markdown.render(data["text/markdown"]));
+  if (data["text/latex"]) return element("div", "output text_latex math", data["text/latex"]);
+  return preformatted("text_plain", data["text/plain"]);
+};
+
+/* Add an output to a list of outputs. Text of the same stream goes on where it ended. */
+export const append = (list, output) => {
+  const last = list.lastElementChild;
+  if (output.stream && last?.matches(`.stream.${output.stream}`)) {
+    last.firstElementChild.textContent += output.text;
+    return;
+  }
+  const made = shown(output);
+  list.append(made);
+  if (made.matches(".math, .text_html, .text_markdown")) typeset(made);
+};
+
+const typeset = (made) => {
+  const set = () => window.MathJax?.typesetPromise?.([made]);
+  (window.MathJax?.startup?.promise ?? Promise.resolve()).then(set).catch(() => {});
+};

@@ -1,0 +1,78 @@
+/* Cells that share names, in one Python: which have run, and what must run before another.
+
+   Cells run one at a time. Before a cell, the earlier ones that have not run yet run too, without
+   showing anything. After Python was stopped, those that had run by then run again first. */
+import { Stopped } from "./python.js";
+
+export class Session {
+  #python;
+  #cells;
+  #ran = new Map(); // id → the code that ran, in the order in which cells ran
+  #generation = 0;
+  #queue = Promise.resolve();
+  #epoch = 0;
+
+  /* cells: {id, name, code(), ends}. ends: whether no other cell needs it, so that it never runs
+     before another. */
+  constructor(python, cells) {
+    this.#python = python;
+    this.#cells = cells;
+  }
+
+  /* Run the cell `id`. show: gets its outputs. Resolves to whether it ended without an error;
+     rejects with Stopped if it was stopped. */
+  run(id, show) {
+    const epoch = this.#epoch;
+    const job = this.#queue.then(() => {
+      if (epoch !== this.#epoch) throw new Stopped("stopped");
+      return this.#runAfterOthers(id, show);
+    });
+    this.#queue = job.catch(() => {});
+    return job;
+  }
+
+  async #runAfterOthers(id, show) {
+    await this.#python.start();
+    const place = this.#cells.findIndex((cell) => cell.id === id);
+    const cell = this.#cells[place];
+    if (this.#generation !== this.#python.generation) {
+      this.#generation = this.#python.generation;
+      const before = [...this.#ran];
+      this.#ran.clear();
+      for (const [other, code] of before) if (other !== id) await this.#quietly(other, code);
+    }
+    for (const other of this.#cells.slice(0, place)) {
+      if (other.ends || this.#ran.has(other.id)) continue;
+      if (!(await this.#quietly(other.id, other.code(), show))) {
+        show({ note: `This cell did not run, because ${other.name} before it ended with an error.` });
+        return false;
+      }
+    }
+    const code = cell.code();
+    const { ended } = await this.#python.call("run", { code, name: cell.name }, show);
+    this.#ran.delete(id);
+    this.#ran.set(id, code);
+    return ended;
+  }
+
+  async #quietly(id, code, show) {
+    const { name } = this.#cells.find((cell) => cell.id === id);
+    const { ended } = await this.#python.call("run", { code, name, quiet: true }, show);
+    if (ended) this.#ran.set(id, code);
+    return ended;
+  }
+
+  /* End what runs and what waits. */
+  stop() {
+    this.#epoch += 1;
+    this.#python.stop();
+  }
+
+  /* Forget all names: the next run starts from the first cell. */
+  async reset() {
+    this.#ran.clear();
+    if (this.#generation === this.#python.generation && this.#generation) {
+      await this.#python.call("reset", {});
+    }
+  }
+}

@@ -1,0 +1,72 @@
+"""What the page's worker calls: every function takes JSON and returns JSON.
+
+Importing this module also gives the browser's Python what it lacks and the course's code uses:
+`IPython.display`, and the timer behind the time limit of an answer.
+
+Chapter: labs.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from course_pkg.labs import shown
+from course_pkg.labs.cells import Cells
+
+_cells = Cells()
+
+
+def run(emit: Callable[[str], None], arguments: str) -> str:
+    """Run a cell. arguments: {"code", "name", "quiet"}; returns {"ended": whether without error}.
+
+    quiet: hand over nothing but errors.
+    """
+    given = json.loads(arguments)
+
+    def hand_over(output: dict[str, Any]) -> None:
+        if "error" in output or not given.get("quiet"):
+            emit(json.dumps(output))
+
+    return json.dumps({"ended": _cells.run(given["code"], given["name"], hand_over)})
+
+
+def reset(emit: Callable[[str], None], arguments: str) -> str:
+    """Forget every name that cells have defined."""
+    _cells.__init__()
+    return json.dumps({})
+
+
+def _give_display() -> None:
+    try:
+        import IPython.display  # noqa: F401
+    except ImportError:
+        package = ModuleType("IPython")
+        package.display = sys.modules["IPython.display"] = shown
+        sys.modules["IPython"] = package
+        book = sys.modules["myst_nb"] = ModuleType("myst_nb")
+        book.glue = lambda name, value, display=True: None  # the book's text is written already
+
+
+def _give_timer(page: Any) -> None:
+    """`signal.setitimer`, for the one timer that exists: the page raises SIGALRM when it is due."""
+    now = [0.0, 0.0]
+
+    def setitimer(which: int, seconds: float, interval: float = 0.0) -> tuple[float, float]:
+        before = (page.alarm(seconds, interval), now[1])
+        now[:] = seconds, interval
+        return before
+
+    signal.ITIMER_REAL = getattr(signal, "ITIMER_REAL", 0)
+    signal.setitimer = setitimer
+
+
+_give_display()
+if sys.platform == "emscripten":
+    import course_labs_page
+
+    _give_timer(course_labs_page)
