@@ -25,7 +25,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: all help setup model book pdf gettext release grade summary lab bench test test-all lint gpu clean distclean FORCE
+.PHONY: all help setup model labs book pdf gettext release grade summary lab bench test test-all lint gpu clean distclean FORCE
 
 # ---------------------------------------------------------------- dependencies
 
@@ -123,9 +123,18 @@ gpu: $(VENV)/.package ## add flash-attn, on a machine with CUDA and nvcc (see re
 book: $(STAMPS)/book ## run every page and build the site (STRICT=1: warnings are errors)
 	$(call say,book     $(SITE))
 
+labs: $(STAMPS)/labs ## build what runs in the reader's browser (needs npm; without it the book has no labs)
+
+# Where they could not be built, the next make tries again; the stamp changes only with what there is.
+$(STAMPS)/labs: $(call files,book/_labs) tools/build-labs $(call missing,_build/labs/dist/built.txt)
+	@mkdir -p $(STAMPS)
+	@tools/build-labs $(if $(STRICT),--strict)
+	@if [ -f _build/labs/dist/built.txt ]; then cp _build/labs/dist/built.txt $@; \
+	  elif ! grep -qx none $@ 2>/dev/null; then echo none >$@; fi
+
 # A build that failed reads every page again next time, and runs those that failed: Sphinx passes over
 # a page whose doctree it has, even if there were warnings.
-$(STAMPS)/book: $(PACKAGE) $(PAGES) $(STAMPS)/book.list $(VENV)/.lock $(call missing,$(SITE)) | $(VENV)/.package $(STAMPS)/model
+$(STAMPS)/book: $(PACKAGE) $(PAGES) $(STAMPS)/book.list $(STAMPS)/labs $(VENV)/.lock $(call missing,$(SITE)) | $(VENV)/.package $(STAMPS)/model
 	$(STEP) book "$(SITE)" "the log has the reason, and _build/html/reports the tracebacks; then run make again" \
 	  tools/build-book $(VENV)/bin/jupyter-book $(if $(STRICT),-W -n)
 	@touch $@

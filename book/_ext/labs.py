@@ -10,12 +10,8 @@ a script, because a page from disk can load nothing but scripts, styles and pict
 from __future__ import annotations
 
 import base64
-import io
 import json
 import shutil
-import subprocess
-import sys
-import zipfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,49 +21,20 @@ from docutils import nodes
 from execution import path_of
 from faults import guarded
 from labs_cells import LabCell, lab_cells
+from labs_trial import ROOT, Trial, course_archive, tried
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
-ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "_build" / "labs" / "dist"
 SCRIPTS = ("kit.js", "python.js")
-PACKAGE = "course_pkg"
-# Folders for the command line and for grading a class, and data that no page reads in a browser.
-LEFT_OUT = ("classroom", "cli")
 logger = logging.getLogger(__name__)
 
 
-class Imports:
-    """Asks one child process what an import would need in the browser."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "course_pkg.labs.imports"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
-        self.process = subprocess.Popen(command, **pipes)
-        self.known: dict[tuple[str, str], str] = {}
-
-    def missing(self, module: str, name: str) -> str:
-        """The package that is missing for `from module import name`; "" if none."""
-        if (module, name) not in self.known:
-            self.process.stdin.write(json.dumps([module, name]) + "\n")
-            self.process.stdin.flush()
-            answer = self.process.stdout.readline()
-            if not answer:
-                raise RuntimeError(f"course_pkg.labs.imports ended at {module} {name}")
-            self.known[module, name] = json.loads(answer)
-        return self.known[module, name]
-
-    def close(self) -> None:
-        """End the process."""
-        self.process.stdin.close()
-        self.process.wait()
-
-
 @cache
-def imports() -> Imports:
-    """The process, started when the first page asks."""
-    return Imports()
+def trial() -> Trial:
+    """The process that tries cells, started when the first page asks."""
+    return Trial()
 
 
 def cells_of(env: BuildEnvironment) -> dict[str, list[LabCell]]:
@@ -84,7 +51,8 @@ def read_cells(app: Sphinx, doctree: nodes.document) -> None:
     path = path_of(app, docname)
     if not app.config.labs_built or not path.is_file():
         return
-    found = lab_cells(nbformat.read(path, as_version=4), imports().missing)
+    notebook = nbformat.read(path, as_version=4)
+    found = tried(lab_cells(notebook, trial().missing), notebook, trial())
     cells_of(app.env)[docname] = found
     shown = {cell.index for cell in found if cell.shown}
     for node in doctree.findall(nodes.container):
@@ -140,23 +108,11 @@ def add_scripts(app: Sphinx, pagename: str, _template: str, context: dict, _doct
         app.add_css_file("labs/labs.css")
 
 
-def course_archive(root: Path = ROOT) -> bytes:
-    """The course's modules and data that the browser gets, as a zip archive."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for path in sorted((root / PACKAGE).rglob("*")):
-            parts = path.relative_to(root).parts
-            if path.is_file() and "__pycache__" not in parts and parts[1] not in LEFT_OUT:
-                info = zipfile.ZipInfo("/".join(parts), (2026, 1, 1, 0, 0, 0))
-                archive.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED, 9)
-    return buffer.getvalue()
-
-
 def copy_built(app: Sphinx, exception: Exception | None) -> None:
     """Copy what labs load into the site, and write the course's modules beside it."""
-    if imports.cache_info().currsize:
-        imports().close()
-        imports.cache_clear()
+    if trial.cache_info().currsize:
+        trial().close()
+        trial.cache_clear()
     if exception is not None or app.builder.format != "html" or not app.config.labs_built:
         return
     target = Path(app.outdir, "_static", "labs")
@@ -164,7 +120,7 @@ def copy_built(app: Sphinx, exception: Exception | None) -> None:
     for name in ("labs.js", "labs.css", *SCRIPTS):
         shutil.copyfile(BUILT / name, target / name)
     text = base64.b64encode(course_archive()).decode()
-    (target / "course.js").write_text(f'window.courseLabsCourse="{text}";\n', "utf8")
+    (target / "package.js").write_text(f'window.courseLabsCourse="{text}";\n', "utf8")
 
 
 def look_for_labs(_app: Sphinx, config: Any) -> None:
@@ -184,7 +140,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("build-finished", copy_built)
     return {
         "version": "1",
-        "env_version": 1,
+        "env_version": 2,
         "parallel_read_safe": True,
         "parallel_write_safe": True,
     }

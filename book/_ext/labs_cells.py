@@ -101,7 +101,7 @@ def statements(code: str, lacking: dict[str, frozenset[str]], missing: Missing) 
     found = []
     for node in one_by_one(ast.parse(code).body):
         uses, defines = names_of(node)
-        packages = {missing(*each).partition(".")[0] for each in imports_of(node)} - {""}
+        packages = {missing(*each) for each in imports_of(node)} - {""}
         packages |= {package for name in uses for package in lacking.get(name, ())}
         for name in defines:
             lacking[name] = frozenset(packages)

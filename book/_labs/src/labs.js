@@ -31,7 +31,7 @@ const kit = async () => {
   await load("kit.js");
   const found = window.courseLabsKit;
   python ??= new found.Python(async () => {
-    await Promise.all([load("python.js"), load("course.js")]);
+    await Promise.all([load("python.js"), load("package.js")]);
     return { files: window.courseLabsFiles, course: window.courseLabsCourse };
   });
   return { ...found, python };

@@ -10,9 +10,10 @@ export const setUpPage = (data, kit) => {
       ...parts,
       session: new parts.Session(
         parts.python,
-        data.cells.map(({ id, name, code }) => ({
+        data.cells.map(({ id, name, code, shown, missing }) => ({
           id,
           name,
+          partial: !shown || missing.length > 0,
           code: () => cells.get(id)?.code() ?? code,
         })),
       ),
@@ -32,6 +33,7 @@ export const setUpPage = (data, kit) => {
 const reason = (missing) => {
   const made = document.createElement("p");
   made.className = "lab-reason";
-  made.textContent = `Runs in Jupyter only: needs ${missing.join(", ")}.`;
+  const needs = missing.filter((name) => name !== "Jupyter").join(", ");
+  made.textContent = `Runs in Jupyter only${needs && `: needs ${needs}`}.`;
   return made;
 };

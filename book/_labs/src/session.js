@@ -12,8 +12,8 @@ export class Session {
   #queue = Promise.resolve();
   #epoch = 0;
 
-  /* cells: {id, name, code(), ends}. ends: whether no other cell needs it, so that it never runs
-     before another. */
+  /* cells: {id, name, code(), ends, partial}. ends: no other cell needs it, so it never runs before
+     another. partial: only parts of it can run, so an error in it is no news. */
   constructor(python, cells) {
     this.#python = python;
     this.#cells = cells;
@@ -41,24 +41,23 @@ export class Session {
       this.#ran.clear();
       for (const [other, code] of before) if (other !== id) await this.#quietly(other, code);
     }
+    const failed = [];
     for (const other of this.#cells.slice(0, place)) {
       if (other.ends || this.#ran.has(other.id)) continue;
-      if (!(await this.#quietly(other.id, other.code(), show))) {
-        show({ note: `This cell did not run, because ${other.name} before it ended with an error.` });
-        return false;
-      }
+      if (!(await this.#quietly(other.id, other.code())) && !other.partial) failed.push(other.name);
     }
     const code = cell.code();
     const { ended } = await this.#python.call("run", { code, name: cell.name }, show);
+    if (!ended && failed.length) show({ note: `Before it, ${failed.join(", ")} ended with an error.` });
     this.#ran.delete(id);
     this.#ran.set(id, code);
     return ended;
   }
 
-  async #quietly(id, code, show) {
+  async #quietly(id, code) {
     const { name } = this.#cells.find((cell) => cell.id === id);
-    const { ended } = await this.#python.call("run", { code, name, quiet: true }, show);
-    if (ended) this.#ran.set(id, code);
+    const { ended } = await this.#python.call("run", { code, name, quiet: true });
+    this.#ran.set(id, code);
     return ended;
   }
 
