@@ -54,6 +54,7 @@ LAYERS = {
     "evaluation": 3,
     "grading.contract": 4.0,
     "grading": 4.1,
+    "labs": 4.15,
     "classroom": 4.2,
     "classroom.assignment": 4.2,
     "classroom.release": 4.2,
