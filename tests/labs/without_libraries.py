@@ -13,7 +13,8 @@ import signal
 import sys
 from importlib.abc import MetaPathFinder
 
-LACKING = ("socket", "_socket", "select", "_posixsubprocess", "_multiprocessing")  # in a browser
+# What Python in a browser lacks, although it belongs to the standard library.
+LACKING = ("fcntl", "socket", "_socket", "select", "_posixsubprocess", "_multiprocessing")
 
 
 class Blocked(MetaPathFinder):
