@@ -6,7 +6,6 @@ Chapter: setup.
 """
 
 import errno
-import fcntl
 import os
 import secrets
 from collections.abc import Iterator
@@ -89,6 +88,8 @@ def lock(path: Path, *, wait: bool = True, mode: int = 0o600) -> Iterator[int]:
     wait: wait until another holder is done; if False, raise BlockingIOError at once.
     mode: permission bits of the lock file; 0o666 lets every user of the machine take the lock.
     """
+    import fcntl  # a browser's Python lacks it
+
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, mode)
     try:

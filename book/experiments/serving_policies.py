@@ -218,11 +218,9 @@ def crowds(most: float, generator: np.random.Generator) -> tuple[np.ndarray, np.
 
 def batches(result: Simulation) -> Iterator[Simulation]:
     """The parts of a run after its warm-up, by the order of arrival."""
-    columns = {name: value for name, value in vars(result).items() if isinstance(value, np.ndarray)}
     for number in range(BATCHES):
         start = WARM_UP + number * BATCH
-        part = {name: value[start : start + BATCH] for name, value in columns.items()}
-        yield replace(result, **part)
+        yield replace(result, jobs=result.jobs[start : start + BATCH])
 
 
 def figures(part: Simulation) -> dict:

@@ -90,7 +90,8 @@ def _usable(states: np.ndarray, targets: list[np.ndarray], accepting: np.ndarray
     reached = np.zeros(len(accepting), bool)
     reached[states] = True
     sources = np.repeat(states, [len(each) for each in targets])
-    return reaching(sources, np.concatenate(targets), accepting & reached)
+    edges = zip(sources.tolist(), np.concatenate(targets).tolist(), strict=True)
+    return np.array(reaching(edges, (accepting & reached).tolist()))
 
 
 def _masks(

@@ -18,8 +18,7 @@ per token are compared by `metrics.paired_loss`. Chapter: evaluation/likelihood-
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import accumulate
 
 from course_pkg.arguments import require_integer
 from course_pkg.evaluation.distributions import normal_quantile, t_probability
@@ -79,6 +78,8 @@ def compare_runs(
     >>> print(result.difference, result.wins, result.losses, result.p_value)
     0.375 [-0.097, 0.697] 3 0 0.25
     """
+    import numpy as np
+
     first = score_array(baseline, "baseline")
     second = score_array(system, "system")
     if len(first) != len(second):
@@ -163,14 +164,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    values = score_array(p_values, "p_values", least=1)
-    if not np.all((values >= 0) & (values <= 1)):
-        raise ValueError(f"p_values must be in [0, 1], got {values.tolist()!s:.80}")
-    order = np.argsort(values, kind="stable")
-    factors = np.arange(len(values), 0, -1)
-    adjusted = np.empty(len(values))
-    adjusted[order] = np.minimum(1, np.maximum.accumulate(values[order] * factors))
-    return adjusted.tolist()
+    values = [float(p_value) for p_value in p_values]
+    if not values:
+        raise ValueError("p_values is empty; give a list of one or more numbers")
+    if not all(0 <= value <= 1 for value in values):
+        raise ValueError(f"p_values must be in [0, 1], got {values!s:.80}")
+    order = sorted(range(len(values)), key=values.__getitem__)
+    raised = accumulate((values[k] * (len(values) - rank) for rank, k in enumerate(order)), max)
+    adjusted = dict(zip(order, raised, strict=True))
+    return [min(1.0, adjusted[k]) for k in range(len(values))]
 
 
 def _t_test(difference: float, error: float, freedom: int) -> float:

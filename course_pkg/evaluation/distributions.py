@@ -10,10 +10,12 @@ Chapter: evaluation/likelihood-and-generation.
 import math
 from functools import lru_cache
 from statistics import NormalDist
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from course_pkg.arguments import require_between, require_integer, require_number
+
+if TYPE_CHECKING:  # imported by what needs it: the normal distribution doesn't
+    import numpy as np
 
 STEPS = 60  # of a bisection: the interval shrinks by 2^60
 
@@ -40,6 +42,8 @@ def t_probability(value: float, freedom: int) -> float:
     >>> round(t_probability(1.0, 1), 3), round(t_probability(2.262, 9), 3)
     (0.5, 0.95)
     """
+    import numpy as np
+
     require_integer(freedom, "freedom")
     require_between(value, "value", 0, math.inf, closed=True)
     square = freedom / (freedom + value**2)
@@ -79,7 +83,7 @@ def t_quantile(freedom: int, level: float) -> float:
     return (low + high) / 2
 
 
-def binomial_probabilities(trials: int, probability: float | np.ndarray) -> np.ndarray:
+def binomial_probabilities(trials: int, probability: "float | np.ndarray") -> "np.ndarray":
     """P(k successes in `trials`) for k = 0, …, trials.
 
     probability: of a success, one number or an array (m,). Returns (trials + 1,), or
@@ -88,6 +92,8 @@ def binomial_probabilities(trials: int, probability: float | np.ndarray) -> np.n
     >>> binomial_probabilities(2, 0.5).tolist()
     [0.25, 0.5, 0.25]
     """
+    import numpy as np
+
     require_integer(trials, "trials")
     if not isinstance(probability, np.ndarray):
         require_number(probability, "probability")
@@ -102,7 +108,9 @@ def binomial_probabilities(trials: int, probability: float | np.ndarray) -> np.n
 
 
 @lru_cache(maxsize=64)
-def _log_choices(trials: int) -> np.ndarray:
+def _log_choices(trials: int) -> "np.ndarray":
     """log of trials! / (k! (trials - k)!) for all k, (trials + 1,)."""
+    import numpy as np
+
     factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, trials + 1)))])
     return factorials[-1] - factorials - factorials[::-1]

@@ -23,11 +23,13 @@ interval with the effective number of items. Chapter: evaluation/likelihood-and-
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from course_pkg.arguments import require_integer
 from course_pkg.evaluation.distributions import normal_quantile, t_quantile
+
+if TYPE_CHECKING:  # imported by what needs it: intervals of shares don't
+    import numpy as np
 
 FEWEST_UNITS = 5  # from fewer independent items or groups, a spread is hardly known
 
@@ -64,6 +66,8 @@ def standard_error(scores: Sequence[float], groups: Sequence[Hashable] | None = 
     >>> round(standard_error([1, 1, 0, 1]), 4), round(standard_error([1, 1, 0, 0], "aabb"), 4)
     (0.25, 0.5)
     """
+    import numpy as np
+
     values = score_array(scores)
     deviations = values - values.mean()
     if groups is None:
@@ -147,6 +151,8 @@ def mean_interval(
     >>> print(mean_interval([1, 1, 0, 0, 1, 1, 1, 1, 0, 1], groups="aabbccddee"))
     0.700 [0.208, 0.954]
     """
+    import numpy as np
+
     values = score_array(scores)
     if not np.all((values == 0) | (values == 1)):
         return t_interval(values, groups, level)
@@ -163,12 +169,14 @@ def mean_interval(
     return _wilson(mean, effective, t_quantile(units - 1, level), level)
 
 
-def score_array(scores: Sequence[float], name: str = "scores", least: int = 2) -> np.ndarray:
+def score_array(scores: Sequence[float], name: str = "scores", least: int = 2) -> "np.ndarray":
     """The scores as an array of floats, (n,); ValueError unless there are enough, all finite.
 
     >>> score_array([True, False])
     array([1., 0.])
     """
+    import numpy as np
+
     values = np.asarray(scores, float)
     if values.ndim != 1 or len(values) < least:
         raise ValueError(
@@ -182,12 +190,14 @@ def score_array(scores: Sequence[float], name: str = "scores", least: int = 2) -
     return values
 
 
-def group_numbers(groups: Sequence[Hashable], items: int) -> np.ndarray:
+def group_numbers(groups: Sequence[Hashable], items: int) -> "np.ndarray":
     """The groups of all items, numbered 0, 1, … in order of appearance, (items,).
 
     >>> group_numbers(["text 7", "text 7", "text 2"], 3)
     array([0, 0, 1])
     """
+    import numpy as np
+
     if len(groups) != items:
         raise ValueError(f"{items} scores, but {len(groups)} groups: give the group of each item")
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}

@@ -11,15 +11,11 @@ import contextlib
 import importlib
 import io
 import os
-import select
-import signal
-import socket
-import threading
 import unicodedata
 import warnings
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.calling import NOT_RUN, OutOfTime, is_stub, outcome, time_limit
@@ -27,6 +23,9 @@ from course_pkg.grading.contract.display import first_lines
 from course_pkg.grading.contract.plain_values import as_plain, receive, send
 from course_pkg.grading.contract.report import Recorded, Score
 from course_pkg.grading.contract.verdict import lost
+
+if TYPE_CHECKING:  # imported where the checker is asked, since a browser has no sockets
+    import socket
 
 CHECKER_FD = "COURSE_CHECKER_FD"
 CASE_S = 20.0  # seconds that an answer may take for one input
@@ -40,7 +39,7 @@ CUT = f"\n[… the rest is cut: more than {PRINTED:,} characters]"
 
 _students: dict[str, str] = {}
 _by_hand: dict[tuple[str, str], dict[str, Any]] = {}  # outcomes, by assignment and student
-_socket: socket.socket | None = None
+_socket: "socket.socket | None" = None
 _unread = 0  # replies of the checker that were not read, because an interrupt came first
 
 
@@ -161,6 +160,8 @@ def _request(message: dict[str, Any]) -> dict[str, Any]:
     """The checker's reply. If an earlier request was interrupted, its reply is dropped first."""
     global _socket, _unread
     if _socket is None:
+        import socket
+
         _socket = socket.socket(fileno=int(os.environ[CHECKER_FD]))
     while _unread:
         _reply(_socket)
@@ -173,9 +174,11 @@ def _request(message: dict[str, Any]) -> dict[str, Any]:
     return reply
 
 
-def _reply(sock: socket.socket) -> dict[str, Any]:
+def _reply(sock: "socket.socket") -> dict[str, Any]:
     """The next reply. Only waiting for it can be interrupted, not reading it."""
     global _unread
+    import select
+
     select.select([sock], [], [])
     with _uninterrupted():
         _unread -= 1
@@ -185,6 +188,9 @@ def _reply(sock: socket.socket) -> dict[str, Any]:
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Delay an interrupt until the end of the body, so that it can't cut a message in two."""
+    import signal
+    import threading
+
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -20,11 +20,11 @@ from torch import Tensor
 
 from course_pkg.arguments import require_integer
 from course_pkg.quantization.code_books import CodeBook, byte_levels, code_book, dynamic_levels
+from course_pkg.quantization.levels import SMALLEST
 from course_pkg.quantization.quantized_linear import QuantizedWeight
 
 BLOCK_SIZE = 64  # QLoRA's, for weights and for their scales
 CONSTANT_BLOCK_SIZE = 256
-SMALLEST = 1e-38  # in place of an absmax below it, so that a block of zeros has a reciprocal
 ROWS = 2**16  # numbers that are compared with the bounds at a time, so that they stay in cache
 GRID = 2**16  # a scale in [-1, 1] is rounded to this many points before its level is looked up
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -161,7 +161,8 @@ def test_holm_makes_a_false_discovery_in_5_percent_of_20_null_comparisons_not_in
         (lambda: compare_runs([0.1, 0.2, 0.3], [0.2, 0.2, 0.2]), "3 independent items"),
         (lambda: mcnemar_exact(3.0, 2), "wins must be an integer of at least 0"),
         (lambda: paired_share_interval(6, 5, 10), "6 wins and 5 losses, but 10 items"),
-        (lambda: holm([]), "p_values has shape"),
+        (lambda: holm([]), "p_values is empty"),
+        (lambda: holm([0.5, math.nan]), r"p_values must be in \[0, 1\]"),
         (lambda: holm([0.5, 1.5]), r"p_values must be in \[0, 1\]"),
     ],
 )

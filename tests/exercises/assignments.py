@@ -124,7 +124,7 @@ def patched(assignment: str, question: str, old: str, new: str) -> Any:
     code = key[question].answer
     assert code.count(old) == 1
     names: dict[str, Any] = {}
-    exec(f"{key.assignment.setup}\n{code.replace(old, new)}", names)
+    exec(f"{key.setup(key[question])}\n{code.replace(old, new)}", names)
     return names[defined_name(code)]
 
 

@@ -45,15 +45,19 @@ def test_notebook_points_and_constants_are_as_questions_toml_says(assignment):
 
 
 def test_model_answers_use_only_what_the_notebook_imports(assignment):
-    setup = ast.parse(registry.load(assignment).setup).body
-    cells = [cell.source for cell in notebook(SOLUTIONS, assignment).cells]
-    imported = {
-        ast.unparse(node)
-        for source in cells
-        if "import" in source and "check" in source
-        for node in ast.parse(source).body
-    }
-    assert {ast.unparse(node) for node in setup} <= imported
+    key = answer_key(assignment)
+    nb = notebook(SOLUTIONS, assignment)
+    imported: set[str] = set()
+    where = {place.answer: name for name, place in places(nb).items()}
+    for index, cell in enumerate(nb.cells):
+        if cell.cell_type == "code" and cell.metadata.get("nbgrader", {}).get("locked"):
+            nodes = ast.parse(cell.source).body
+            imported |= {
+                ast.unparse(n) for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)
+            }
+        if index in where:
+            needed = ast.parse(key.setup(key[where[index]])).body
+            assert {ast.unparse(node) for node in needed} <= imported, where[index]
 
 
 def test_every_question_has_three_wrong_answers_or_is_worked_by_hand(assignment):

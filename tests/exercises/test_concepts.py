@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from course_pkg.grading.checks.concepts import cases
+from course_pkg.grading.checks.concepts.numbers import rank_one_share
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.plain_values import as_plain
 from tests.exercises.assignments import points_lost
@@ -33,6 +34,16 @@ def test_a_matrix_of_zeros_or_of_anything_but_moderate_numbers_is_no_change(valu
     assert judged("lora", LAYER, cases.change_is_easy, easy=rows)
 
 
+@pytest.mark.parametrize("shape", [(1, 5), (4, 4), (3, 9), (9, 3)])
+def test_the_share_of_rank_one_is_that_of_the_singular_values(shape):
+    rng = np.random.default_rng(0)
+    for rank in range(1, min(shape) + 1):
+        matrix = rng.normal(size=(shape[0], rank)) @ rng.normal(size=(rank, shape[1]))
+        squares = np.linalg.svd(matrix, compute_uv=False) ** 2
+        share = rank_one_share(matrix.ravel().tolist(), shape[1])
+        assert share == pytest.approx(squares[0] / squares.sum(), rel=1e-12)
+
+
 def test_the_outlier_may_be_anywhere_and_negative():
     weights = [0.003 * (-1) ** at for at in range(12)]
     weights[6] = -0.5
@@ -41,9 +52,9 @@ def test_the_outlier_may_be_anywhere_and_negative():
 
 
 def test_weights_on_levels_of_nf4_are_exact_at_any_scale():
-    from course_pkg.quantization.code_books import nf4_levels
+    from course_pkg.quantization.levels import nf4_levels
 
-    weights = (3 * nf4_levels()[:12]).tolist()
+    weights = [3 * level for level in nf4_levels()[:12]]
     assert judged("qlora", WEIGHTS, cases.nothing_is_lost, exact=weights) is None
     assert judged("qlora", WEIGHTS, cases.nothing_is_lost, exact=np.linspace(-1, 1, 12).tolist())
 

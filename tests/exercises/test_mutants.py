@@ -30,7 +30,7 @@ def functions():
 def passes(key, question, sessions, code) -> bool:
     """Whether an answer earns every point for every student."""
     names: dict = {}
-    exec(key.assignment.setup, names)
+    exec(key.setup(question), names)
     try:
         with contextlib.redirect_stdout(io.StringIO()), time_limit(LIMIT_S):
             exec(code, names)

@@ -8,7 +8,8 @@ from course_pkg.adapters.training_memory import estimate_memory
 from course_pkg.grading.check import check, variant
 from course_pkg.grading.checks.quantization import cases, student
 from course_pkg.quantization.blockwise import quantize
-from course_pkg.quantization.code_books import OFFSET, code_book
+from course_pkg.quantization.code_books import code_book
+from course_pkg.quantization.levels import OFFSET
 
 
 def test_an_input_that_failed_can_be_tried_as_it_was_given():

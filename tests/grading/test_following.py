@@ -12,7 +12,8 @@ from course_pkg.grading.checker import as_json
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.grading_session import LARGEST, GradingSession, same_form
 from course_pkg.grading.contract.questions import ChecksError, parse_questions
-from course_pkg.grading.contract.report import as_record, report_html
+from course_pkg.grading.contract.report import as_record
+from course_pkg.grading.contract.report_html import report_html
 from tests.grading.small_assignment import QUESTIONS
 
 CODES = "by-hand/codes"

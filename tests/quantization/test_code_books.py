@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from course_pkg.quantization.code_books import (
-    code_book,
-    dynamic_levels,
+from course_pkg.quantization.blockwise import quantize
+from course_pkg.quantization.code_books import code_book, dynamic_levels
+from course_pkg.quantization.levels import (
     fp4_levels,
     int4_levels,
     nf4_levels,
+    quantize_block,
 )
 
 PUBLISHED = [  # QLoRA, appendix E
@@ -32,14 +33,14 @@ PUBLISHED = [  # QLoRA, appendix E
 
 
 def test_nf4_equals_the_published_table_bit_for_bit():
-    assert nf4_levels().tolist() == PUBLISHED
+    assert nf4_levels() == code_book("nf4").levels.tolist() == PUBLISHED
 
 
 def test_nf4_levels_are_equally_probable_on_each_side_of_zero():
     # In units of the largest level, 1.848 standard deviations, neighbors are equally far apart in
     # probability: (0.9677 - 0.5) / 8 above zero and / 7 below.
     normal = torch.distributions.Normal(0.0, 1.0)
-    probability = normal.cdf(nf4_levels() * normal.icdf(torch.tensor(0.9677083)))
+    probability = normal.cdf(torch.tensor(nf4_levels()) * normal.icdf(torch.tensor(0.9677083)))
     steps = probability.diff()
     assert steps[7:] == pytest.approx([0.4677083 / 8] * 8, abs=1e-6)
     assert steps[:7] == pytest.approx([0.4677083 / 7] * 7, abs=1e-6)
@@ -48,13 +49,14 @@ def test_nf4_levels_are_equally_probable_on_each_side_of_zero():
 def test_fp4_by_hand():
     # 12ths: 0, 1/16, then 8 and 12, 4 and 6, 2 and 3: each exponent halves, m adds half.
     expected = [0, 1 / 192, 8 / 12, 1, 4 / 12, 6 / 12, 2 / 12, 3 / 12]
-    assert fp4_levels()[:8].tolist() == pytest.approx(expected)
-    assert torch.equal(fp4_levels()[8:], -fp4_levels()[:8])
+    assert fp4_levels()[:8] == pytest.approx(expected)
+    assert fp4_levels()[8:] == [-level for level in fp4_levels()[:8]]
 
 
 def test_int4_is_symmetric_with_equal_steps():
-    assert int4_levels().diff().tolist() == pytest.approx([1 / 7] * 14)
-    assert torch.equal(int4_levels(), -int4_levels().flip(0))
+    levels = torch.tensor(int4_levels())
+    assert levels.diff().tolist() == pytest.approx([1 / 7] * 14)
+    assert torch.equal(levels, -levels.flip(0))
 
 
 def test_the_dynamic_code_by_hand():
@@ -78,3 +80,19 @@ def test_bounds_separate_neighbors(name):
 def test_an_unknown_name_is_refused():
     with pytest.raises(ValueError, match="code_book must be one of nf4, fp4, int4, got 'nf5'"):
         code_book("nf5")
+
+
+@pytest.mark.parametrize("book", ["nf4", "fp4", "int4"])
+def test_a_block_of_plain_numbers_has_the_codes_of_a_tensor(book):
+    generator = torch.Generator().manual_seed(0)
+    middles = code_book(book).bounds
+    rows = [torch.randn(64, generator=generator) * 10.0**power for power in range(-6, 7)]
+    rows += [torch.zeros(64), torch.cat([middles, torch.ones(64 - len(middles))])]
+    for row in rows:
+        whole = quantize(row, book, 64, double=False)
+        block = quantize_block(row.tolist(), book)
+        codes = [code for byte in whole.codes.tolist() for code in divmod(byte, 16)]
+        assert block.codes == codes and block.absmax == whole.absmax.item()
+        assert block.dequantize() == whole.dequantize().tolist()
+    with pytest.raises(ValueError, match="at least one"):
+        quantize_block([], book)

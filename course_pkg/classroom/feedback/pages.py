@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from course_pkg.classroom.results.store import code_hash, file_stem
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.question_record import program_points_text
-from course_pkg.grading.contract.report import TEMPLATES, environment, report_html, report_style
+from course_pkg.grading.contract.report_html import TEMPLATES, report_html, report_style
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -129,9 +129,17 @@ def _templates_hash() -> str:
 
 @functools.cache
 def _environment() -> "Environment":
+    """Jinja for the templates: it escapes every text."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    made = environment()
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     made.globals |= {
         "style": Markup(report_style() + (TEMPLATES / "style.css").read_text("utf-8")),
         "policy_hash": _policy_hash,
@@ -139,5 +147,5 @@ def _environment() -> "Environment":
         "file": file_stem,
         "program_points_text": program_points_text,
     }
-    made.filters |= {"seconds": "{:.2f} s".format}
+    made.filters |= {"line": one_line, "points": "{:g}".format, "seconds": "{:.2f} s".format}
     return made

@@ -17,7 +17,7 @@ from nbformat.v4 import new_markdown_cell, new_output
 
 from course_pkg.classroom.results.record import Record, State
 from course_pkg.grading.contract.display import NO_TEX, one_line
-from course_pkg.grading.contract.report import report_html
+from course_pkg.grading.contract.report_html import report_html
 
 
 def with_results(

@@ -16,12 +16,13 @@ Source: Chen et al. 2021, "Evaluating Large Language Models Trained on Code", eq
 
 import math
 from collections.abc import Hashable, Sequence
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from course_pkg.arguments import require_integer
-from course_pkg.evaluation.resampling import bootstrap_interval
 from course_pkg.evaluation.statistics import Interval, mean_interval
+
+if TYPE_CHECKING:  # imported by the interval alone
+    import numpy as np
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
@@ -54,8 +55,8 @@ def biased_pass_at_k(samples: int, correct: int, k: int) -> float:
 
 
 def pass_at_k_interval(
-    samples: int | Sequence[int] | np.ndarray,
-    correct: Sequence[int] | np.ndarray,
+    samples: "int | Sequence[int] | np.ndarray",
+    correct: "Sequence[int] | np.ndarray",
     k: int,
     groups: Sequence[Hashable] | None = None,
     *,
@@ -73,6 +74,10 @@ def pass_at_k_interval(
     >>> print(pass_at_k_interval(10, [0, 0, 3, 10, 1, 0, 7, 0], 1))
     0.263 [0.038, 0.525]
     """
+    import numpy as np
+
+    from course_pkg.evaluation.resampling import bootstrap_interval
+
     correct, counts = np.asarray(correct).tolist(), np.asarray(samples).tolist()
     if not isinstance(counts, list):
         counts = [counts] * len(correct)

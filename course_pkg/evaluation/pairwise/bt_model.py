@@ -24,10 +24,8 @@ import numpy as np
 from course_pkg.arguments import require_between, require_choice, require_integer
 from course_pkg.evaluation.distributions import normal_quantile, t_quantile
 from course_pkg.evaluation.pairwise.logistic import fit_logistic
-from course_pkg.evaluation.pairwise.matches import Match, checked_matches, names_of
+from course_pkg.evaluation.pairwise.matches import ELO_SCALE, Match, checked_matches, names_of
 from course_pkg.evaluation.statistics import Interval, group_numbers
-
-ELO_SCALE = 400 / math.log(10)  # points for one unit of log-odds
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Literal
 from course_pkg.arguments import require_choice, require_list
 
 Rule = Literal["agree", "average"]
+ELO_SCALE = 400 / math.log(10)  # points of an Elo rating for one unit of log-odds
 
 
 @dataclass(frozen=True)

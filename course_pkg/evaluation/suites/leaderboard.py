@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from course_pkg.arguments import require_between, require_integer
+from course_pkg.evaluation.suites.win_rates import win_rates
 
 GRID = np.linspace(-8.0, 8.0, 321)  # standard deviations; beyond it nothing counts
 
@@ -159,9 +160,7 @@ def mean_win_rate(scores: np.ndarray) -> np.ndarray:
         raise ValueError(f"scores has shape {values.shape}; give (models, tasks), 2 models or more")
     if np.isnan(values).any():
         raise ValueError("scores has NaN: give every model a score on every task, or leave one out")
-    own = values[:, None]
-    beaten = (own > values).sum(axis=1) + ((own == values).sum(axis=1) - 1) / 2  # (models, tasks)
-    return beaten.mean(axis=1) / (len(values) - 1)
+    return np.array(win_rates(values.tolist()))
 
 
 def _normal_density(x: np.ndarray) -> np.ndarray:

@@ -143,7 +143,7 @@ class AnswerKey:
             names = {question.given: inputs, **followed}
             value = self._run(question, cache_key, names)
             if wrong and wrong.wrap:
-                return self._evaluate(wrong.wrap, {**names, "answer": value})
+                return self._evaluate(question, wrong.wrap, {**names, "answer": value})
             return value
         if cache_key not in self._answers:
             answer = self._run(question, cache_key, {})
@@ -163,6 +163,10 @@ class AnswerKey:
                 raise ChecksError(f"{place}: {old!r} occurs {count} times; expected once")
             code = code.replace(old, new)
         return code
+
+    def setup(self, question: Question) -> str:
+        """The imports that the answers to a question may use."""
+        return f"{self.assignment.setup}\n{question.setup}"
 
     def _compiled(self, question: Question, wrong: WrongAnswer | None) -> CodeType:
         kind = f"wrong answer {wrong.name}" if wrong else "the model answer"
@@ -186,20 +190,20 @@ class AnswerKey:
     def _run(self, question: Question, name: AnswerName, names: dict[str, Any]) -> Any:
         """Run the code of an answer; its value is the last name that it defines."""
         names = {"__name__": "answer", **names}
-        exec(self.assignment.setup, names)
+        exec(self.setup(question), names)
         exec(self._code[name], names)
         return names[defined_name(question.answer)]
 
     def _wrapped(self, wrong: WrongAnswer, question: Question, answer: Any) -> Any:
         def wrapped(*values: Any) -> Any:
             names = dict(zip(question.call, values, strict=True), answer=answer)
-            return self._evaluate(wrong.wrap, names)
+            return self._evaluate(question, wrong.wrap, names)
 
         return wrapped
 
-    def _evaluate(self, expression: str, names: dict[str, Any]) -> Any:
+    def _evaluate(self, question: Question, expression: str, names: dict[str, Any]) -> Any:
         names = dict(names)
-        exec(self.assignment.setup, names)
+        exec(self.setup(question), names)
         return eval(expression, names)  # the author's own, from questions.toml
 
     def _function(self, question: Question, name: str) -> Any:

@@ -9,8 +9,8 @@ Chapter: appendix/for-instructors.
 import os
 import signal
 import stat
+import sys
 import sysconfig
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -151,9 +151,10 @@ def time_limit(seconds: float) -> Iterator[None]:
     """Raise OutOfTime in the body once it has taken that long, by the signal SIGALRM.
 
     There is a limit only where Jupyter runs cells: in the main thread, on Linux and macOS. A call
-    into C is interrupted when it returns. A timer that was set before is set again.
+    into C is interrupted when it returns. A timer that was set before is set again. In a browser
+    there is no limit: its page stops what takes too long.
     """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
+    if not _has_alarm():
         yield
         return
     began = time.monotonic()
@@ -176,6 +177,15 @@ def time_limit(seconds: float) -> Iterator[None]:
         if before:
             left = before - (time.monotonic() - began)
             signal.setitimer(signal.ITIMER_REAL, max(left, 0.001), interval)
+
+
+def _has_alarm() -> bool:
+    """Whether a timer's signal can interrupt the code that runs here."""
+    if sys.platform == "emscripten" or not hasattr(signal, "setitimer"):  # a browser; Windows
+        return False
+    import threading
+
+    return threading.current_thread() is threading.main_thread()
 
 
 def read_folder(path: Any, most: int) -> dict[str, bytes]:

@@ -14,11 +14,13 @@ Chapter: appendix/for-instructors.
 
 import json
 import math
-import socket
 import struct
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import socket
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_JSON_BYTES = 8 * 1024 * 1024
@@ -122,13 +124,13 @@ def as_plain(value: Any) -> Any:
     return decode(encode(value))
 
 
-def send(sock: socket.socket, value: Any) -> None:
+def send(sock: "socket.socket", value: Any) -> None:
     """Send one plain value. Raises NotPlain, before anything is sent, for any other value."""
     data = encode(value)
     sock.sendall(struct.pack(">I", len(data)) + data)
 
 
-def receive(sock: socket.socket) -> Any:
+def receive(sock: "socket.socket") -> Any:
     """The next plain value. Raises NotPlain for a malformed one, after reading its whole frame.
 
     Raises EOFError at the end of the stream, and for a frame that is too long to be read.
@@ -139,7 +141,7 @@ def receive(sock: socket.socket) -> Any:
     return decode(_read_exactly(sock, length))
 
 
-def _read_exactly(sock: socket.socket, count: int) -> bytes:
+def _read_exactly(sock: "socket.socket", count: int) -> bytes:
     chunks = []
     while count:
         chunk = sock.recv(min(count, 1 << 20))

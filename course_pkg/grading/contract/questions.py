@@ -74,7 +74,8 @@ class Question:
     the function of `cases.py` that gives the right value. judging: seconds to judge an answer,
     without recognizing mistakes. artifact: for files that the answer's program wrote, the bytes
     that they may have; `call` reads them, once for all properties, and the program gets no inputs.
-    follows: the earlier questions on whose values a number worked by hand builds.
+    follows: the earlier questions on whose values a number worked by hand builds. setup: imports
+    that its answers may use beside the assignment's; only with such a library can it be checked.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Question:
     judging: float = JUDGING_S
     artifact: int = 0
     follows: tuple[str, ...] = ()
+    setup: str = ""
 
     @property
     def points(self) -> int:

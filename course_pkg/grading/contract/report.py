@@ -1,29 +1,17 @@
 """What a student's cell shows: `Score`, a number that shows a report, and `Recorded`.
 
-A report is text, or HTML with one look in notebooks and on the pages of results. In a notebook the
-HTML brings its style with it, for light and dark. It has no script, and loads nothing.
+A report is text, or HTML with one look in notebooks and on the pages of results (`report_html`).
 
 Chapter: exercises.
 """
 
 import builtins
-import functools
-from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from course_pkg.grading.contract.calling import with_tensors
-from course_pkg.grading.contract.display import (
-    LINES,
-    NO_TEX,
-    mark,
-    one_line,
-    shorten,
-    shorten_pair,
-)
+from course_pkg.grading.contract.display import mark, shorten, shorten_pair
 from course_pkg.grading.contract.question_record import (
-    CODE,
     SMALLEST,
     FailureRecord,
     Finding,
@@ -31,16 +19,11 @@ from course_pkg.grading.contract.question_record import (
     explanations,
     findings,
     following,
-    points_text,
     question_record,
     title,
 )
+from course_pkg.grading.contract.report_html import report_html
 from course_pkg.grading.contract.verdict import Failure, Verdict
-
-if TYPE_CHECKING:
-    from jinja2 import Environment, Template
-
-TEMPLATES = Path(__file__).parents[2] / "data" / "grading"
 
 
 def as_record(verdict: Verdict) -> QuestionRecord:
@@ -167,63 +150,3 @@ class Recorded:
 
     def __repr__(self) -> str:
         return f"{self.question_id}: recorded"
-
-
-def report_html(
-    name: str,
-    record: QuestionRecord,
-    found: Iterable[Finding] | None = None,
-    note: str = "",
-    printed: str = "",
-    *,
-    on_page: bool = False,
-) -> str:
-    """The report on a question as HTML, with its style unless it is for a page that has it.
-
-    found: by default, `findings(record)`. printed: left out if the notebook shows all of it.
-    on_page: its name is a heading.
-    """
-    from markupsafe import Markup
-
-    return _template().render(
-        name=name,
-        title=title(name, record),
-        record=record,
-        findings=findings(record) if found is None else list(found),
-        passed=[p for p in record.properties if p.failure is None],
-        following=following(record),
-        note=note,
-        printed=printed if len(printed.splitlines()) > LINES else "",
-        tag="h2" if on_page else "p",
-        style="" if on_page else Markup(report_style()),
-        share=round(100 * record.earned / record.points, 2) if record.points else 0,
-        code=CODE,
-        no_tex=NO_TEX,
-        points_text=points_text,
-    )
-
-
-@functools.cache
-def report_style() -> str:
-    """The style of reports, and the colors that they share with the pages."""
-    return (TEMPLATES / "report.css").read_text("utf-8")
-
-
-def environment() -> "Environment":
-    """Jinja for the templates of reports and pages: it escapes every text."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    made = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {"line": one_line, "points": "{:g}".format}
-    return made
-
-
-@functools.cache
-def _template() -> "Template":
-    return environment().get_template("report.html.j2")

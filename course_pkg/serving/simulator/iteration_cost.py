@@ -13,10 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from functools import cache
 from itertools import combinations
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from course_pkg.experiments import load_experiment
+
+if TYPE_CHECKING:  # imported by the fit alone
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class CostModel:
         """The time of a request's first iteration, alone: what a server can know beforehand."""
         return self.seconds(Work.of(prompts=[prompt]))
 
-    def alone(self, prompt: int | np.ndarray, output: int | np.ndarray) -> float | np.ndarray:
+    def alone(self, prompt: "int | np.ndarray", output: "int | np.ndarray") -> "float | np.ndarray":
         """The time of a whole request with the server for itself.
 
         >>> CostModel(base=1.0, context=0.5).alone(prompt=10, output=3)  # 3 + 0.5 · (11 + 12)
@@ -117,6 +119,8 @@ def profile(points: Sequence[tuple[Work, float]]) -> Fit:
     >>> round(fit.model.prompt, 6), fit.error < 1e-6
     (0.01, True)
     """
+    import numpy as np
+
     rates = 5
     if len(points) < rates:
         raise ValueError(f"got {len(points)} points: measure at least {rates} kinds of iterations")

@@ -10,13 +10,16 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from course_pkg.serving.simulator.iteration_cost import CostModel, Work
 from course_pkg.serving.simulator.kv_memory import KVMemory
 from course_pkg.serving.simulator.policies import Chunk, Job, Policy, Preemptive
 from course_pkg.serving.simulator.workload import Request
+
+if TYPE_CHECKING:  # the columns of a simulation are arrays, but a simulation needs none
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -30,20 +33,58 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What happened to each request, in the order given: arrays, (requests,), in seconds."""
+    """What happened to each request, in the order given: its job, and the same in columns.
 
-    arrival: np.ndarray
-    prompt: np.ndarray  # in tokens
-    output: np.ndarray  # in tokens
-    first_token: np.ndarray  # when it was computed
-    last_token: np.ndarray
-    finished: np.ndarray  # when the request left the server
-    alone: np.ndarray  # how long it takes with the server for itself
+    The columns are arrays, (requests,), in seconds or tokens.
+    """
+
+    jobs: tuple[Job, ...] = field(repr=False)
+    cost: CostModel
     busy: float  # the server's seconds in iterations
-    stalled: float  # and waiting for KV memory before one
-    iterations: int
-    swapped: int  # tokens moved between the memories
+    stalled: float = 0.0  # and waiting for KV memory before one
+    iterations: int = 0
+    swapped: int = 0  # tokens moved between the memories
     trace: tuple[Iteration, ...] = field(repr=False, default=())  # if it was asked for
+
+    @cached_property
+    def arrival(self) -> "np.ndarray":
+        """When each request arrived."""
+        return self._column("arrival")
+
+    @cached_property
+    def prompt(self) -> "np.ndarray":
+        """The tokens of its prompt."""
+        return self._column("prompt")
+
+    @cached_property
+    def output(self) -> "np.ndarray":
+        """The tokens of its answer."""
+        return self._column("output")
+
+    @cached_property
+    def first_token(self) -> "np.ndarray":
+        """When its first token was computed."""
+        return self._column("first_token")
+
+    @cached_property
+    def last_token(self) -> "np.ndarray":
+        """When its last token was computed."""
+        return self._column("last_token")
+
+    @cached_property
+    def finished(self) -> "np.ndarray":
+        """When it left the server."""
+        return self._column("finished")
+
+    @cached_property
+    def alone(self) -> "np.ndarray":
+        """How long it takes with the server for itself."""
+        return self.cost.alone(self.prompt, self.output)
+
+    def _column(self, name: str) -> "np.ndarray":
+        import numpy as np
+
+        return np.array([getattr(job, name) for job in self.jobs])
 
 
 def simulate(
@@ -113,11 +154,9 @@ def simulate(
             left -= 1
             if memory:
                 memory.release(job)
-    names = ("arrival", "prompt", "output", "first_token", "last_token", "finished")
-    columns = {name: np.array([getattr(job, name) for job in jobs]) for name in names}
     return Simulation(
-        **columns,
-        alone=cost.alone(columns["prompt"], columns["output"]),
+        jobs=tuple(jobs),
+        cost=cost,
         busy=busy,
         stalled=stalled,
         iterations=iterations,

@@ -42,6 +42,13 @@ class Job:
         return self.produced == self.output
 
     @property
+    def per_token(self) -> float:
+        """Mean seconds between its tokens; NaN for an answer of one token."""
+        if self.output == 1:
+            return math.nan
+        return (self.last_token - self.first_token) / (self.output - 1)
+
+    @property
     def cached(self) -> int:
         """Tokens whose keys and values are kept: the newest is not yet among them."""
         return self.read + max(self.produced - 1, 0)

@@ -8,10 +8,13 @@ Jain, Chiu and Hawe 1984 for fairness. Chapter: serving/scheduling.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from course_pkg.serving.simulator.loop import Simulation
+from course_pkg.serving.simulator.policies import Job
+
+if TYPE_CHECKING:  # imported by what needs it: a simulation and its goodput don't
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -24,12 +27,15 @@ class Spread:
     p99: float
 
     @classmethod
-    def of(cls, values: np.ndarray) -> "Spread":
+    def of(cls, values: "np.ndarray") -> "Spread":
         """Of a sample, leaving out NaN; percentiles are interpolated.
 
+        >>> import numpy as np
         >>> Spread.of(np.arange(101.0))
         Spread(mean=50.0, p50=50.0, p95=95.0, p99=99.0)
         """
+        import numpy as np
+
         values = values[~np.isnan(values)]
         if not len(values):
             return cls(math.nan, math.nan, math.nan, math.nan)
@@ -73,10 +79,11 @@ def summarize(result: Simulation) -> Summary:
     )
 
 
-def per_token(result: Simulation) -> np.ndarray:
+def per_token(result: Simulation) -> "np.ndarray":
     """Mean seconds between a request's tokens, (requests,); NaN for answers of one token."""
-    steps = np.where(result.output > 1, result.output - 1, np.nan)
-    return (result.last_token - result.first_token) / steps
+    import numpy as np
+
+    return np.array([job.per_token for job in result.jobs])
 
 
 def goodput(
@@ -94,21 +101,29 @@ def goodput(
     """
     if min(completion, normalized, first_token, between_tokens) == math.inf:
         raise ValueError("there is no target: give at least one, in seconds")
-    took = result.finished - result.arrival
-    met = (took <= completion) & (took / result.output <= normalized)
-    met &= result.first_token - result.arrival <= first_token
-    met &= ~(per_token(result) > between_tokens)  # an answer of one token has no gap to be late
-    return float(met.sum() / _span(result))
+
+    def in_time(job: Job) -> bool:
+        took = job.finished - job.arrival
+        return (
+            took <= completion
+            and took / job.output <= normalized
+            and job.first_token - job.arrival <= first_token
+            and not job.per_token > between_tokens  # NaN: one token has no gap to be late
+        )
+
+    return sum(map(in_time, result.jobs)) / _span(result)
 
 
-def jain(values: np.ndarray) -> float:
+def jain(values: "np.ndarray") -> float:
     """Jain's index (Σx)² / (n Σx²) of non-negative values: 1 if all are equal, 1/n if one has all.
 
     Raises ValueError if there are no values, one is negative, or all are 0.
 
-    >>> jain(np.array([1.0, 1.0, 0.0, 0.0]))
+    >>> jain([1.0, 1.0, 0.0, 0.0])
     0.5
     """
+    import numpy as np
+
     values = np.asarray(values, float)
     if not len(values) or np.any(values < 0) or not np.any(values > 0):
         raise ValueError(f"got {values}: give values of at least 0, one of them positive")
@@ -136,6 +151,8 @@ def bootstrap(
     >>> interval.mean, 2 < interval.low < 4 < interval.high < 6
     (4.0, True)
     """
+    import numpy as np
+
     values = np.asarray(values, float)
     if len(values) < 5:
         raise ValueError(f"got {len(values)} values: give at least 5, better 20")
@@ -146,4 +163,5 @@ def bootstrap(
 
 
 def _span(result: Simulation) -> float:
-    return float(result.finished.max() - result.arrival.min())
+    ends = (job.finished for job in result.jobs)
+    return max(ends) - min(job.arrival for job in result.jobs)

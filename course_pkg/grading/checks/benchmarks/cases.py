@@ -6,17 +6,16 @@ Chapter: exercises.
 import math
 from functools import partial
 from random import Random
+from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from course_pkg.evaluation.code.pass_estimators import pass_at_k
 from course_pkg.evaluation.code.problems import CodeProblem
 from course_pkg.evaluation.code.program_text import extract_program
 from course_pkg.evaluation.contamination.overlap import find_overlaps
-from course_pkg.evaluation.pairwise.bt_model import ELO_SCALE
+from course_pkg.evaluation.pairwise.matches import ELO_SCALE
 from course_pkg.evaluation.statistics import wilson_interval
-from course_pkg.evaluation.suites.leaderboard import mean_win_rate
+from course_pkg.evaluation.suites.win_rates import win_rates
 from course_pkg.grading.checks.benchmarks import logistic_draws
 from course_pkg.grading.contract import comparators
 from course_pkg.grading.contract.comparators import Comparator, Difference, anything, number, row
@@ -160,11 +159,11 @@ length_equal, length_tanh, length_difficulty = (
 
 def pairs_expected(inputs: Inputs) -> tuple[float, float, float, float]:
     """The course's Wilson interval; the gap as `direction_gap` defines it."""
-    won = np.array(inputs["more"]) > np.array(inputs["less"])
-    side = np.array(inputs["directions"])
-    whole = wilson_interval(int(won.sum()), len(won))
-    gap = float(won[side == 0].mean() - won[side == 1].mean())
-    return whole.estimate, whole.low, whole.high, gap
+    won = [more > less for more, less in zip(inputs["more"], inputs["less"], strict=True)]
+    whole = wilson_interval(sum(won), len(won))
+    pairs = list(zip(won, inputs["directions"], strict=True))
+    first, second = (fmean(more for more, side in pairs if side == which) for which in (0, 1))
+    return whole.estimate, whole.low, whole.high, first - second
 
 
 def _pairs(rng: Random, size: int, kind: str) -> Inputs:
@@ -250,9 +249,12 @@ overlap_covered, overlap_normalized, overlap_borders, overlap_short = (
 
 def rates_expected(inputs: Inputs) -> dict[str, float]:
     """The course's mean win rates, with the sign of some tasks changed."""
-    table = np.array(list(inputs["scores"].values()))
-    rates = mean_win_rate(np.where(inputs["lower_is_better"], -table, table))
-    return dict(zip(inputs["scores"], rates.tolist(), strict=True))
+    lower = inputs["lower_is_better"]
+    table = [
+        [-score if less else score for score, less in zip(scores, lower, strict=True)]
+        for scores in inputs["scores"].values()
+    ]
+    return dict(zip(inputs["scores"], win_rates(table), strict=True))
 
 
 def _table(rng: Random, size: int, kind: str) -> Inputs:

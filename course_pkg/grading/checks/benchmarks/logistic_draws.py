@@ -1,5 +1,7 @@
 """`benchmarks`: its logistic regressions: of numbers, of matches, and of preferences by length.
 
+These questions alone need numpy, which is imported where it is used.
+
 Chapter: exercises.
 """
 
@@ -7,11 +9,6 @@ import math
 from random import Random
 from typing import Any
 
-import numpy as np
-
-from course_pkg.evaluation.pairwise.bt_model import bradley_terry
-from course_pkg.evaluation.pairwise.length_control import length_controlled_win_rate
-from course_pkg.evaluation.pairwise.logistic import sigmoid
 from course_pkg.evaluation.pairwise.matches import Match
 
 Inputs = dict[str, Any]
@@ -21,6 +18,10 @@ LARGEST = 3.0  # of a fitted coefficient: other draws are taken again
 
 def newton_step(inputs: Inputs) -> list[float]:
     """The step of `fit_logistic` from the given coefficients."""
+    import numpy as np
+
+    from course_pkg.evaluation.pairwise.logistic import sigmoid
+
     x, y, start = (np.array(values, float) for values in inputs.values())
     chances = sigmoid(x @ start)
     information = (x.T * (chances * (1 - chances))) @ x
@@ -29,6 +30,8 @@ def newton_step(inputs: Inputs) -> list[float]:
 
 def draw_regression(rng: Random, size: int, kind: str) -> Inputs:
     """Rows with a 1 and other columns. large: two rows are so far out that they count nothing."""
+    import numpy as np
+
     columns, rows = 2 + size // 2, 6 + size
     design = [[1.0, *(rng.randint(-8, 8) / 4 for _ in range(columns - 1))] for _ in range(rows)]
     outcomes: list[float] = [rng.randint(0, 1) for _ in design]
@@ -49,6 +52,8 @@ def draw_regression(rng: Random, size: int, kind: str) -> Inputs:
 
 def strengths(inputs: Inputs) -> dict[str, float]:
     """The course's strengths."""
+    from course_pkg.evaluation.pairwise.bt_model import bradley_terry
+
     fit = bradley_terry([Match(*match) for match in inputs["matches"]], errors="fisher")
     return dict(zip(fit.names, fit.strengths.tolist(), strict=True))
 
@@ -79,6 +84,8 @@ def draw_matches(rng: Random, size: int, kind: str) -> Inputs:
 
 def controlled_rate(inputs: Inputs) -> float:
     """The course's length-controlled win rate."""
+    from course_pkg.evaluation.pairwise.length_control import length_controlled_win_rate
+
     preferences, lengths, baseline, hard = inputs.values()
     found = length_controlled_win_rate(preferences, lengths, baseline, difficulty=hard)
     if max(map(abs, (found.model, found.length, found.difficulty))) > LARGEST:

@@ -5,8 +5,6 @@ Chapter: exercises.
 
 from typing import Any
 
-import numpy as np
-
 MOST_STEPS = 40
 
 
@@ -16,6 +14,8 @@ def fit(design: Any, outcomes: Any) -> list[float]:
     >>> [round(value, 4) for value in fit([[1.0]] * 4, [1, 1, 1, 0])]
     [1.0986]
     """
+    import numpy as np
+
     x, y = np.array(design, float), np.array(outcomes, float)
     found = np.zeros(x.shape[1])
     for _ in range(MOST_STEPS):

@@ -10,8 +10,12 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-import numpy as np
-
+from course_pkg.grading.checks.concepts.numbers import (
+    attention,
+    nf4,
+    numbers_of,
+    rank_one_share,
+)
 from course_pkg.grading.contract.comparators import Difference, describe_type, number
 from course_pkg.grading.contract.plain_values import encode
 from course_pkg.metrics.bleu.score import BleuScore, corpus_bleu
@@ -69,18 +73,6 @@ def _require(name: str, good: bool, wanted: str, found: str) -> str | None:
     return None if good else Difference.at(name, "it doesn't do what it must", wanted, found)
 
 
-def _rows(given: Any, shape: tuple[int, ...]) -> np.ndarray | str:
-    """A list of numbers, or of lists of them, as an array of that shape; or what is wrong."""
-    try:
-        found = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        return "expected numbers in lists of equal lengths"
-    if found.shape != shape:
-        return f"expected the shape {shape}, but {found.shape} was given"
-    good = np.isfinite(found).all() and np.abs(found).max(initial=0) <= 1e6
-    return found if good else "expected finite numbers of at most a million"
-
-
 def _words(words: Any) -> list[str] | str:
     """A list of words; or, as a text, what is wrong."""
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -96,33 +88,27 @@ def _words(words: Any) -> list[str] | str:
 @example("hard")
 def change_is_hard(case: Inputs, given: Any) -> str | None:
     """The best approximation of rank 1 keeps no more than of any matrix."""
-    values = _spectrum(case, given)
-    if isinstance(values, str):
-        return values
-    least = 1 / len(values)
-    good = values.sum() > 0 and values[0] <= (least + 1e-6) * values.sum()
-    share = values[0] / values.sum() if values.sum() else math.nan
-    return _require("hard", bool(good), f"rank 1 keeps {least:.4f}", f"rank 1 keeps {share:.4f}")
+    found = numbers_of(given, (case["d"], case["k"]))
+    if isinstance(found, str):
+        return found
+    least = 1 / min(case["d"], case["k"])
+    share = rank_one_share(found, case["k"])
+    good = share <= least + 1e-6  # NaN, of a matrix of zeros, isn't
+    return _require("hard", good, f"rank 1 keeps {least:.4f}", f"rank 1 keeps {share:.4f}")
 
 
 @example("easy")
 def change_is_easy(case: Inputs, given: Any) -> str | None:
     """Rank 1 keeps everything of a matrix of different numbers."""
-    values = _spectrum(case, given)
-    if isinstance(values, str):
-        return values
-    entries = np.unique(np.array(given, dtype=np.float64))
-    count = case["d"] * case["k"]
-    if len(entries) < count or 0 in entries:
-        return _require("easy", False, f"{count} different numbers, none 0", f"{len(entries)}")
-    share = values[0] / values.sum()
+    found = numbers_of(given, (case["d"], case["k"]))
+    if isinstance(found, str):
+        return found
+    different = set(found)
+    if len(different) < len(found) or 0 in different:
+        wanted = f"{len(found)} different numbers, none 0"
+        return _require("easy", False, wanted, f"{len(different)}")
+    share = rank_one_share(found, case["k"])
     return _require("easy", share > 1 - 1e-9, "rank 1 keeps all", f"rank 1 keeps {share:.4f}")
-
-
-def _spectrum(case: Inputs, given: Any) -> np.ndarray | str:
-    """The squared singular values of a d × k matrix; or what is wrong with it."""
-    found = _rows(given, (case["d"], case["k"]))
-    return found if isinstance(found, str) else np.linalg.svd(found, compute_uv=False) ** 2
 
 
 # 2 QLoRA
@@ -131,13 +117,13 @@ def _spectrum(case: Inputs, given: Any) -> np.ndarray | str:
 @example("outlier")
 def outlier_erases(case: Inputs, given: Any) -> str | None:
     """One scale loses all weights but one; a scale per block loses none outside its block."""
-    weights = _rows(given, (case["n"],))
+    weights = numbers_of(given, (case["n"],))
     if isinstance(weights, str):
         return weights
-    if not weights.all():
+    if not all(weights):
         return _require("outlier", False, "no weight is 0", "some are 0")
-    whole, blocks = (_nf4(weights, size) for size in (len(weights), case["block"]))
-    kept, better = np.count_nonzero(whole), np.count_nonzero(blocks)
+    whole, blocks = (nf4(weights, size) for size in (len(weights), case["block"]))
+    kept, better = (sum(x != 0 for x in found) for found in (whole, blocks))
     least = len(weights) - case["block"] + 1
     wanted = f"with one scale 1 weight is not 0, with blocks at least {least}"
     return _require("outlier", kept == 1 and better >= least, wanted, f"{kept} and {better}")
@@ -146,24 +132,15 @@ def outlier_erases(case: Inputs, given: Any) -> str | None:
 @example("exact")
 def nothing_is_lost(case: Inputs, given: Any) -> str | None:
     """Three different weights at least, and all come back as they were."""
-    weights = _rows(given, (case["n"],))
+    weights = numbers_of(given, (case["n"],))
     if isinstance(weights, str):
         return weights
-    different = len(np.unique(weights))
+    different = len(set(weights))
     if different < 3:
         return _require("exact", False, "3 different weights", f"{different}")
-    error = np.abs(_nf4(weights, len(weights)) - weights).max()
+    pairs = zip(nf4(weights, len(weights)), weights, strict=True)
+    error = max(abs(found - weight) for found, weight in pairs)
     return _require("exact", error <= 1e-7, "the largest error is 0", f"it is {error:.3g}")
-
-
-def _nf4(weights: np.ndarray, block: int) -> np.ndarray:
-    """What comes back from NF4 with a scale for each block."""
-    import torch
-
-    from course_pkg.quantization.blockwise import quantize
-
-    quantized = quantize(torch.tensor(weights).float(), "nf4", block, double=False)
-    return quantized.dequantize().double().numpy()
 
 
 # 3 FlashAttention
@@ -172,22 +149,16 @@ def _nf4(weights: np.ndarray, block: int) -> np.ndarray:
 @example("average")
 def average_is_wrong(case: Inputs, given: Any) -> str | None:
     """The mean of the tiles' own results is far from attention over all keys."""
-    found = _rows(given, (2, 2, 2))
+    found = numbers_of(given, (2, 2, 2))
     if isinstance(found, str):
         return found
-    scores, values = found
-    if values.min() < 0 or values.max() > 1:
-        return _require("average", False, "values from 0 to 1", f"{values.min()} to {values.max()}")
-    exact = (_softmax(scores.ravel()) * values.ravel()).sum()
-    mean = np.mean([(_softmax(s) * v).sum() for s, v in zip(scores, values, strict=True)])
-    gap = abs(exact - mean)
+    scores, values = found[:4], found[4:]
+    if min(values) < 0 or max(values) > 1:
+        return _require("average", False, "values from 0 to 1", f"{min(values)} to {max(values)}")
+    tiles = [attention(scores[at : at + 2], values[at : at + 2]) for at in (0, 2)]
+    gap = abs(attention(scores, values) - sum(tiles) / 2)
     wanted = f"a difference of at least {case['gap']}"
     return _require("average", gap >= case["gap"], wanted, f"{gap:.4f}")
-
-
-def _softmax(scores: np.ndarray) -> np.ndarray:
-    powers = np.exp(scores - scores.max())
-    return powers / powers.sum()
 
 
 # 4 The brevity penalty

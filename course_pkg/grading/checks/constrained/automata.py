@@ -2,8 +2,7 @@
 
 `transitions` has for each state a dict from a byte to the next state, `accepting` lists the states
 where the text may end, and state 0 is the first. They are compiled from regular expressions; then
-all states but the first change places, so that nothing can be guessed from their numbers. Only
-numpy is imported here, no torch.
+all states but the first change places, so that nothing can be guessed from their numbers.
 
 Chapter: exercises.
 """
@@ -12,9 +11,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-import numpy as np
-
-from course_pkg.constrained.automaton import Automaton, build_automaton, reaching
+from course_pkg.constrained.automaton import DEAD, Automaton, build_automaton, reaching
 from course_pkg.constrained.regex import parse
 
 Inputs = dict[str, Any]
@@ -34,24 +31,22 @@ def compiled(rng: Random, pattern: str) -> tuple[list[dict[int, int]], list[int]
     automaton = build_automaton(parse(pattern))
     order = [0]  # its own numbers may change from one process to the next
     for state in order:  # which grows
-        leads = automaton.transitions[state]
-        order += [s for s in dict.fromkeys(leads[leads >= 0].tolist()) if s not in order]
+        leads = automaton.leads(state).values()
+        order += [s for s in dict.fromkeys(leads) if s not in order]
     numbers = [0, *rng.sample(range(1, len(order)), len(order) - 1)]
     number_of = dict(zip(order, numbers, strict=True))
     transitions: list[dict[int, int]] = [{} for _ in order]
-    for state, byte in np.argwhere(automaton.transitions >= 0).tolist():
-        target = int(automaton.transitions[state, byte])
-        transitions[number_of[state]][byte] = number_of[target]
-    return transitions, sorted(number_of[i] for i in order if automaton.accepting[i])
+    for state in order:
+        leads = automaton.leads(state)
+        transitions[number_of[state]] = {byte: number_of[to] for byte, to in leads.items()}
+    return transitions, sorted(number_of[i] for i in order if automaton.final[i])
 
 
 def as_automaton(transitions: list[dict[int, int]], accepting: list[int]) -> Automaton:
     """The course's automaton of plain data."""
-    table = np.full((len(transitions), 256), -1, np.int32)
-    for state, leads in enumerate(transitions):
-        for byte, target in leads.items():
-            table[state, byte] = target
-    return Automaton(table, np.isin(np.arange(len(table)), accepting))
+    every = bytes(range(256))  # each byte is a class of its own
+    rows = [[leads.get(byte, DEAD) for byte in every] for leads in transitions]
+    return Automaton(rows, every, [state in accepting for state in range(len(rows))])
 
 
 def constraint(rng: Random, pattern: str, texts: Iterable[str | bytes]) -> Inputs:
@@ -78,9 +73,7 @@ def trimmed_guide(inputs: Inputs) -> list[dict[int, int]]:
     """For each state the tokens that may come next, and where they lead; the end token to −1."""
     after = after_tokens(inputs)
     edges = [(state, target) for state, leads in enumerate(after) for target in leads.values()]
-    final = np.isin(np.arange(len(after)), inputs["accepting"])
-    sources, targets = np.array(edges).reshape(-1, 2).T
-    usable = reaching(sources, targets, final)
+    usable = reaching(edges, [state in inputs["accepting"] for state in range(len(after))])
     guide = [{t: target for t, target in leads.items() if usable[target]} for leads in after]
     for state in inputs["accepting"]:
         guide[state][inputs["end"]] = FINISHED

@@ -3,11 +3,10 @@
 Chapter: exercises.
 """
 
+import math
 from functools import lru_cache
 from random import Random
 from typing import Any
-
-import numpy as np
 
 from course_pkg.constrained.automaton import ConstraintError, build_automaton
 from course_pkg.constrained.expression import Expression
@@ -158,14 +157,14 @@ def trim_kept(rng: Random, size: int) -> Inputs:
 
 def generate_expected(inputs: Inputs) -> tuple[list[int], int, bool]:
     """The tokens, the passes, and whether the text is complete."""
-    guide, scores = inputs["guide"], np.array(inputs["scores"])
+    guide, scores = inputs["guide"], inputs["scores"]
     state, passes = 0, 0
     tokens: list[int] = []
     while state != FINISHED and len(tokens) < inputs["most"]:
-        excluded = ~np.isin(np.arange(scores.shape[1]), list(guide[state]))
-        masked = np.where(excluded, -np.inf, scores[len(tokens)])
-        passes += len(guide[state]) > 1
-        tokens.append(int(masked.argmax()))
+        allowed = guide[state]
+        masked = [x if t in allowed else -math.inf for t, x in enumerate(scores[len(tokens)])]
+        passes += len(allowed) > 1
+        tokens.append(masked.index(max(masked)))
         state = guide[state][tokens[-1]]
     return tokens, passes, state == FINISHED
 
@@ -221,15 +220,15 @@ def json_expected(inputs: Inputs) -> Any:
 def texts_of(expression: Expression) -> list[str]:
     """The texts of an expression, short ones first; ConstraintError if there are too many."""
     automaton = build_automaton(expression)
+    leads = [automaton.leads(state) for state in range(len(automaton.rows))]
     texts = []
     todo = [(0, b"")]
     for state, text in todo:  # which grows
         if len(todo) > MOST_TEXTS:
             raise ConstraintError("it accepts far more texts than the schema")
-        if automaton.accepting[state]:
+        if automaton.final[state]:
             texts.append(text.decode())
-        leads = automaton.transitions[state]
-        todo += [(int(leads[byte]), text + bytes([byte])) for byte in np.flatnonzero(leads >= 0)]
+        todo += [(target, text + bytes([byte])) for byte, target in leads[state].items()]
     return texts
 
 

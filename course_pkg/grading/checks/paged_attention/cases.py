@@ -1,5 +1,7 @@
 """`paged-attention`: the cases of its questions, and the right values of those without a pool.
 
+The questions about the cache, `write` and `attention`, need torch; the others need no library.
+
 Chapter: exercises.
 """
 
@@ -8,9 +10,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-import torch
-
-from course_pkg.attention import paged
 from course_pkg.grading.checks.paged_attention import student
 from course_pkg.grading.checks.paged_attention.pools import *  # noqa: F403 (for questions.toml)
 from course_pkg.grading.contract.draws import normal_arrays
@@ -65,6 +64,10 @@ def by_hand_expected(case: Inputs) -> Inputs:
 
 def write_expected(inputs: Inputs) -> Inputs:
     """`course_pkg.attention.paged`, which writes keys and values alike."""
+    import torch
+
+    from course_pkg.attention import paged
+
     cache, new, table, start = inputs.values()
     cache = cache.clone()
     size = cache.shape[2]
@@ -90,6 +93,8 @@ write_across = _rows
 
 def attention_expected(inputs: Inputs) -> Inputs:
     """`course_pkg.attention.paged` in double precision."""
+    from course_pkg.attention import paged
+
     q, keys, values = (inputs[name].double() for name in ("q", "key_cache", "value_cache"))
     where = [inputs["table"]], [inputs["length"]], [0, 1]
     output = paged.paged_attention(q[None], keys, values, *where)

@@ -5,12 +5,12 @@ An answer gets a pool as an object; what it looks like afterwards is judged. Cha
 
 import hashlib
 from types import SimpleNamespace
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from course_pkg.grading.contract.calling import require_type
+
+if TYPE_CHECKING:  # imported where answers compute with tensors: two questions do
+    from torch import Tensor
 
 POOL = {"block_size": int, "free": list, "users": list, "tables": dict, "tokens": dict}
 Values = dict[str, Any]
@@ -67,11 +67,15 @@ def write(answer: Any, inputs: Values) -> Values:
 
 def attention(answer: Any, inputs: Values) -> Values:
     """What `paged_attention(…)` gives; what is not finite is listed apart, so that it compares."""
+    from torch import Tensor
+
     return finite(require_type(answer(*inputs.values()), Tensor, "a tensor"))
 
 
-def finite(output: Tensor) -> Values:
+def finite(output: "Tensor") -> Values:
     """The rows of an output that are not finite, and the other entries."""
+    import torch
+
     bad = ~torch.isfinite(output)
     rows = sorted({row for row, *_ in bad.nonzero().tolist()})
     return {"heads with NaN or infinity": rows, "the output": output.masked_fill(bad, 0)}

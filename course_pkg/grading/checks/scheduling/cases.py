@@ -7,9 +7,8 @@ Chapter: exercises.
 
 from functools import partial
 from random import Random
+from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from course_pkg.grading.checks.scheduling.scheduler_states import *  # noqa: F403 (questions.toml)
 from course_pkg.grading.checks.scheduling.scheduler_states import first_steps
@@ -21,7 +20,6 @@ from course_pkg.serving.simulator import (
     SkipJoinMLFQ,
     StaticBatching,
     goodput,
-    per_token,
     requests,
     simulate,
 )
@@ -34,7 +32,7 @@ def _finished(arrivals: list[int], answers: list[int], places: int, continuous: 
     """When requests leave, if every iteration takes 1."""
     policy = (ContinuousBatching if continuous else StaticBatching)(places)
     coming = requests(arrivals, [1] * len(answers), answers)
-    return simulate(coming, policy, CostModel(base=1.0)).finished.astype(int).tolist()
+    return [int(job.finished) for job in simulate(coming, policy, CostModel(base=1.0)).jobs]
 
 
 def by_hand_expected(case: Inputs) -> dict[str, list[int]]:
@@ -131,7 +129,7 @@ def mlfq_expected(inputs: Inputs) -> list[int]:
     cost = CostModel(base=step, prompt=1)
     policy = _OneByOne(1, quantum, cost=cost, levels=queues, starvation=starvation)
     coming = requests(arrivals, [first - step for first in firsts], answers)
-    return simulate(coming, policy, cost).finished.astype(int).tolist()
+    return [int(job.finished) for job in simulate(coming, policy, cost).jobs]
 
 
 def _jobs(
@@ -210,13 +208,15 @@ def percentile_few(rng: Random, size: int) -> Inputs:
 
 def summary_expected(inputs: Inputs) -> dict[str, float]:
     """From the simulator's statistics; a thousand times what is per millisecond."""
-    arrival, first, finished, tokens = np.array(inputs["requests"]).T
-    unused = {"busy": 0, "stalled": 0, "iterations": 0, "swapped": 0}
-    result = Simulation(arrival, tokens, tokens, first, finished, finished, alone=tokens, **unused)
+    jobs = [
+        Job(i, arrival, tokens, tokens, first_token=first, last_token=finished, finished=finished)
+        for i, (arrival, first, finished, tokens) in enumerate(inputs["requests"])
+    ]
+    result = Simulation(tuple(jobs), CostModel(base=1.0), busy=0.0)
     targets = {"first_token": inputs["first_target"], "between_tokens": inputs["token_target"]}
     return {
-        "ttft": float(np.mean(first - arrival)),
-        "tpot": float(np.nanmean(per_token(result))),
+        "ttft": fmean(job.first_token - job.arrival for job in jobs),
+        "tpot": fmean(job.per_token for job in jobs if job.output > 1),
         "goodput": 1000 * goodput(result, **targets),
     }
 
