@@ -2,9 +2,9 @@
 
 import nbformat
 import pytest
-from labs import sentence
-from labs_cells import LabCell, lab_cells
-from labs_trial import Trial, course_archive, error_name, in_book, reason, tried
+from lab_cells import LabCell, lab_cells
+from lab_pages import sentence
+from lab_trial import Trial, course_archive, error_name, in_book, reason, tried
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 ABSENT = {"numpy", "matplotlib"}

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import nbformat
 import pytest
-from labs_trial import in_book, in_browser, merged
+from lab_trial import in_book, in_browser, merged
 
 from tests.book.support import ROOT
 from tests.chromium import Tab, low_contrast

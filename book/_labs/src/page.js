@@ -1,7 +1,7 @@
 /* The cells of a page of the book get buttons; those that can't run here say what they need. */
 import { Cell } from "./cell.js";
 
-/* data: {cells: [{id, name, code, shown, missing}]}; see book/_ext/labs.py. */
+/* data: {cells: [{id, name, code, shown, missing}]}; see book/_ext/lab_pages.py. */
 export const setUpPage = (data, kit) => {
   let made = null;
   const cells = new Map();

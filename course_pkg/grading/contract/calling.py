@@ -9,7 +9,6 @@ Chapter: appendix/for-instructors.
 import os
 import signal
 import stat
-import sys
 import sysconfig
 import time
 import traceback
@@ -152,7 +151,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     There is a limit only where Jupyter runs cells: in the main thread, on Linux and macOS. A call
     into C is interrupted when it returns. A timer that was set before is set again. In a browser
-    there is no limit: its page stops what takes too long.
+    `course_pkg.labs.browser` gives the timer.
     """
     if not _has_alarm():
         yield
@@ -181,7 +180,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 def _has_alarm() -> bool:
     """Whether a timer's signal can interrupt the code that runs here."""
-    if sys.platform == "emscripten" or not hasattr(signal, "setitimer"):  # a browser; Windows
+    if not hasattr(signal, "setitimer"):  # Windows
         return False
     import threading
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from labs_cells import LabCell
+from lab_cells import LabCell
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "course_pkg"

@@ -2,7 +2,7 @@
 
 `make` builds what they load into `_build/labs/dist` (see book/_labs), if npm is there. Without it
 the book has no labs. Here each page gets the code of its cells that the browser can run (see
-labs_cells.py), a line that says how many they are, or what its code needs instead, and the scripts.
+lab_cells.py), a line that says how many they are, or what its code needs instead, and the scripts.
 Everything that a lab loads is copied into the site; the course's own modules are a zip archive in
 a script, because a page from disk can load nothing but scripts, styles and pictures.
 """
@@ -20,8 +20,8 @@ import nbformat
 from docutils import nodes
 from execution import path_of
 from faults import guarded
-from labs_cells import LabCell, lab_cells
-from labs_trial import ROOT, Trial, course_archive, tried
+from lab_cells import LabCell, lab_cells
+from lab_trial import ROOT, Trial, course_archive, tried
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
