@@ -22,9 +22,9 @@ _cells = Cells()
 
 
 def run(emit: Callable[[str], None], arguments: str) -> str:
-    """Run a cell. arguments: {"code", "name", "quiet"}; returns {"ended": whether without error}.
+    """Run a cell. arguments: {"code", "name", "quiet"}; quiet: hand over nothing.
 
-    quiet: hand over nothing.
+    Returns {"ended": whether without an error}, and the points if the cell ended with a `check`.
     """
     given = json.loads(arguments)
 
@@ -32,7 +32,11 @@ def run(emit: Callable[[str], None], arguments: str) -> str:
         if not given.get("quiet"):
             emit(json.dumps(output))
 
-    return json.dumps({"ended": _cells.run(given["code"], given["name"], hand_over)})
+    found: dict[str, Any] = {"ended": _cells.run(given["code"], given["name"], hand_over)}
+    report = sys.modules.get("course_pkg.grading.contract.report")
+    if report and isinstance(_cells.last, report.Score):
+        found["score"] = float(_cells.last)
+    return json.dumps(found)
 
 
 def reset(emit: Callable[[str], None], arguments: str) -> str:

@@ -47,6 +47,7 @@ class Cells:
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+        self.last: Any = None  # the value of the last expression that ended a cell
 
     def run(self, code: str, name: str, emit: Emit) -> bool:
         """Run a cell, and say whether it ended without an error.
@@ -54,6 +55,7 @@ class Cells:
         name: stands for the file in tracebacks. The value of a last line that is an expression is
         shown, unless it is None or the line ends with a semicolon, as in Jupyter.
         """
+        self.last = None
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
         written = _Written(emit)
         with (
@@ -65,10 +67,9 @@ class Cells:
                 body, last = _compiled(code, name)
                 exec(body, self.names)
                 if last is not None:
-                    value = eval(last, self.names)
-                    if value is not None:
-                        self.names["_"] = value
-                        written.show(value)
+                    self.last = eval(last, self.names)
+                    if self.last is not None:
+                        written.show(self.last)
             except BaseException as error:
                 written.flush()
                 emit({"error": _traceback(error, name)})

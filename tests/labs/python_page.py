@@ -19,8 +19,8 @@ const runCells = async (cells, which) => {{
   const found = {{}};
   for (const id of which) {{
     const outputs = [];
-    const ended = await session.run(id, (output) => outputs.push(output));
-    found[id] = {{ ended, outputs }};
+    const result = await session.run(id, (output) => outputs.push(output));
+    found[id] = {{ ...result, outputs }};
   }}
   return found;
 }};

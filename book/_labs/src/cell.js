@@ -5,7 +5,7 @@ const button = (text, title, action) => {
   made.type = "button";
   made.className = "lab-button";
   made.textContent = text;
-  made.title = title;
+  made.setAttribute("aria-label", title);
   made.addEventListener("click", action);
   return made;
 };
@@ -13,99 +13,113 @@ const button = (text, title, action) => {
 export class Cell {
   #editor = null;
   #output = null;
-  #before = []; // the output that the book has
+  #before = []; // the output that the page came with
 
-  /* input: the element that holds the code's element; the buttons come after it. outputs: gets the
-     output. data: {id, name, code}. session: resolves to the kit, with the session of this cell. */
-  constructor(input, outputs, data, session, changed = () => {}) {
-    this.below = input;
-    this.place = input.firstElementChild;
-    this.outputs = outputs;
+  /* outer: the cell's element. data: {id, name, code}. session: resolves to the kit, with the session
+     of this cell. fixed: whether the code can't be edited. run: what the first button says.
+     changed: called when the code has changed; ended: with what a run returned. */
+  constructor(outer, data, session, { fixed = false, run = "Run", changed, ended } = {}) {
+    this.outer = outer;
+    this.input = outer.querySelector(".cell_input");
     this.data = data;
     this.session = session;
-    this.changed = changed;
-    this.#draw();
+    this.changed = changed ?? (() => {});
+    this.ended = ended ?? (() => {});
+    this.text = data.code; // while there is no editor
+    this.#draw(fixed, run);
   }
 
   code() {
-    return this.#editor ? this.#editor.code() : this.data.code;
+    return this.#editor ? this.#editor.code() : this.text;
   }
 
-  #draw() {
+  /* Replace the code, as if the reader had typed it. */
+  set(code) {
+    if (this.#editor) return this.#editor.set(code);
+    this.text = code;
+    this.input.querySelector("pre").textContent = code;
+    this.#mark();
+  }
+
+  #draw(fixed, run) {
     const { name } = this.data;
     this.bar = document.createElement("div");
     this.bar.className = "lab-bar";
-    this.runButton = button("Run", `Run ${name} (Shift+Enter in the editor)`, () => this.run());
+    this.runButton = button(run, `${run} ${name}`, () => this.run());
     this.stopButton = button("Stop", `Stop ${name}`, () => this.stop());
-    this.editButton = button("Edit", `Edit ${name}`, () => this.edit().then((it) => it.focus()));
-    this.resetButton = button("Reset", `Show ${name} and its output as they were`, () => this.reset());
-    for (const each of [this.runButton, this.stopButton, this.editButton, this.resetButton]) {
-      each.setAttribute("aria-label", `${each.textContent} ${name}`);
-    }
+    this.editButton = button("Edit", `Edit ${name}`, () => this.edit());
+    this.resetButton = button("Reset", `Reset ${name} and its output`, () => this.reset());
     this.status = document.createElement("span");
     this.status.className = "lab-status";
     this.status.setAttribute("role", "status");
     this.stopButton.hidden = this.resetButton.hidden = true;
+    this.editButton.hidden = fixed;
     this.bar.append(this.runButton, this.stopButton, this.editButton, this.resetButton, this.status);
-    this.below.after(this.bar);
+    this.input.after(this.bar);
   }
 
-  async edit(text = this.code()) {
+  async edit() {
     const { makeEditor } = await this.session();
     if (!this.#editor) {
       const holder = document.createElement("div");
       holder.className = "lab-editor";
-      this.place.before(holder);
-      this.place.hidden = true;
-      this.#editor = makeEditor(holder, text, `Code of ${this.data.name}`, {
+      const shown = this.input.firstElementChild;
+      shown.before(holder);
+      shown.hidden = true;
+      this.#editor = makeEditor(holder, this.text, `Code of ${this.data.name}`, {
         run: () => this.run(),
-        changed: () => {
-          this.resetButton.hidden = false;
-          this.changed();
-        },
+        changed: () => this.#mark(),
       });
       this.editButton.hidden = true;
     }
-    return this.#editor;
+    this.#editor.focus();
+  }
+
+  #mark() {
+    this.resetButton.hidden = this.code() === this.data.code && !this.#output;
+    this.changed();
   }
 
   async run() {
-    if (this.running) return false;
+    if (this.running) return null;
     this.running = true;
     this.runButton.disabled = true;
     this.stopButton.hidden = false;
     this.bar.classList.add("running");
-    const slow = setTimeout(() => this.say("running…"), 300);
+    this.say("starting Python…");
+    let slow;
+    let result = null;
     try {
-      this.say("starting Python…");
       const { session, python, append } = await this.session();
       await python.start();
       this.say("");
+      slow = setTimeout(() => this.say("running…"), 300);
       const list = this.#fresh();
-      const ended = await session.run(this.data.id, (output) => append(list, output));
-      this.say(ended ? "done" : "ended with an error");
-      return ended;
-    } catch (error) {
-      this.say(error.message === "stopped" ? "stopped" : `did not run: ${error.message}`);
-      return false;
-    } finally {
+      result = await session.run(this.data.id, (output) => append(list, output));
       clearTimeout(slow);
+      this.say(result.ended ? "done" : "ended with an error");
+    } catch (error) {
+      clearTimeout(slow);
+      this.say(error.message === "stopped" ? "stopped" : `did not run: ${error.message}`);
+    } finally {
       this.running = false;
       this.runButton.disabled = false;
       this.stopButton.hidden = true;
       this.bar.classList.remove("running");
       this.resetButton.hidden = false;
     }
+    this.ended(result);
+    return result;
   }
 
   /* An empty list for the outputs of a run, in the place of what was there. */
   #fresh() {
     if (!this.#output) {
-      this.#before = [...this.outputs.querySelectorAll(":scope > .cell_output")];
+      this.#before = [...this.outer.querySelectorAll(":scope > .cell_output")];
       for (const each of this.#before) each.hidden = true;
       this.#output = document.createElement("div");
       this.#output.className = "cell_output docutils container lab-output";
-      this.outputs.append(this.#output);
+      this.outer.append(this.#output);
     }
     this.#output.replaceChildren();
     return this.#output;
@@ -120,10 +134,9 @@ export class Cell {
     this.#output?.remove();
     this.#output = null;
     for (const each of this.#before) each.hidden = false;
-    this.#editor?.set(this.data.code);
-    this.resetButton.hidden = true;
+    this.set(this.data.code);
+    this.#mark();
     this.say("");
-    this.changed();
   }
 
   say(text) {

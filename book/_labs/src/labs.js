@@ -1,4 +1,5 @@
 /* On every page with a lab: it loads nothing more until the reader runs, edits or types something. */
+import { setUpExercise } from "./exercise.js";
 import { setUpPage } from "./page.js";
 
 const base = new URL(".", document.currentScript.src);
@@ -37,9 +38,13 @@ const kit = async () => {
   return { ...found, python };
 };
 
+const KINDS = { "lab-cells": setUpPage, "lab-exercise": setUpExercise };
+
 const ready = () => {
-  for (const data of document.querySelectorAll("script.lab-cells")) {
-    setUpPage(JSON.parse(data.textContent), kit);
+  for (const [kind, setUp] of Object.entries(KINDS)) {
+    for (const data of document.querySelectorAll(`script.${kind}`)) {
+      setUp(JSON.parse(data.textContent), kit);
+    }
   }
 };
 

@@ -1,39 +1,46 @@
 /* The cells of a page of the book get buttons; those that can't run here say what they need. */
 import { Cell } from "./cell.js";
 
-/* data: {cells: [{id, name, code, shown, missing}]}; see book/_ext/lab_pages.py. */
-export const setUpPage = (data, kit) => {
-  let made = null;
-  const cells = new Map();
-  const session = () => {
-    made ??= kit().then((parts) => ({
-      ...parts,
-      session: new parts.Session(
-        parts.python,
-        data.cells.map(({ id, name, code, shown, missing }) => ({
-          id,
-          name,
-          partial: !shown || missing.length > 0,
-          code: () => cells.get(id)?.code() ?? code,
-        })),
-      ),
-    }));
-    return made;
-  };
-  for (const each of data.cells) {
-    const outer = document.getElementById(`lab-cell-${each.id}`)?.closest(".cell") ??
-      document.getElementById(`lab-cell-${each.id}`);
-    const input = outer?.querySelector(".cell_input");
-    if (!each.shown || !input) continue;
-    if (each.missing.length) input.after(reason(each.missing));
-    else cells.set(each.id, new Cell(input, outer, each, session));
-  }
-};
-
-const reason = (missing) => {
+export const reason = (missing) => {
   const made = document.createElement("p");
   made.className = "lab-reason";
   const needs = missing.filter((name) => name !== "Jupyter").join(", ");
   made.textContent = `Runs in Jupyter only${needs && `: needs ${needs}`}.`;
   return made;
+};
+
+/* What gives the kit and a session over these cells, made at the first call.
+   cells: {id, name, code, ends, partial}; drawn: the Cell of those that the reader can run, by id. */
+export const sessionOf = (cells, drawn, kit, options) => {
+  let made = null;
+  return () => {
+    made ??= kit().then((parts) => {
+      const live = cells.map((cell) => ({
+        ...cell,
+        code: () => drawn.get(cell.id)?.code() ?? cell.code,
+      }));
+      return { ...parts, session: new parts.Session(parts.python, live, options) };
+    });
+    made.catch(() => {
+      made = null; // a script could not be loaded: the next click tries again
+    });
+    return made;
+  };
+};
+
+/* data: {cells: [{id, name, code, shown, missing}]}; see book/_ext/lab_pages.py. */
+export const setUpPage = (data, kit) => {
+  const drawn = new Map();
+  const cells = data.cells.map((cell) => ({
+    ...cell,
+    partial: !cell.shown || cell.missing.length > 0,
+  }));
+  const session = sessionOf(cells, drawn, kit);
+  for (const cell of cells) {
+    const place = document.getElementById(`lab-cell-${cell.id}`);
+    const outer = place?.closest(".cell");
+    if (!cell.shown || !outer) continue;
+    if (cell.missing.length) outer.querySelector(".cell_input")?.after(reason(cell.missing));
+    else drawn.set(cell.id, new Cell(outer, cell, session));
+  }
 };

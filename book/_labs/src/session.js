@@ -11,15 +11,18 @@ export class Session {
   #generation = 0;
   #queue = Promise.resolve();
   #epoch = 0;
+  #again;
 
   /* cells: {id, name, code(), ends, partial}. ends: no other cell needs it, so it never runs before
-     another. partial: only parts of it can run, so an error in it is no news. */
-  constructor(python, cells) {
+     another. partial: only parts of it can run, so an error in it is no news. again: whether an earlier
+     cell that was edited since it ran runs again; otherwise it keeps the names it gave. */
+  constructor(python, cells, { again = false } = {}) {
     this.#python = python;
     this.#cells = cells;
+    this.#again = again;
   }
 
-  /* Run the cell `id`. show: gets its outputs. Resolves to whether it ended without an error;
+  /* Run the cell `id`. show: gets its outputs. Resolves to what Python's `run` returns, {ended, …};
      rejects with Stopped if it was stopped. */
   run(id, show) {
     const epoch = this.#epoch;
@@ -43,15 +46,22 @@ export class Session {
     }
     const failed = [];
     for (const other of this.#cells.slice(0, place)) {
-      if (other.ends || this.#ran.has(other.id)) continue;
-      if (!(await this.#quietly(other.id, other.code())) && !other.partial) failed.push(other.name);
+      const code = other.code();
+      if (other.ends || (this.#ran.has(other.id) && !this.#stale(other.id, code))) continue;
+      if (!(await this.#quietly(other.id, code)) && !other.partial) failed.push(other.name);
     }
     const code = cell.code();
-    const { ended } = await this.#python.call("run", { code, name: cell.name }, show);
-    if (!ended && failed.length) show({ note: `Before it, ${failed.join(", ")} ended with an error.` });
+    const result = await this.#python.call("run", { code, name: cell.name }, show);
+    if (!result.ended && failed.length) {
+      show({ note: `Before it, ${failed.join(", ")} ended with an error.` });
+    }
     this.#ran.delete(id);
     this.#ran.set(id, code);
-    return ended;
+    return result;
+  }
+
+  #stale(id, code) {
+    return this.#again && this.#ran.get(id) !== code;
   }
 
   async #quietly(id, code) {
