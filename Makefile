@@ -32,7 +32,7 @@ unexport PYTHONPATH PYTHONHOME
 files = $(sort $(shell find $(1) -type f ! -name '*.pyc' ! -name '.*' ! -path '*/.ipynb_checkpoints/*' 2>/dev/null))
 
 PACKAGE := $(call files,course_pkg)
-PAGES := $(call files,book) _config.yml _toc.yml
+PAGES := $(call files,book) $(wildcard exercises/*/*.ipynb) _config.yml _toc.yml
 ASSIGNMENTS := $(sort $(patsubst solutions/%/,%,$(dir $(wildcard solutions/*/*.ipynb))))
 SOURCES := $(call files,solutions) nbgrader_config.py
 

@@ -1,0 +1,48 @@
+"""The functions that a page's worker calls: JSON in, JSON out."""
+
+import json
+
+import pytest
+
+from course_pkg.labs import browser
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """Each test starts without names."""
+    browser.reset(print, "{}")
+
+
+def run(code: str, **more) -> tuple[dict, list[dict]]:
+    """What a cell returned, and its outputs."""
+    outputs: list[dict] = []
+    text = browser.run(
+        lambda output: outputs.append(json.loads(output)),
+        json.dumps({"code": code, "name": "cell 1", **more}),
+    )
+    return json.loads(text), outputs
+
+
+def test_a_cell_returns_whether_it_ended():
+    assert run("1 + 1") == ({"ended": True}, [{"data": {"text/plain": "2"}}])
+    result, outputs = run("1 / 0")
+    assert result == {"ended": False} and "ZeroDivisionError" in outputs[0]["error"]
+
+
+def test_a_quiet_cell_hands_nothing_over():
+    assert run("print(1)\nx = 2\n1 / 0", quiet=True) == ({"ended": False}, [])
+    assert run("x")[1] == [{"data": {"text/plain": "2"}}]
+
+
+def test_the_points_of_a_check_are_returned():
+    code = "from course_pkg.grading.check import check\n"
+    right = "def f(length, lengths):\n    return min(lengths, key=lambda n: (abs(n - length), n))\n"
+    assert run(f"{code}{right}check('bleu/closest-length', f)")[0] == {"ended": True, "score": 2.0}
+    assert run("check('bleu/closest-length', None)")[0] == {"ended": True, "score": 0.0}
+    assert run("2.0")[0] == {"ended": True}
+
+
+def test_reset_forgets_names():
+    run("x = 1")
+    browser.reset(print, "{}")
+    assert "NameError" in run("x")[1][0]["error"]
