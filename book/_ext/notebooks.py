@@ -121,7 +121,7 @@ def plain_block(name: str, argument: str, body: list[str], folder: Path, cell: A
     if name in ADMONITIONS:
         title = argument or name.rpartition(":")[2].capitalize()
         return [f"> **{title}**", ">", *(f"> {line}".rstrip() for line in body)]
-    if name in ("bibliography", "tableofcontents"):
+    if name in ("bibliography", "tableofcontents", "playground"):
         return []
     return [*([f"**{argument}**", ""] if argument else []), *body]
 

@@ -45,6 +45,14 @@ def reset(emit: Callable[[str], None], arguments: str) -> str:
     return json.dumps({})
 
 
+def view(emit: Callable[[str], None], arguments: str) -> str:
+    """The view of a playground. arguments: {"playground", "values"}; returns {"html"}."""
+    from course_pkg.labs.playgrounds import playground
+
+    given = json.loads(arguments)
+    return json.dumps({"html": playground(given["playground"]).show(given["values"])})
+
+
 def _give_display() -> None:
     try:
         import IPython.display  # noqa: F401

@@ -1,6 +1,7 @@
 /* On every page with a lab: it loads nothing more until the reader runs, edits or types something. */
 import { setUpExercise } from "./exercise.js";
 import { setUpPage } from "./page.js";
+import { setUpPlayground } from "./playground.js";
 
 const base = new URL(".", document.currentScript.src);
 const scripts = new Map();
@@ -46,6 +47,7 @@ const ready = () => {
       setUp(JSON.parse(data.textContent), kit);
     }
   }
+  for (const outer of document.querySelectorAll(".lab-playground")) setUpPlayground(outer, kit);
 };
 
 if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", ready);

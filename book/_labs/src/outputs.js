@@ -48,7 +48,8 @@ export const append = (list, output) => {
   if (made.matches(".math, .text_html, .text_markdown")) typeset(made);
 };
 
-const typeset = (made) => {
+/* Let MathJax set the formulas of an element, when it has loaded. */
+export const typeset = (made) => {
   const set = () => window.MathJax?.typesetPromise?.([made]);
   (window.MathJax?.startup?.promise ?? Promise.resolve()).then(set).catch(() => {});
 };

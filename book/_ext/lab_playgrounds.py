@@ -1,0 +1,91 @@
+"""Playgrounds in a page: a form, and what the course's package computes from it.
+
+    ```{playground} bleu
+    ```
+
+The page comes with the form and the view of its default values, made here by the function that
+later runs in the browser. Without labs, the page has the view alone.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any, ClassVar
+
+from docutils import nodes
+from faults import guarded
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from course_pkg.labs.playgrounds import playground
+from course_pkg.labs.playgrounds.playground import Field, Playground
+
+CLASS = "lab-playground"
+
+
+def control(shown: Playground, field: Field) -> str:
+    """A labeled control of the form."""
+    name = f'id="play-{shown.name}-{field.name}" name="{field.name}"'
+    value = escape(field.default)
+    if field.kind == "choice":
+        options = "".join(
+            f"<option{' selected' if option == field.default else ''}>{escape(option)}</option>"
+            for option in field.options
+        )
+        inner = f"<select {name}>{options}</select>"
+    elif field.kind == "integer":
+        limits = f'min="{field.low}" max="{field.high}"'
+        inner = f'<input type="number" {name} {limits} value="{value}" required>'
+    elif field.kind == "lines":
+        rows = max(2, field.default.count("\n") + 1)
+        limits = f'rows="{rows}" maxlength="{field.most}" spellcheck="false"'
+        inner = f"<textarea {name} {limits}>{value}</textarea>"
+    else:
+        limits = f'maxlength="{field.most}" spellcheck="false" autocomplete="off"'
+        inner = f'<input type="text" {name} {limits} value="{value}">'
+    label = f'<label for="play-{shown.name}-{field.name}">{escape(field.label)}</label>'
+    return f'<div class="lab-field lab-field-{field.kind}">{label}{inner}</div>'
+
+
+def as_html(shown: Playground, form: bool) -> str:
+    """The playground as the page comes with it."""
+    controls = "".join(control(shown, field) for field in shown.fields) if form else ""
+    return (
+        f'<div class="{CLASS}" id="play-{shown.name}" data-playground="{shown.name}">'
+        f'<p class="lab-title">{escape(shown.title)}</p>'
+        + (f'<form class="lab-form" autocomplete="off">{controls}</form>' if form else "")
+        + f'<div class="lab-view mathjax_process">{shown.default_view()}</div></div>'
+    )
+
+
+class PlaygroundDirective(SphinxDirective):
+    """A playground, by its name."""
+
+    required_arguments = 1
+    option_spec: ClassVar[dict] = {}
+
+    def run(self) -> list[nodes.Node]:
+        """The form and the view, as raw HTML; other formats have nothing of it."""
+        try:
+            shown = playground(self.arguments[0])
+        except ValueError as error:
+            raise self.error(str(error)) from None
+        html = as_html(shown, self.config.labs_built)
+        return [nodes.raw("", html, format="html", classes=[CLASS])]
+
+
+@guarded
+def add_scripts(app: Sphinx, pagename: str, _template: str, context: dict, doctree: Any) -> None:
+    """Give a page with a playground the one script that loads the rest."""
+    if doctree is None:
+        return
+    if any(CLASS in node["classes"] for node in doctree.findall(nodes.raw)):
+        app.add_css_file("labs/labs.css")
+        if app.config.labs_built:
+            app.add_js_file("labs/labs.js", loading_method="defer")
+
+
+def setup(app: Sphinx) -> dict:
+    app.add_directive("playground", PlaygroundDirective)
+    app.connect("html-page-context", add_scripts)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

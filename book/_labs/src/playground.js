@@ -1,0 +1,111 @@
+/* A playground: what the reader types is computed at once. Its state is in the page's address. */
+
+const WAIT_MS = 150;
+const LONGEST_MS = 10_000;
+
+const textOf = (control) => control.value;
+
+/* The values in the address, if it is one of this playground; else null. */
+const valuesInAddress = (name) => {
+  const [which, query] = decodeURI(location.hash.slice(1)).split("?", 2);
+  return which === `play-${name}` && query ? new URLSearchParams(query) : null;
+};
+
+export const setUpPlayground = (outer, kit) => {
+  const name = outer.dataset.playground;
+  const form = outer.querySelector("form");
+  const view = outer.querySelector(".lab-view");
+  if (!form) return;
+  const controls = [...form.elements].filter((each) => each.name);
+  const first = new Map(controls.map((each) => [each, textOf(each)]));
+  const firstView = view.innerHTML;
+
+  const bar = document.createElement("div");
+  bar.className = "lab-bar";
+  const status = document.createElement("span");
+  status.className = "lab-status";
+  status.setAttribute("role", "status");
+  const button = (text, action) => {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.className = "lab-button";
+    made.textContent = text;
+    made.addEventListener("click", action);
+    bar.append(made);
+    return made;
+  };
+  const say = (text) => {
+    status.textContent = text;
+  };
+
+  const values = () => Object.fromEntries(controls.map((each) => [each.name, textOf(each)]));
+  const address = () => {
+    const changed = controls.filter((each) => textOf(each) !== first.get(each));
+    const query = new URLSearchParams(changed.map((each) => [each.name, textOf(each)]));
+    return `#play-${name}${changed.length ? `?${query}` : ""}`;
+  };
+
+  let asked = 0;
+  let waiting = 0;
+  const compute = async () => {
+    const number = ++asked;
+    compute.button.hidden = true;
+    history.replaceState(null, "", address());
+    let limit = 0;
+    try {
+      say("starting Python…");
+      const { python, typeset } = await kit();
+      await python.start();
+      if (number !== asked) return;
+      say("");
+      limit = setTimeout(() => python.stop(), LONGEST_MS);
+      const { html } = await python.call("view", { playground: name, values: values() });
+      if (number !== asked) return; // a newer one is on its way
+      view.innerHTML = html;
+      typeset(view);
+      say("updated");
+    } catch (error) {
+      if (number !== asked) return;
+      say(error.message === "stopped" ? "That took too long: try a smaller input." : `failed: ${error.message}`);
+    } finally {
+      clearTimeout(limit);
+    }
+  };
+  compute.button = button("Show", compute);
+  compute.button.hidden = true;
+
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(compute, WAIT_MS);
+  });
+
+  button("Reset", () => {
+    clearTimeout(waiting);
+    asked += 1;
+    for (const [control, text] of first) control.value = text;
+    view.innerHTML = firstView;
+    history.replaceState(null, "", address());
+    say("");
+  });
+  button("Copy link", async () => {
+    history.replaceState(null, "", address());
+    try {
+      await navigator.clipboard.writeText(location.href);
+      say("The link is copied.");
+    } catch {
+      say("The link is in the address bar.");
+    }
+  });
+  bar.append(status);
+  form.after(bar);
+
+  const linked = valuesInAddress(name);
+  if (linked) {
+    for (const control of controls) {
+      if (linked.has(control.name)) control.value = linked.get(control.name);
+    }
+    compute.button.hidden = false;
+    say("This link has its own values: press Show.");
+  }
+};

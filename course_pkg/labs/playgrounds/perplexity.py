@@ -1,0 +1,72 @@
+"""The playground of perplexity: from the probability of each token to one number.
+
+Chapter: metrics/perplexity.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from course_pkg.labs.playgrounds.markup import element, formula, joined, number, table
+from course_pkg.labs.playgrounds.playground import Field, Playground, WrongInput
+
+MOST = 12
+
+
+def probabilities(text: str) -> list[float]:
+    """Numbers in (0, 1] from a text such as "0.5, 1/4 0.1"."""
+    parts = text.replace(",", " ").split()
+    if not 1 <= len(parts) <= MOST:
+        raise WrongInput(
+            f"Probabilities: expected 1 to {MOST} numbers, but {len(parts)} were given"
+        )
+    found = []
+    for part in parts:
+        try:
+            value = float(Fraction(part))
+        except (ValueError, ZeroDivisionError, OverflowError):
+            value = math.nan
+        if not 0 < value <= 1:
+            raise WrongInput(
+                f"Probabilities: expected numbers above 0 and at most 1, such as 0.25 or 1/4, "
+                f"but {part[:20]!r} was given"
+            )
+        found.append(value)
+    return found
+
+
+def view(given: str) -> str:
+    """Log-probabilities, their mean, and the perplexity."""
+    values = probabilities(given)
+    logs = [math.log(value) for value in values]
+    loss = -math.fsum(logs) / len(logs)
+    rows = [
+        (at, number(value), number(-log), number(-log / math.log(2)))
+        for at, (value, log) in enumerate(zip(values, logs, strict=True), start=1)
+    ]
+    rows.append(("mean", "", number(loss), number(loss / math.log(2))))
+    head = ("token", "probability", "−ln p (nats)", "−log₂ p (bits)")
+    result = math.exp(loss)
+    if math.isinf(result):
+        raise WrongInput("Probabilities: they are too small for a perplexity below 1e308")
+    return joined(
+        [
+            table(head, rows),
+            formula(rf"\mathrm{{PPL}} = e^{{{number(loss)}}} = {number(result)}"),
+            element(
+                "p",
+                "As uncertain as a choice among ",
+                element("b", number(result, 3)),
+                " equally likely tokens.",
+            ),
+        ]
+    )
+
+
+PLAYGROUND = Playground(
+    "perplexity",
+    "Perplexity by hand",
+    (Field("given", "Probability of each token that came", "text", "0.5 0.25 0.125 0.01"),),
+    view,
+)
