@@ -54,7 +54,7 @@ def as_html(shown: Playground, form: bool) -> str:
         f'<div class="{CLASS}" id="play-{shown.name}" data-playground="{shown.name}">'
         f'<p class="lab-title">{escape(shown.title)}</p>'
         + (f'<form class="lab-form" autocomplete="off">{controls}</form>' if form else "")
-        + f'<div class="lab-view mathjax_process">{shown.default_view()}</div></div>'
+        + f'<div class="lab-view">{shown.default_view()}</div></div>'
     )
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.book.support import ROOT
+from tests.chromium import Tab
+from tests.labs.python_page import write_page
 
 
 @pytest.fixture(scope="session")
@@ -14,6 +16,23 @@ def site() -> Path:
     if not (folder / "book/index.html").is_file():
         pytest.skip("the book is not built here (make book)")
     return folder
+
+
+@pytest.fixture(scope="module")
+def labs(site):
+    """The site, if it was built with labs."""
+    if not (site / "_static/labs/labs.js").is_file():
+        pytest.skip("the book is built without labs (make labs says why)")
+    return site
+
+
+@pytest.fixture(scope="module")
+def python(browser, labs, tmp_path_factory):
+    """A page with the labs' Python; its worker starts at the first call."""
+    tab = Tab(browser)
+    page = tab.open(write_page(labs, tmp_path_factory.mktemp("labs")))
+    yield page
+    assert tab.problems == []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -73,13 +73,6 @@ def test_formulas_stay_as_they_are_for_mathjax():
     assert r"\(p_1 &lt; 1\)" in shown and r"\[" in shown and r"x_{1} \&amp; y" in shown
 
 
-@pytest.fixture(scope="module")
-def labs(site):
-    if not (site / "book/exercises/bleu.html").is_file():
-        pytest.skip("the book is built without labs (make labs says why)")
-    return site
-
-
 def write(page, code: str) -> None:
     """Type code in place of what is in the answer's cell."""
     cell = page.locator(PLACES["answer"])

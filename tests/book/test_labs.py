@@ -9,7 +9,7 @@ from lab_trial import in_book, in_browser, merged
 
 from tests.book.support import ROOT
 from tests.chromium import Tab, low_contrast
-from tests.labs.python_page import page_cells, runnable, write_page
+from tests.labs.python_page import page_cells, runnable
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EXECUTED = ROOT / "_build" / "jupyter_execute"
@@ -20,23 +20,6 @@ DONE = """number => {
   const said = bar.querySelector('.lab-status').textContent;
   return !bar.classList.contains('running') && said && !said.startsWith('starting');
 }"""
-
-
-@pytest.fixture(scope="module")
-def labs(site):
-    """The site, if it was built with labs."""
-    if not (site / "_static/labs/labs.js").is_file():
-        pytest.skip("the book is built without labs (make labs says why)")
-    return site
-
-
-@pytest.fixture(scope="module")
-def python(browser, labs, tmp_path_factory):
-    """A page with the labs' Python; its worker starts at the first call."""
-    tab = Tab(browser)
-    page = tab.open(write_page(labs, tmp_path_factory.mktemp("labs")))
-    yield page
-    assert tab.problems == []
 
 
 def run(page, *codes: str) -> list[list[dict]]:

@@ -45,11 +45,11 @@ export const append = (list, output) => {
   }
   const made = shown(output);
   list.append(made);
-  if (made.matches(".math, .text_html, .text_markdown")) typeset(made);
+  if (made.matches(".math, .text_html, .text_markdown")) typeset([made]);
 };
 
-/* Let MathJax set the formulas of an element, when it has loaded. */
-export const typeset = (made) => {
-  const set = () => window.MathJax?.typesetPromise?.([made]);
+/* Let MathJax set the formulas in these elements, when it has loaded. */
+export const typeset = (elements) => {
+  const set = () => window.MathJax?.typesetPromise?.([...elements]);
   (window.MathJax?.startup?.promise ?? Promise.resolve()).then(set).catch(() => {});
 };

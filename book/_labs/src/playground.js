@@ -62,7 +62,7 @@ export const setUpPlayground = (outer, kit) => {
       const { html } = await python.call("view", { playground: name, values: values() });
       if (number !== asked) return; // a newer one is on its way
       view.innerHTML = html;
-      typeset(view);
+      typeset(view.querySelectorAll(".math")); // what a reader typed is no formula
       say("updated");
     } catch (error) {
       if (number !== asked) return;

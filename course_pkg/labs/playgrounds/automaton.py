@@ -28,7 +28,7 @@ def view(pattern: str, text: str) -> str:
         )
     path, state = [], 0
     for character in text:
-        state = automaton.run(character.encode(), state)
+        state = automaton.run(character.encode("utf-8", "replace"), state)
         path.append(chip(character, "match" if state != DEAD else "clipped"))
         if state == DEAD:
             break

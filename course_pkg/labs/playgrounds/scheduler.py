@@ -29,7 +29,7 @@ POLICIES = {
     "continuous batching": lambda batch: ContinuousBatching(batch),
     "SRPT": lambda batch: SRPT(batch, COST),
     "MLFQ": lambda batch: MLFQ(batch, 1.0),
-    "skip-join MLFQ": lambda batch: SkipJoinMLFQ(batch, 1.0, COST),
+    "skip-join MLFQ": lambda batch: SkipJoinMLFQ(batch, 1.0, cost=COST),
 }
 
 

@@ -1,0 +1,70 @@
+"""`check` in the reader's browser says of every answer what it says in Jupyter."""
+
+import hashlib
+import inspect
+import json
+
+import pytest
+
+from course_pkg.labs import ASSIGNMENTS
+from tests.labs import without_libraries
+from tests.labs.test_without_numpy import run as in_a_process
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+# Where Python 3.13, in the browser, words an error differently than 3.11.
+WORDING = {
+    "rouge: lcs: empty": (
+        "max() iterable argument is empty",
+        "max() arg is an empty sequence",
+    ),
+}
+ASK = """
+import hashlib, json
+found = reports({name!r})["found"]
+print(json.dumps({{
+    key: [points, report, hashlib.sha256(html.encode()).hexdigest()]
+    for key, (points, report, html) in found.items()
+}}))
+"""
+LOOP = """
+import time
+from course_pkg.grading import check as module
+module.CASE_S = 1.0
+def forever(length, lengths):
+    while True:
+        pass
+began = time.monotonic()
+score = module.check("bleu/closest-length", forever)
+print(score.report, time.monotonic() - began < 10, sep="\\n")
+"""
+
+
+def printed(python, code: str) -> str:
+    """What a cell prints in the browser; it must end without an error."""
+    cell = {"id": 0, "name": "cell 1", "code": code}
+    result = python.evaluate("cells => runCells(cells, [0])", [cell])["0"]
+    assert result["ended"], result["outputs"][-1]
+    return "".join(output["text"] for output in result["outputs"])
+
+
+@pytest.mark.parametrize("assignment", ASSIGNMENTS)
+def test_every_answer_gets_the_same_report(python, assignment):
+    source = inspect.getsource(without_libraries.reports)
+    there = json.loads(printed(python, source + ASK.format(name=assignment)))
+    here = in_a_process(assignment)["found"]
+    assert set(there) == set(here) and len(here) > 10
+    different = {}
+    for key, (points, report, html) in here.items():
+        ours, theirs = WORDING.get(f"{assignment}: {key}", ("", ""))
+        report, html = report.replace(theirs, ours or theirs), html.replace(theirs, ours or theirs)
+        wanted = [points, report, hashlib.sha256(html.encode()).hexdigest()]
+        if there[key] != wanted:
+            different[key] = (wanted[:2], there[key][:2])
+    assert different == {}
+
+
+def test_a_loop_without_end_is_stopped_by_the_limit(python):
+    *report, in_time = printed(python, LOOP).splitlines()
+    assert report[0] == "bleu/closest-length: 0 of 2 points"
+    assert any("stopped after" in line for line in report)
+    assert in_time == "True"

@@ -1,0 +1,190 @@
+"""Playgrounds: fields, views, and texts that may hold anything."""
+
+import html
+import math
+import re
+
+import pytest
+
+from course_pkg.constrained.automaton import build_automaton
+from course_pkg.constrained.regex import parse
+from course_pkg.evaluation.code.pass_estimators import pass_at_k
+from course_pkg.labs.playgrounds import NAMES, playground
+from course_pkg.labs.playgrounds.markup import Safe, as_html, element, number, table
+from course_pkg.labs.playgrounds.playground import Field, WrongInput
+from course_pkg.metrics.bleu import corpus_bleu
+from course_pkg.metrics.rouge import rouge_l
+from course_pkg.quantization.levels import quantize_block
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'</div><script>alert(1)</script>"
+TEXTS = ["", " ", HOSTILE, "\\(x\\) $y$", "\0\ud800", "𝄞 ﷽", "9" * 60, "-1", "nan", "inf", "1e999"]
+TAG = re.compile(r"<(/?)([a-z]+)([^<>]*)>")
+ALLOWED = set(
+    ["b", "caption", "div", "i", "p", "small", "span", "table", "tbody", "td", "th", "thead", "tr"]
+)
+
+
+def text_of(view: str) -> str:
+    """What a reader sees."""
+    return html.unescape(re.sub(r"<[^>]+>", " ", view))
+
+
+def problem(view: str) -> str:
+    """What the view says is wrong; "" if nothing."""
+    found = re.search(r'<p class="lab-wrong">(.*?)</p>', view)
+    return html.unescape(found[1]) if found else ""
+
+
+def require_clean(view: str) -> None:
+    """Only tags that views make, each closed in its order, and no handler."""
+    opened = []
+    for close, name, attributes in TAG.findall(view):
+        assert name in ALLOWED, name
+        assert not re.search(r"\son[a-z]+\s*=", attributes), attributes
+        if close:
+            assert opened.pop() == name
+        else:
+            opened.append(name)
+    assert opened == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_view_shows_something_and_is_well_formed(name):
+    shown = playground(name)
+    view = shown.default_view()
+    assert shown.name == name and not problem(view) and len(text_of(view)) > 60
+    require_clean(view)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("text", TEXTS)
+def test_any_text_in_any_field_stays_text(name, text):
+    shown = playground(name)
+    for field in shown.fields:
+        view = shown.show({field.name: text})
+        require_clean(view)
+        assert "<script" not in view and "<img" not in view
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_choice_and_limit_can_be_shown(name):
+    shown = playground(name)
+    for field in shown.fields:
+        values = field.options if field.kind == "choice" else (str(field.low), str(field.high))
+        for value in values if field.kind in ("choice", "integer") else ():
+            require_clean(shown.show({field.name: value}))
+
+
+def test_an_unknown_playground_is_an_error():
+    with pytest.raises(ValueError, match="bleu"):
+        playground("nosuch")
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "said"),
+    [
+        (Field("n", "Orders", "integer", "1", low=1, high=4), "5", "from 1 to 4, but '5'"),
+        (Field("n", "Orders", "integer", "1", low=1, high=4), "x", "a whole number"),
+        (Field("n", "Kind", "choice", "a", options=("a", "b")), "c", "one of a, b, not 'c'"),
+        (Field("n", "Text", "text", "", most=3), "four", "at most 3 characters, but 4"),
+    ],
+)
+def test_a_value_outside_of_the_limits_is_named(field, text, said):
+    with pytest.raises(WrongInput, match=re.escape(said)):
+        field.value(text)
+
+
+def test_lines_are_stripped_and_empty_ones_dropped():
+    assert Field("n", "Lines", "lines", "").value(" a \n\n b") == ["a", "b"]
+
+
+def test_bleu_shows_the_librarys_numbers():
+    view = text_of(
+        playground("bleu").show({"hypothesis": "a cat sat on the mat", "smoothing": "exp"})
+    )
+    score = corpus_bleu(["a cat sat on the mat"], [["the cat is on the mat"]])
+    assert f"&= {number(score.score)}" in view
+    for matches, total in zip(score.matches, score.totals, strict=True):
+        assert f"{matches} of {total}" in view
+    assert "expected one or more lines" in problem(playground("bleu").show({"references": "\n"}))
+
+
+def test_bleu_of_nothing():
+    view = playground("bleu").show({"hypothesis": ""})
+    assert not problem(view) and "&= 0" in text_of(view)
+
+
+def test_rouge_marks_a_longest_common_subsequence():
+    values = {"hypothesis": "b a c", "reference": "a b c"}
+    view = playground("rouge").show(values)
+    row = view[view.rindex("ROUGE-L") :]
+    assert row.count("lab-match") == 2
+    assert number(rouge_l("b a c", "a b c").fmeasure) in text_of(view)
+    assert "✓" not in playground("rouge").show({**values, "stem": "yes"})
+
+
+def test_perplexity_is_that_of_the_probabilities():
+    view = text_of(playground("perplexity").show({"given": "1/4, 0.25 0.25"}))
+    assert "4 \\]" in view.replace("= 4\\]", "= 4 \\]") and "1.386" in view
+    for text in ("0", "1.5", "a", "1/0", "-1", " ".join(["0.5"] * 13), ""):
+        assert problem(playground("perplexity").show({"given": text})), text
+
+
+def test_pass_at_k_is_the_estimate():
+    view = text_of(playground("pass-at-k").show({"samples": "20", "correct": "4", "k": "3"}))
+    assert f"{pass_at_k(20, 4, 3):.4f}" in view
+    for values in ({"correct": "11"}, {"k": "11"}):
+        assert problem(playground("pass-at-k").show(values))
+
+
+def test_quantization_shows_codes_and_errors():
+    view = text_of(playground("quantization").show({"row": "1 -0.5 0.25", "book": "int4"}))
+    block = quantize_block([1, -0.5, 0.25], "int4")
+    for code, value in zip(block.codes, block.dequantize(), strict=True):
+        assert f" {code} " in view and number(value) in view
+    assert problem(playground("quantization").show({"row": "1 x"}))
+    assert not problem(playground("quantization").show({"row": "0 0"}))
+
+
+def test_the_pool_shows_sharing_copies_and_what_lacks():
+    shown = playground("blocks")
+    view = shown.show({"commands": "new a 6\nfork a b\nmore b 1"})
+    assert "block 2 is shared, so it is copied to 3" in text_of(view)
+    assert "are lacking" in problem(shown.show({"commands": "new a 100"}))
+    assert "no sequence 'z'" in problem(shown.show({"commands": "free z"}))
+    assert "exists already" in problem(shown.show({"commands": "new a 1\nnew a 1"}))
+    assert "expected “new a 10”" in problem(shown.show({"commands": "dance"}))
+    assert "at most 12" in problem(shown.show({"commands": "new a 1\n" * 13}))
+
+
+def test_the_timelines_are_those_of_the_simulator():
+    shown = playground("scheduler")
+    view = text_of(shown.show({"policy": "skip-join MLFQ"}))
+    assert "to the last: 5.25 s" in view  # as on the page scheduling
+    widths = re.findall(r'class="lab-timeline".*?</td>', shown.default_view())
+    assert len(widths) == 4
+    for row in widths:
+        total = sum(float(width) for width in re.findall(r"width:([\d.]+)%", row))
+        assert total <= 100.1
+    assert "three whole numbers" in problem(shown.show({"lines": "1 2"}))
+    assert "from 1 to 12" in problem(shown.show({"lines": "0 13 1"}))
+    assert "1 to 8 lines" in problem(shown.show({"lines": ""}))
+
+
+def test_the_automaton_follows_a_text():
+    shown = playground("automaton")
+    assert "lab-clipped" not in shown.show({"pattern": ".*", "text": "é\ud800"})
+    view = text_of(shown.show({"pattern": "ab|cd", "text": "a"}))
+    states = len(build_automaton(parse("ab|cd")).final)
+    assert f"has {states} states" in view and "may not end here" in view and " b " in view
+    assert "may not write it" in problem(shown.show({"pattern": "ab", "text": "x"}))
+    assert "Pattern:" in problem(shown.show({"pattern": "(", "text": ""}))
+    assert "Pattern:" in problem(shown.show({"pattern": "[a-z]{300}", "text": ""}))
+    assert "nothing" in text_of(shown.show({"pattern": "a", "text": "a"}))
+
+
+def test_markup_escapes_what_is_not_its_own():
+    assert as_html(HOSTILE) == html.escape(HOSTILE)
+    assert element("b", Safe("<i>x</i>"), title='"') == '<b title="&quot;"><i>x</i></b>'
+    assert "&lt;" in table(("<",), [("<", "<")], caption="<")
+    assert number(math.inf) == "inf"
