@@ -20,8 +20,6 @@ from sphinx.util.docutils import SphinxDirective
 from course_pkg.labs.playgrounds import playground
 from course_pkg.labs.playgrounds.playground import Field, Playground
 
-CLASS = "lab-playground"
-
 
 def control(shown: Playground, field: Field) -> str:
     """A labeled control of the form."""
@@ -51,10 +49,10 @@ def as_html(shown: Playground, form: bool) -> str:
     """The playground as the page comes with it."""
     controls = "".join(control(shown, field) for field in shown.fields) if form else ""
     return (
-        f'<div class="{CLASS}" id="play-{shown.name}" data-playground="{shown.name}">'
+        f'<div class="lab-playground" id="play-{shown.name}" data-playground="{shown.name}">'
         f'<p class="lab-title">{escape(shown.title)}</p>'
         + (f'<form class="lab-form" autocomplete="off">{controls}</form>' if form else "")
-        + f'<div class="lab-view">{shown.default_view()}</div></div>'
+        + f'<div class="lab-view mathjax_ignore">{shown.default_view()}</div></div>'
     )
 
 
@@ -71,7 +69,7 @@ class PlaygroundDirective(SphinxDirective):
         except ValueError as error:
             raise self.error(str(error)) from None
         html = as_html(shown, self.config.labs_built)
-        return [nodes.raw("", html, format="html", classes=[CLASS])]
+        return [nodes.raw("", html, format="html", playground=shown.name)]
 
 
 @guarded
@@ -79,7 +77,7 @@ def add_scripts(app: Sphinx, pagename: str, _template: str, context: dict, doctr
     """Give a page with a playground the one script that loads the rest."""
     if doctree is None:
         return
-    if any(CLASS in node["classes"] for node in doctree.findall(nodes.raw)):
+    if any("playground" in node for node in doctree.findall(nodes.raw)):
         app.add_css_file("labs/labs.css")
         if app.config.labs_built:
             app.add_js_file("labs/labs.js", loading_method="defer")

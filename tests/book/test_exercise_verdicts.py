@@ -66,5 +66,5 @@ def test_every_answer_gets_the_same_report(python, assignment):
 def test_a_loop_without_end_is_stopped_by_the_limit(python):
     *report, in_time = printed(python, LOOP).splitlines()
     assert report[0] == "bleu/closest-length: 0 of 2 points"
-    assert any("stopped after" in line for line in report)
+    assert any("Stopped after" in line for line in report)
     assert in_time == "True"

@@ -26,7 +26,7 @@ TYPED = {
     "perplexity": ("given", "0.5 0.5", "As uncertain as a choice among 2 "),
     "tokenizer": ("text", "a-b", "a-b"),
     "blocks": ("commands", "new z 100", "are lacking"),
-    "scheduler": ("lines", "0 1 1", "to the last: 2.00 s"),
+    "scheduler": ("lines", "0 1 1", "to the last: 1.00 s"),
     "pass-at-k": ("correct", "10", "1.0000"),
     "quantization": ("row", "1 100", "100"),
     "automaton": ("text", "x", "may not write it"),
@@ -98,7 +98,9 @@ def test_a_link_has_the_state_and_waits_for_a_click(browser, labs):
     assert other.locator(".lab-view").inner_text() == found.locator(".lab-view").inner_text()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name != "pass-at-k"]
+)  # which takes numbers alone
 def test_text_from_a_link_stays_text(browser, labs, name):
     fields = [field for field in playground(name).fields if field.kind in ("text", "lines")]
     query = urlencode({field.name: HOSTILE for field in fields})

@@ -48,8 +48,9 @@ export const append = (list, output) => {
   if (made.matches(".math, .text_html, .text_markdown")) typeset([made]);
 };
 
-/* Let MathJax set the formulas in these elements, when it has loaded. */
+/* Let MathJax set the formulas in these elements, when it has loaded. (Given none, it would set all.) */
 export const typeset = (elements) => {
+  if (!elements.length) return;
   const set = () => window.MathJax?.typesetPromise?.([...elements]);
   (window.MathJax?.startup?.promise ?? Promise.resolve()).then(set).catch(() => {});
 };
