@@ -94,7 +94,11 @@ def renderer(name: str) -> MarkdownIt:
     def code(self: Any, tokens: list, at: int, options: Any, env: Any) -> str:
         return colored(tokens[at].content) if tokens[at].info else block(tokens[at].content)
 
+    def table(self: Any, tokens: list, at: int, options: Any, env: Any) -> str:
+        return '<table class="table">\n'
+
     markdown.add_render_rule("link_open", link)
+    markdown.add_render_rule("table_open", table)
     markdown.add_render_rule("fence", code)
     return markdown
 

@@ -16,6 +16,11 @@ const button = (text, action) => {
 
 /* Draw the box into `place`. actions: what the buttons do. */
 export const makePanel = (place, actions) => {
+  const note = make(
+    "p",
+    "lab-note",
+    "Your work stays in this browser. To submit it, or to go on in Jupyter, download it as a notebook.",
+  );
   const sum = make("p", "lab-sum");
   const bar = document.createElement("progress");
   bar.setAttribute("aria-label", "points");
@@ -42,7 +47,7 @@ export const makePanel = (place, actions) => {
     button("Start over", actions.startOver),
     file,
   );
-  place.append(sum, bar, details, buttons, status, warning);
+  place.append(note, sum, bar, details, buttons, status, warning);
   return {
     say: (text) => {
       status.textContent = text;
