@@ -75,7 +75,7 @@ def test_a_page_without_labs_loads_nothing_of_them(browser, labs):
     tab = Tab(browser)
     asked = []
     tab.page.on("request", lambda request: asked.append(request.url))
-    tab.open(labs / "book/adapters/qlora.html")
+    tab.open(labs / "book/adapters/lora-rank.html")
     assert not [url for url in asked if "/labs/" in url]
     assert "runs in Jupyter only" in tab.page.locator(".reading-time").inner_text()
 
