@@ -121,7 +121,7 @@ def needed_part(cell: list[Statement], needed: set[str]) -> str:
 
 
 def lab_cells(notebook: nbformat.NotebookNode, missing: Missing) -> list[LabCell]:
-    """The page's code cells that the browser gets; empty if no cell that is shown can run."""
+    """The page's code cells that are shown, and what the browser needs of the others."""
     lacking: dict[str, frozenset[str]] = {}
     read: list[tuple[int, str, bool, list[Statement]]] = []
     for index, cell in enumerate(notebook.cells):
@@ -148,4 +148,9 @@ def lab_cells(notebook: nbformat.NotebookNode, missing: Missing) -> list[LabCell
                 found.append(LabCell(index, f"cell {number}", code, shown, packages))
         number -= shown
     found.reverse()
-    return found if any(cell.shown and not cell.missing for cell in found) else []
+    return found
+
+
+def offered(cells: list[LabCell]) -> list[LabCell]:
+    """The cells that a reader can run; a page without any has no lab."""
+    return [cell for cell in cells if cell.shown and not cell.missing]

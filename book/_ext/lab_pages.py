@@ -20,7 +20,7 @@ import nbformat
 from docutils import nodes
 from execution import path_of
 from faults import guarded
-from lab_cells import LabCell, lab_cells
+from lab_cells import LabCell, lab_cells, offered
 from lab_trial import ROOT, Trial, course_archive, tried
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -56,28 +56,29 @@ def read_cells(app: Sphinx, doctree: nodes.document) -> None:
     cells_of(app.env)[docname] = found
     shown = {cell.index for cell in found if cell.shown}
     for node in doctree.findall(nodes.container):
-        if node.get("nb_element") == "cell_code" and node.get("cell_index") in shown:
+        is_cell = node.get("nb_element") == "cell_code"
+        if is_cell and offered(found) and node.get("cell_index") in shown:
             node["ids"].append(f"lab-cell-{node['cell_index']}")
     for line in doctree.findall(nodes.paragraph):
-        if "reading-time" in line["classes"]:
+        if shown and "reading-time" in line["classes"]:
             line += nodes.Text(f" {sentence(found)}")
 
 
 def sentence(cells: list[LabCell]) -> str:
-    """What a page says of its cells.
+    """What a page says of its cells, of which at least one is shown.
 
     >>> sentence([LabCell(0, "cell 1", "", True), LabCell(1, "cell 2", "", True, ("torch",))])
     '1 of 2 cells can be run and edited here; the others need torch.'
     """
     shown = [cell for cell in cells if cell.shown]
     others = sorted({package for cell in shown for package in cell.missing})
-    if not shown:
-        return "Its code runs in Jupyter only: it needs packages that a browser has not."
-    able = sum(not cell.missing for cell in shown)
+    names = others if len(others) < 3 else [*others[:2], "more"]
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    able = len(offered(cells))
+    if not able:
+        return f"Its code runs in Jupyter only: it needs {listed}."
     if able == len(shown):
         return "All cells can be run and edited here."
-    names = others if len(others) < 3 else [*others[:2], "more"]
-    listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
     return f"{able} of {len(shown)} cells can be run and edited here; the others need {listed}."
 
 
@@ -102,7 +103,8 @@ def script_data(cells: list[LabCell]) -> str:
 @guarded
 def add_scripts(app: Sphinx, pagename: str, _template: str, context: dict, _doctree: Any) -> None:
     """Give a page with a lab its data and the one script that loads the rest."""
-    if cells := cells_of(app.env).get(pagename):
+    cells = cells_of(app.env).get(pagename, [])
+    if offered(cells):
         context["body"] = context.get("body", "") + script_data(cells)
         app.add_js_file("labs/labs.js", loading_method="defer")
         app.add_css_file("labs/labs.css")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib import resources
 from io import BytesIO
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from lab_cells import LabCell
+from lab_cells import LabCell, offered
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "course_pkg"
@@ -34,6 +34,11 @@ def archive_files(root: Path = ROOT) -> Iterable[tuple[str, bytes]]:
         parts = path.relative_to(root).parts
         if path.is_file() and "__pycache__" not in parts and parts[1] not in LEFT_OUT:
             yield "/".join(parts), path.read_bytes()
+    yield from stemmer()
+
+
+def stemmer() -> Iterator[tuple[str, bytes]]:
+    """Name and content of NLTK's files that the browser gets."""
     nltk = resources.files("nltk")
     yield from ((f"nltk/{name}", (nltk / name).read_bytes()) for name in STEMMER)
     yield from ((f"nltk/{name}", content) for name, content in IN_PLACE.items())
@@ -54,14 +59,17 @@ class Trial:
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        for name, content in archive_files():
-            path = Path(self.folder.name, "course", name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        place = str(Path(self.folder.name, "course"))
+        place = Path(self.folder.name, "course")
+        (place / "nltk" / "stem").mkdir(parents=True)
+        (place / PACKAGE).mkdir()
+        for inside in (ROOT / PACKAGE).iterdir():
+            if inside.name not in LEFT_OUT:
+                (place / PACKAGE / inside.name).symlink_to(inside)
+        for name, content in stemmer():
+            (place / name).write_bytes(content)
         work = Path(self.folder.name, "work")
         work.mkdir()
-        command = [sys.executable, "-I", "-S", "-c", MAIN.format(place)]
+        command = [sys.executable, "-I", "-S", "-c", MAIN.format(str(place))]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": work}
         self.process = subprocess.Popen(command, **pipes)
         self.known: dict[tuple[str, str], str] = {}
@@ -142,13 +150,15 @@ def tried(cells: list[LabCell], notebook: nbformat.NotebookNode, trial: Trial) -
     """The cells after a trial: one that doesn't show what the book shows is not offered."""
     rows = [{"code": cell.code, "name": cell.name} for cell in cells]
     kept = []
-    for cell, outputs in zip(cells, trial.ask(cells=rows) if rows else [], strict=True):
+    if not offered(cells):
+        return cells
+    for cell, outputs in zip(cells, trial.ask(cells=rows), strict=True):
         if cell.shown and not cell.missing:
             wanted = merged(map(in_book, notebook.cells[cell.index].outputs))
             if merged(map(in_browser, outputs)) != wanted:
                 cell = replace(cell, missing=(reason(outputs),))
         kept.append(cell)
-    return kept if any(cell.shown and not cell.missing for cell in kept) else []
+    return kept
 
 
 def reason(outputs: list[dict[str, Any]]) -> str:

@@ -3,6 +3,7 @@
 import nbformat
 import pytest
 from lab_cells import LabCell, lab_cells
+from lab_cells import offered as offered_cells
 from lab_pages import sentence
 from lab_trial import Trial, course_archive, error_name, in_book, reason, tried
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
@@ -25,7 +26,7 @@ def cells(*codes: str, tags: dict[int, str] | None = None) -> list[LabCell]:
 
 
 def offered(found: list[LabCell]) -> list[int]:
-    return [cell.index for cell in found if cell.shown and not cell.missing]
+    return [cell.index for cell in offered_cells(found)]
 
 
 def test_a_cell_needs_what_its_names_need():
@@ -65,7 +66,7 @@ def test_cells_are_numbered_as_they_are_seen():
 
 @pytest.mark.parametrize("code", ["%timeit 1", "!ls", "x = (", "import numpy"])
 def test_a_page_without_a_cell_that_can_run_has_no_lab(code):
-    assert cells(code) == []
+    assert offered(cells(code)) == []
 
 
 def test_an_author_can_leave_a_cell_out():
@@ -154,4 +155,5 @@ def test_what_a_page_says_of_its_cells():
     lacks = [LabCell(n, "cell", "", True, (package,)) for n, package in enumerate("abc")]
     assert sentence([able]) == "All cells can be run and edited here."
     assert sentence([able, *lacks]).endswith("the others need a, b and more.")
-    assert "Jupyter only" in sentence([])
+    assert sentence(lacks[:2]) == "Its code runs in Jupyter only: it needs a and b."
+    assert sentence(lacks[:1]) == "Its code runs in Jupyter only: it needs a."

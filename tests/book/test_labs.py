@@ -4,6 +4,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import nbformat
+import psutil
 import pytest
 from lab_trial import in_book, in_browser, merged
 
@@ -14,6 +15,8 @@ from tests.labs.python_page import page_cells, runnable
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EXECUTED = ROOT / "_build" / "jupyter_execute"
 FEWEST = 200  # cells that run in the browser
+GROWTH = 20 * 2**20  # bytes in 30 runs; each run fills and frees 5 MB
+SITE_BYTES = 20 * 2**20  # that labs may add to the site
 STARTED_S = 6  # from the click to the output, on a machine with two cores
 DONE = """number => {
   const bar = document.querySelectorAll('.lab-bar')[number];
@@ -58,6 +61,11 @@ def test_cells_show_in_the_browser_what_the_book_shows(python, labs):
                 different[f"{name}, cell {index}"] = (wanted, got)
     assert different == {}
     assert ran >= FEWEST
+
+
+def test_labs_add_little_to_the_site(labs):
+    files = [*(labs / "_static/labs").iterdir(), *(labs / "book/exercises").iterdir()]
+    assert len(files) >= 13 and sum(path.stat().st_size for path in files) < SITE_BYTES
 
 
 def test_nothing_is_loaded_before_the_first_click(browser, labs):
@@ -156,15 +164,25 @@ def test_start_and_first_output_within_seconds(browser, labs):
     assert min(taken) < STARTED_S
 
 
+def renderer_bytes() -> int:
+    """The memory of the browser's processes that show pages, with their workers."""
+    children = psutil.Process().children(recursive=True)
+    renderers = [each for each in children if "--type=renderer" in " ".join(each.cmdline())]
+    assert renderers
+    return sum(each.memory_info().rss for each in renderers)
+
+
 def test_fifty_runs_take_no_more_memory(python):
-    """Python's own memory, after a collection, and the worker's."""
+    """Of Python's objects, and of the processes: the first ten runs fill what is kept for reuse."""
     measure = "import gc\ngc.collect()\nlen(gc.get_objects())"
     fill = "data = [str(n) * 50 for n in range(20_000)]\nprint(data[-1][:5])"
-    sizes = []
+    objects, memory = [], []
     for _ in range(50):
         *_, outputs = run(python, fill, "del data", measure)
-        sizes.append(int(outputs[0]["data"]["text/plain"]))
-    assert max(sizes[10:]) - min(sizes[10:]) < 500
+        objects.append(int(outputs[0]["data"]["text/plain"]))
+        memory.append(renderer_bytes())
+    assert max(objects[10:]) - min(objects[10:]) < 500
+    assert max(memory[40:]) - max(memory[10:20]) < GROWTH
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "light"), (390, "dark")])

@@ -9,6 +9,8 @@ import { EditorState } from "@codemirror/state";
 import { drawSelection, EditorView, keymap } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 
+const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+
 // The colors are variables of labs.css, which knows light and dark.
 const colors = HighlightStyle.define([
   { tag: [tags.keyword, tags.operatorKeyword, tags.controlKeyword], color: "var(--lab-keyword)" },
@@ -38,7 +40,7 @@ export const makeEditor = (parent, text, label, { run, changed }) => {
           ...historyKeymap,
         ]),
         history(),
-        drawSelection(),
+        drawSelection({ cursorBlinkRate: still ? 0 : 1200 }),
         python(),
         indentUnit.of("    "),
         EditorState.tabSize.of(4),
