@@ -153,6 +153,8 @@ def test_an_error_looks_as_in_python(browser, labs):
     assert tab.problems == []
 
 
+@pytest.mark.exhaustive
+@pytest.mark.minutes  # seconds depend on the machine, so that CI doesn't judge by them
 def test_start_and_first_output_within_seconds(browser, labs):
     """The best of three new pages: other programs may run beside."""
     taken = []
