@@ -75,24 +75,41 @@ def _nested(inner):
 SCHEMAS = st.recursive(LEAVES, _nested, max_leaves=4)
 
 
+def steps_to_end(automaton):
+    """For each state, the bytes of the shortest text that may end."""
+    before = {state: [] for state in range(len(automaton.final))}
+    for state in before:
+        for target in set(automaton.leads(state).values()):
+            before[target].append(state)
+    reached = [state for state, final in enumerate(automaton.final) if final]
+    steps = dict.fromkeys(reached, 0)
+    for state in reached:  # which grows
+        for earlier in before[state]:
+            if earlier not in steps:
+                steps[earlier] = steps[state] + 1
+                reached.append(earlier)
+    return steps
+
+
 def random_text(guide, seed, longest=300):
     """A text that the masks allow; after `longest` bytes, the shortest way to the end."""
     chooser = random.Random(seed)
+    steps = steps_to_end(guide.automaton)
     state = guide.start
     data = bytearray()
     while state != FINISHED:
         allowed = guide.allowed(state)
         ends = [token for token in allowed if token in VOCABULARY.eos]
-        if ends and len(data) > longest:
+        if len(data) <= longest:
+            token = chooser.choice(allowed)
+        elif ends:
             break
-        if len(data) > longest:  # quotes and closing brackets first, otherwise any other
-            closing = [t for t in allowed if t in b'"}]' and chooser.random() < 0.9]
-            allowed = closing or allowed
-        token = chooser.choice(allowed)
+        else:
+            token = min(allowed, key=lambda each: steps[guide.advance(state, each)])
         if token not in VOCABULARY.eos:
             data += VOCABULARY.tokens[token]
         state = guide.advance(state, token)
-        assert len(data) < 100 * longest
+        assert len(data) < 10 * longest
     return data.decode()
 
 
