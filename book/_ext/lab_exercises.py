@@ -139,6 +139,8 @@ def link_to_pages(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     left = set() if docname.startswith(UNMARKED) else set(offered(app))
     for literal in list(doctree.findall(nodes.literal)):
         name, place = literal.astext(), literal.parent
+        if isinstance(place, nodes.inline):  # a reference to a page has one around its text
+            place = place.parent
         linked = isinstance(place, nodes.reference) and "exercises" in place.get("refuri", "")
         listed = isinstance(place, nodes.term) and place[0] is literal and docname == PAGES
         if name not in left or not (linked or listed):
@@ -177,7 +179,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("html-page-context", add_scripts)
     return {
         "version": "1",
-        "env_version": 1,
+        "env_version": 2,
         "parallel_read_safe": True,
         "parallel_write_safe": True,
     }

@@ -102,8 +102,9 @@ def renderer(link_from_page: Callable[[str], str]) -> MarkdownIt:
     math["block"] = r"<div class='math notranslate nohighlight'>\[{}\]</div>"
 
     def formula(text: str, options: dict) -> str:
-        kind = "block" if options["display_mode"] else "inline"
-        return math[kind].replace("{}", html.escape(text))
+        if not options["display_mode"]:
+            return math["inline"].replace("{}", html.escape(text))
+        return "".join(math["block"].replace("{}", html.escape(part)) for part in lines_of(text))
 
     dollarmath_plugin(markdown, renderer=formula, allow_space=True, double_inline=True)
     amsmath_plugin(markdown, renderer=lambda text: math["block"].replace("{}", html.escape(text)))
@@ -138,6 +139,22 @@ def renderer(link_from_page: Callable[[str], str]) -> MarkdownIt:
     markdown.add_render_rule("heading_close", end_of_heading)
     markdown.add_render_rule("fence", code)
     return markdown
+
+
+def lines_of(formula: str) -> list[str]:
+    r"""A displayed formula, cut at the wide spaces between its parts: in one line, it fits no phone.
+
+    >>> lines_of(r"a = \frac{1 \quad 2}{3}, \qquad b = 4")
+    ['a = \\frac{1 \\quad 2}{3},', 'b = 4']
+    """
+    parts, at, depth = [], 0, 0
+    for found in re.finditer(r"\\begin\b|\\end\b|\\q?quad\b|\\?[{}]", formula):
+        sign = found[0]
+        depth += (sign in ("{", r"\begin")) - (sign in ("}", r"\end"))
+        if sign.endswith("quad") and depth == 0:
+            parts.append(formula[at : found.start()])
+            at = found.end()
+    return [part.strip() for part in (*parts, formula[at:])]
 
 
 def colored(code: str) -> str:
