@@ -1,110 +1,46 @@
 """Exercises that open in the browser: a page for each assignment that needs no library.
 
-A page is made from the released notebook in exercises/, never from solutions/. Its code cells
-run, with the same `check` as in Jupyter. Where the book has no labs, it has no such page.
+A page is made from the released notebook in exercises/, never from solutions/ (lab_notebook.py).
+Its code cells run, with the same `check` as in Jupyter. Where the book names such an assignment, a
+link leads to its page. Where the book has no labs, there are no such pages and links.
 """
 
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 import posixpath
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from faults import guarded
+from faults import WARNING, guarded
+from lab_notebook import cell_html, contents, exercise_cells, renderer, title_of
 from lab_trial import ROOT
-from markdown_it import MarkdownIt
-from mdit_py_plugins.amsmath import amsmath_plugin
-from mdit_py_plugins.dollarmath import dollarmath_plugin
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer
 from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
 
-from course_pkg.labs import ASSIGNMENTS, libraries
+from course_pkg.labs import ASSIGNMENTS
 
-PAGES = "book/exercises"  # where the pages are in the site
-QUESTION = re.compile(r"""\bcheck\(\s*["']([\w-]+)/([\w/-]+)["']""")
-
-
-@dataclass(frozen=True)
-class ExerciseCell:
-    """A cell of a released notebook.
-
-    kind: "text" to read, "prose" to write, "given" or "check" code that is run as it is, "answer"
-    code to write. question: what a check cell asks, without the assignment. missing: packages that
-    the cell needs and a browser lacks.
-    """
-
-    id: str
-    kind: str
-    source: str
-    question: str = ""
-    points: float = 0
-    missing: tuple[str, ...] = ()
+PAGES = "book/exercises"  # where the pages are in the site, and the page that lists them
+UNMARKED = "book/appendix/"  # pages of tables that name an assignment in every row
+# Under the title: what a reader of the notebook's text must know here, and the place of the points.
+HEAD = """
+<p class="reading-time">One of the <a href="../exercises.html">exercises</a>, with the checks of its
+notebook. Where the text speaks of a new cell, write the line at the end of your answer's cell.</p>
+<div class="lab-progress"></div>
+"""
+Anchor = Callable[[str, str], str]
+logger = logging.getLogger(__name__)
 
 
-def exercise_cells(notebook: dict[str, Any], questions: tuple[str, ...]) -> list[ExerciseCell]:
-    """The cells of a released notebook. questions: those that a browser can check."""
-    found = []
-    for cell in notebook["cells"]:
-        source = "".join(cell["source"])
-        given = cell["metadata"].get("nbgrader", {})
-        question = match[2] if (match := QUESTION.search(source)) else ""
-        if cell["cell_type"] == "markdown":
-            found.append(ExerciseCell(cell["id"], "text" if given else "prose", source))
-            continue
-        kind = "given" if given.get("locked") else "answer"
-        if given.get("grade") and question:
-            kind = "check"
-        packages = tuple(sorted(libraries(source))) if kind == "given" else ()
-        packages = tuple(name for name in packages if name != "course_pkg")
-        if kind == "check" and question not in questions:
-            packages = ("Jupyter",)
-        found.append(
-            ExerciseCell(cell["id"], kind, source, question, given.get("points", 0), packages)
-        )
-    return found
-
-
-def renderer(name: str) -> MarkdownIt:
-    """Markdown to HTML; formulas as MathJax finds them, links as they are from the page."""
-    markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
-    math = {"inline": r"<span class='math notranslate nohighlight'>\({}\)</span>"}
-    math["block"] = r"<div class='math notranslate nohighlight'>\[{}\]</div>"
-
-    def formula(text: str, options: dict) -> str:
-        kind = "block" if options["display_mode"] else "inline"
-        return math[kind].replace("{}", html.escape(text))
-
-    dollarmath_plugin(markdown, renderer=formula, allow_space=True, double_inline=True)
-    amsmath_plugin(markdown, renderer=lambda text: math["block"].replace("{}", html.escape(text)))
-
-    def link(self: Any, tokens: list, at: int, options: Any, env: Any) -> str:
-        token = tokens[at]
-        token.attrSet("href", site_link(token.attrGet("href"), name))
-        token.attrSet("class", "reference")
-        return self.renderToken(tokens, at, options, env)
-
-    def code(self: Any, tokens: list, at: int, options: Any, env: Any) -> str:
-        return colored(tokens[at].content) if tokens[at].info else block(tokens[at].content)
-
-    def table(self: Any, tokens: list, at: int, options: Any, env: Any) -> str:
-        return '<table class="table">\n'
-
-    markdown.add_render_rule("link_open", link)
-    markdown.add_render_rule("table_open", table)
-    markdown.add_render_rule("fence", code)
-    return markdown
-
-
-def site_link(target: str, name: str) -> str:
+def site_link(target: str, name: str, anchor: Anchor = lambda page, place: place) -> str:
     """A link of the notebook in exercises/NAME as it is from the page book/exercises/NAME.html.
+
+    anchor: gives the id of a heading in the site, from its page and its name in a Markdown link.
 
     >>> site_link("../../book/metrics/bleu.md#one", "bleu"), site_link("https://a.org", "bleu")
     ('../metrics/bleu.html#one', 'https://a.org')
@@ -116,48 +52,32 @@ def site_link(target: str, name: str) -> str:
     if not inside.startswith("book/"):
         return target
     page = posixpath.relpath(re.sub(r"\.md$", ".html", inside), PAGES)
-    return f"{page}#{place}" if place else page
+    return f"{page}#{anchor(inside.removesuffix('.md'), place)}" if place else page
 
 
-def colored(code: str) -> str:
-    """Python code as the book's pages show it."""
-    inner = highlight(code, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
-    return (
-        '<div class="highlight-ipython3 notranslate"><div class="highlight">'
-        f"<pre><span></span>{inner}</pre></div></div>"
-    )
+def heading_ids(app: Sphinx, name: str) -> Anchor:
+    """How the headings of the book's pages are found; one that is not there is a warning."""
+
+    def anchor(page: str, place: str) -> str:
+        slugs = app.env.metadata[page].get("myst_slugs", {})
+        if place not in slugs:
+            logger.warning(f"{WARNING} {PAGES}/{name}: no heading #{place} on {page}")
+            return place
+        return slugs[place][1]
+
+    return anchor
 
 
-def block(text: str) -> str:
-    return f'<div class="highlight"><pre>{html.escape(text)}</pre></div>'
-
-
-def cell_html(cell: ExerciseCell, markdown: MarkdownIt) -> str:
-    """One cell as HTML that reads well without a script."""
-    name = f'id="lab-cell-{html.escape(cell.id)}"'
-    if cell.kind == "text":
-        return f'<div class="lab-text">{markdown.render(cell.source)}</div>'
-    if cell.kind == "prose":
-        return (
-            f'<div class="cell lab-prose" {name}><label>Your text (Markdown)'
-            f'<textarea rows="6">{html.escape(cell.source)}</textarea></label></div>'
-        )
-    return (
-        f'<div class="cell docutils container lab-{cell.kind}" {name}>'
-        f'<div class="cell_input docutils container">{colored(cell.source)}</div></div>'
-    )
-
-
-def title_of(cells: list[ExerciseCell]) -> str:
-    """The heading of the first cell."""
-    return next(iter(re.findall(r"^# (.+)$", cells[0].source, re.MULTILINE)), "Exercise")
-
-
-def exercise_page(name: str, notebook_text: str, questions: tuple[str, ...]) -> dict[str, str]:
-    """Title and body of the page of an assignment."""
+def exercise_page(
+    name: str,
+    notebook_text: str,
+    questions: tuple[str, ...],
+    link: Callable[[str], str] = str,
+) -> dict[str, str]:
+    """Title, body and contents of the page of an assignment. link: as in `renderer`."""
     notebook = json.loads(notebook_text)
     cells = exercise_cells(notebook, questions)
-    markdown = renderer(name)
+    markdown = renderer(link)
     title = title_of(cells)
     data = {
         "name": name,
@@ -167,6 +87,7 @@ def exercise_page(name: str, notebook_text: str, questions: tuple[str, ...]) -> 
                 "id": cell.id,
                 "kind": cell.kind,
                 "code": cell.source,
+                "label": cell.label,
                 "question": cell.question,
                 "points": cell.points,
                 "missing": cell.missing,
@@ -176,39 +97,73 @@ def exercise_page(name: str, notebook_text: str, questions: tuple[str, ...]) -> 
         ],
         "notebook": notebook,
     }
-    text = json.dumps(data).replace("</", "<\\/")
+    text = json.dumps(data).replace("<", "\\u003c")  # so that no text ends the element
     rendered = [cell_html(cell, markdown) for cell in cells]
-    rendered[0] = rendered[0].replace("</h1>", '</h1><div class="lab-progress"></div>', 1)
+    rendered[0] = rendered[0].replace("</h1>", f"</h1>{HEAD}", 1)
     body = f'<section class="lab-exercise-page">{"".join(rendered)}</section>'
     script = f'<script type="application/json" class="lab-exercise">{text}</script>'
-    return {"title": title, "body": body + script}
+    return {"title": title, "body": body + script, "toc": contents(cells)}
+
+
+def offered(app: Sphinx) -> list[str]:
+    """The assignments that have a page in this book."""
+    if not app.config.labs_built or app.builder.format != "html":
+        return []
+    return [name for name in ASSIGNMENTS if released(name).is_file()]
+
+
+def released(name: str) -> Path:
+    """The notebook that students get."""
+    return ROOT / "exercises" / name / f"{name}.ipynb"
 
 
 def collect(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """The pages, for Sphinx to write."""
-    if not app.config.labs_built or app.builder.format != "html":
-        return
-    link = app.builder.get_relative_uri
-    for name, questions in ASSIGNMENTS.items():
-        path = ROOT / "exercises" / name / f"{name}.ipynb"
-        if not path.is_file():
-            continue
+    for name in offered(app):
         page = f"{PAGES}/{name}"
-        parents = [{"link": link(page, "book/exercises"), "title": "Exercises"}]
-        context = {**exercise_page(name, path.read_text("utf8"), questions), "parents": parents}
-        yield page, context, "page.html"
+        anchor = heading_ids(app, name)
+        shown = exercise_page(
+            name,
+            released(name).read_text("utf8"),
+            ASSIGNMENTS[name],
+            lambda target, name=name, anchor=anchor: site_link(target, name, anchor),
+        )
+        parents = [{"link": app.builder.get_relative_uri(page, PAGES), "title": "Exercises"}]
+        app.env.get_domain("math").data["has_equations"][page] = True  # so that MathJax is loaded
+        yield page, {**shown, "parents": parents}, "page.html"
 
 
 @guarded
 def link_to_pages(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """In the list of assignments, a link after the name of each that opens in the browser."""
-    if docname != PAGES or not app.config.labs_built or app.builder.format != "html":
-        return
-    for term in doctree.findall(nodes.term):
-        name = term[0].astext() if isinstance(term[0], nodes.literal) else ""
-        if name in ASSIGNMENTS and (ROOT / "exercises" / name / f"{name}.ipynb").is_file():
-            link = nodes.reference("", "in your browser", refuri=f"exercises/{name}.html")
-            term.extend([nodes.Text(" ("), link, nodes.Text(")")])
+    """Behind an assignment's name, where a page first links to it or lists it: its own page."""
+    left = set() if docname.startswith(UNMARKED) else set(offered(app))
+    for literal in list(doctree.findall(nodes.literal)):
+        name, place = literal.astext(), literal.parent
+        if isinstance(place, nodes.inline):  # a reference to a page has one around its text
+            place = place.parent
+        linked = isinstance(place, nodes.reference) and "exercises" in place.get("refuri", "")
+        listed = isinstance(place, nodes.term) and place[0] is literal and docname == PAGES
+        if name not in left or not (linked or listed):
+            continue
+        left.remove(name)
+        target = app.builder.get_relative_uri(docname, f"{PAGES}/{name}")
+        link = nodes.reference("", "in your browser", refuri=target, internal=True)
+        behind = [nodes.Text(" ("), link, nodes.Text(")")]
+        if listed:
+            place.extend(behind)
+        else:
+            at = place.parent.index(place) + 1
+            place.parent[at:at] = behind
+
+
+class IfLabs(SphinxDirective):
+    """Text that only a book with labs has."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """The text, or nothing."""
+        return self.parse_content_to_nodes() if offered(self.env.app) else []
 
 
 def add_scripts(app: Sphinx, pagename: str, _template: str, context: dict, _doctree: Any) -> None:
@@ -218,7 +173,13 @@ def add_scripts(app: Sphinx, pagename: str, _template: str, context: dict, _doct
 
 
 def setup(app: Sphinx) -> dict:
+    app.add_directive("if-labs", IfLabs)
     app.connect("html-collect-pages", collect)
     app.connect("doctree-resolved", link_to_pages)
     app.connect("html-page-context", add_scripts)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return {
+        "version": "1",
+        "env_version": 2,
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+    }

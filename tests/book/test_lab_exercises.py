@@ -2,22 +2,43 @@
 
 import json
 import re
+import shutil
 
 import nbformat
 import pytest
-from lab_exercises import exercise_cells, exercise_page, renderer, site_link
+from lab_exercises import exercise_page, site_link
+from lab_notebook import contents, exercise_cells, renderer
 
+from course_pkg.classroom.results.keys import secret
+from course_pkg.classroom.results.store import Store
+from course_pkg.classroom.runs.grade_class import Options, grade
+from course_pkg.classroom.runs.progress import ProgressDisplay
+from course_pkg.classroom.submissions.assemble import assemble
+from course_pkg.classroom.submissions.read_notebook import read
 from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.labs import ASSIGNMENTS
+from course_pkg.sandbox.probe import probe
 from tests.book.support import ROOT
+from tests.book.visits import problems
 from tests.chromium import Tab, low_contrast
+from tests.exercises.assignments import EXERCISES, SOLUTIONS, Course, notebook, places
 
 IN_BROWSER = [pytest.mark.browser, pytest.mark.slow]
 ANSWER = """def closest_length(length, lengths):
     return min(lengths, key=lambda n: (abs(n - length), n))"""
 WRONG = "def closest_length(length, lengths):\n    return max(lengths)"
 ANSWER_ID, CHECK_ID = "c27cc1d1", "955620af"
-PLACES = {"answer": f"#lab-cell-{ANSWER_ID}", "check": f"#lab-cell-{CHECK_ID}"}
+PLACES = {
+    "answer": f"#lab-cell-{ANSWER_ID}",
+    "check": f"#lab-cell-{CHECK_ID}",
+    "name": "#lab-cell-766b11a2",
+    "case": "#lab-cell-6acd250a",
+    "counts": "#lab-cell-8209d91b",
+    "check of counts": "#lab-cell-c390d9f1",
+}
+PAGE = "book/exercises/bleu.html"
+KEPT = "course-labs-progress:bleu:"
 
 
 def released(name: str) -> str:
@@ -62,20 +83,67 @@ def test_no_text_of_a_solution_is_on_the_page(name):
 def test_links_lead_to_the_pages_of_the_book():
     assert site_link("../../book/setup.md", "bleu") == "../setup.html"
     assert site_link("#here", "bleu") == "#here"
-    for name in ASSIGNMENTS:
-        for target in re.findall(r"\]\((\.\./[^)#\s]+)", released(name)):
-            page = ROOT / "book/exercises" / site_link(target, name)
-            assert page.with_suffix(".md").resolve().is_file(), (name, target)
+    slugs = {("book/setup", "a-b"): "id3"}
+    found = site_link("../../book/setup.md#a-b", "bleu", lambda *place: slugs[place])
+    assert found == "../setup.html#id3"
 
 
 def test_formulas_stay_as_they_are_for_mathjax():
-    shown = renderer("bleu").render("With $p_1 < 1$:\n\n$$\nx_{1} \\& y\n$$\n")
+    shown = renderer(str).render("With $p_1 < 1$:\n\n$$\nx_{1} \\& y\n$$\n")
     assert r"\(p_1 &lt; 1\)" in shown and r"\[" in shown and r"x_{1} \&amp; y" in shown
 
 
-def write(page, code: str) -> None:
-    """Type code in place of what is in the answer's cell."""
-    cell = page.locator(PLACES["answer"])
+def test_every_task_has_a_label_and_every_heading_a_place():
+    cells = exercise_cells(json.loads(released("bleu")), ASSIGNMENTS["bleu"])
+    labels = [cell.label for cell in cells if cell.kind == "check"]
+    assert labels[:3] == [f"1{part} One reference, by hand" for part in "abc"]
+    assert labels[5:7] == ["3 Counting and clipping", "4 The closest reference length"]
+    page = exercise_page("bleu", released("bleu"), ASSIGNMENTS["bleu"])["body"]
+    targets = re.findall(r'href="#([^"]+)"', contents(cells))
+    assert len(targets) == 7 and all(f'id="{target}"' in page for target in targets)
+    assert [cell.label for cell in cells if cell.kind == "given"] == [""] * 3
+
+
+def test_prose_has_the_points_of_its_task():
+    cells = exercise_cells(json.loads(released("concepts")), ASSIGNMENTS["concepts"])
+    assert [cell.points for cell in cells if cell.kind == "prose"] == [4] * 5
+
+
+def test_no_text_ends_the_element_with_the_data():
+    hostile = "</script><!--<script>"
+    text = json.loads(released("bleu"))
+    text["cells"][3]["source"] = [hostile]
+    page = exercise_page("bleu", json.dumps(text), ASSIGNMENTS["bleu"])["body"]
+    assert page_data(page)["notebook"] == text and hostile not in page
+
+
+def test_the_pages_link_to_what_is_there(labs):
+    """Pages of the book, headings in them, and places in the page itself."""
+    for name in ASSIGNMENTS:
+        file = labs / f"book/exercises/{name}.html"
+        article = file.read_text("utf-8").split("<article", 1)[1].split("</article>", 1)[0]
+        links = re.findall(r'href="([^":]+)"', article)
+        assert links
+        for link in links:
+            page, _, place = link.partition("#")
+            target = (file.parent / page).resolve() if page else file
+            assert target.is_file(), (name, link)
+            assert not place or f'id="{place}"' in target.read_text("utf-8"), (name, link)
+
+
+def test_the_book_links_to_the_pages(labs):
+    """Once from the list and once from each chapter that names the assignment."""
+    for page, link in (("exercises", "exercises/{}"), ("metrics/bleu", "../exercises/{}")):
+        text = (labs / f"book/{page}.html").read_text("utf-8")
+        names = ASSIGNMENTS if page == "exercises" else ("bleu", "concepts")
+        for name in names:
+            assert text.count(f'href="{link.format(name)}.html">in your browser</a>') == 1
+    assert "in your browser</a>" not in (labs / "book/appendix/documents.html").read_text("utf-8")
+
+
+def write(page, code: str, place: str = "answer") -> None:
+    """Type code in place of what is in a cell."""
+    cell = page.locator(PLACES[place])
     if cell.get_by_role("button", name="Edit").is_visible():
         cell.get_by_role("button", name="Edit").click()
     editor = cell.locator(".cm-content")
@@ -89,151 +157,296 @@ def ask(page, place: str = "check") -> str:
     """Press the first button of a cell, wait for its end, and return the text of its output."""
     cell = page.locator(PLACES[place])
     cell.locator(".lab-button").first.click()
-    status = cell.locator(".lab-status")
-    done = re.compile("^(done|ended|stopped|did not)")
-    status.filter(has_text=done).wait_for(timeout=60_000)
+    cell.locator(".lab-bar:not(.running)").wait_for(timeout=60_000)
     return cell.locator(".lab-output").inner_text()
+
+
+def status_of(page, place: str) -> str:
+    return page.locator(PLACES[place]).locator(".lab-status").inner_text()
 
 
 def sum_of(page) -> str:
     return page.locator(".lab-sum").inner_text()
 
 
+def saved(page, button: str):
+    """The file that a button gives."""
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=button).click()
+    return waiting.value
+
+
+def take(page, folder, text: str, name: str = "file.json") -> str:
+    """Import a file, and return what the page says of it."""
+    file = folder / name
+    file.write_text(text, "utf-8")
+    page.locator("input[type=file]").set_input_files(file)
+    said = page.locator(".lab-progress > .lab-status").filter(has_text=name)
+    said.wait_for()
+    return said.inner_text()
+
+
+def answers(cells: dict[str, str], **more) -> str:
+    """A file of answers, as the page exports it."""
+    head = {"format": "course-labs-progress", "assignment": "bleu", "hash": "any"}
+    return json.dumps({**head, "cells": cells, **more})
+
+
+@pytest.fixture
+def tab(browser):
+    """A tab with an empty storage, in which nothing may go wrong."""
+    found = Tab(browser)
+    yield found
+    assert found.problems == []
+    found.context.close()
+
+
+@pytest.fixture
+def page(tab, labs):
+    """The page of the exercise on BLEU."""
+    return tab.open(labs / PAGE)
+
+
 class TestPage:
     pytestmark = IN_BROWSER
 
-    def test_a_student_solves_a_question(self, browser, labs):
-        tab = Tab(browser)
-        page = tab.open(labs / "book/exercises/bleu.html")
-        assert sum_of(page).startswith("0 of ")
+    @pytest.mark.parametrize("name", ASSIGNMENTS)
+    def test_a_page_has_no_fault(self, browser, labs, name):
+        assert problems(browser, labs / f"book/exercises/{name}.html") == []
+
+    def test_a_student_solves_a_question(self, page):
+        assert sum_of(page) == "0 of 27 points"
         write(page, WRONG)
         assert "0 of 2 points" in ask(page)
+        row = page.locator(".lab-points li", has_text="4 The closest")
+        assert "✗ 0 / 2" in row.inner_text()
         write(page, ANSWER)
+        assert "changed" in row.inner_text() and "have changed" in status_of(page, "check")
         assert "2 of 2 points" in ask(page)
-        assert sum_of(page).startswith("2 of ")
-        assert tab.problems == []
+        assert sum_of(page) == "2 of 27 points" and "✓ 2 / 2" in row.inner_text()
 
-    def test_progress_is_kept_and_can_be_moved(self, browser, labs, tmp_path):
-        tab = Tab(browser)
-        page = tab.open(labs / "book/exercises/bleu.html")
+    def test_an_answer_that_got_worse_loses_its_points(self, page):
+        write(page, ANSWER)
+        ask(page)
+        write(page, "def closest_length(:")
+        assert sum_of(page) == "0 of 27 points"  # it isn't the answer that was checked
+        ask(page)
+        assert "SyntaxError" in page.locator(PLACES["answer"]).inner_text()
+        write(page, "del closest_length")
+        assert "NameError" in ask(page)
+        assert sum_of(page) == "0 of 27 points" and "0 of 2 points" in status_of(page, "check")
+
+    def test_a_name_changes_the_case_that_is_shown_and_checked(self, page):
+        """Cells run as from top to bottom, though only one was edited."""
+        write(page, "counts = [(1, 1)] * 4", "counts")
+        assert "You see the example case" in ask(page, "check of counts")
+        example = page.locator(PLACES["case"]).locator(".lab-output").inner_text()
+        write(page, 'STUDENT = "ada"', "name")
+        assert "0 of 1 point" in status_of(page, "check of counts")
+        assert "You see the example case" not in ask(page, "check of counts")
+        assert page.locator(PLACES["case"]).locator(".lab-output").inner_text() != example
+        write(page, 'STUDENT = ""', "name")
+        ask(page, "name")  # run alone, so that nothing has changed when the check runs
+        assert "You see the example case" in ask(page, "check of counts")
+        assert page.locator(PLACES["case"]).locator(".lab-output").inner_text() == example
+
+    def test_all_checks_give_the_model_answers_all_points(self, page, tmp_path):
+        solution = notebook(SOLUTIONS, "bleu")
+        said = take(page, tmp_path, nbformat.writes(solution), "bleu.ipynb")
+        assert "10 cells are filled" in said
+        assert page.locator(".lab-output").count() == 0  # nothing ran by itself
+        page.get_by_role("button", name="Run all checks").click()
+        page.locator(".lab-sum", has_text="27 of 27 points").wait_for(timeout=120_000)
+        assert page.locator(".lab-points li.lab-full").count() == 10
+
+    def test_checks_can_be_stopped(self, page):
+        write(page, "while True: pass", "counts")
+        page.get_by_role("button", name="Run all checks").click()
+        page.locator(PLACES["check of counts"]).get_by_text("running…").wait_for()
+        page.locator(".lab-progress").get_by_role("button", name="Stop").click()
+        page.locator(PLACES["check of counts"]).get_by_text("stopped").wait_for()
+        assert page.get_by_role("button", name="Run all checks").is_enabled()
+        assert sum_of(page) == "0 of 27 points"
+
+    def test_with_the_keyboard_alone(self, page):
+        page.locator(PLACES["answer"]).get_by_role("button", name="Edit").focus()
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".cm-editor.cm-focused")
+        page.keyboard.press("Control+a")
+        page.keyboard.insert_text(ANSWER)
+        page.keyboard.press("Shift+Enter")
+        page.locator(PLACES["answer"]).get_by_text("done").wait_for(timeout=60_000)
+        page.keyboard.press("Escape")  # then Tab leaves the editor
+        for wanted in ("Run", "Reset", "Copy to clipboard", "Check"):
+            page.keyboard.press("Tab")
+            assert page.evaluate("document.activeElement.textContent").strip().startswith(wanted)
+        page.keyboard.press("Enter")
+        page.locator(PLACES["check"]).get_by_text("2 of 2 points").first.wait_for()
+
+    def test_progress_is_kept_and_can_be_moved(self, browser, page, labs, tmp_path):
         write(page, ANSWER)
         ask(page)
         page.reload()
         assert "key=lambda" in page.locator(PLACES["answer"]).inner_text()
-        assert sum_of(page).startswith("2 of ")
-        with page.expect_download() as waiting:
-            page.get_by_role("button", name="Export progress").click()
-        file = tmp_path / waiting.value.suggested_filename
-        waiting.value.save_as(file)
-        other = Tab(browser).open(labs / "book/exercises/bleu.html")
-        assert sum_of(other).startswith("0 of ")
-        other.locator("input[type=file]").set_input_files(file)
-        other.get_by_text("Your progress is back").wait_for()
+        assert sum_of(page) == "2 of 27 points" and status_of(page, "check") == "2 of 2 points"
+        file = saved(page, "Export answers")
+        other = Tab(browser).open(labs / PAGE)
+        text = file.path().read_text("utf-8")
+        assert "1 cell is filled" in take(other, tmp_path, text, file.suggested_filename)
         assert "key=lambda" in other.locator(PLACES["answer"]).inner_text()
-        assert sum_of(other).startswith("2 of ")
-        other.on("dialog", lambda dialog: dialog.accept())
+        assert sum_of(other) == "0 of 27 points"  # points come from a check alone
+        assert saved(other, "Export answers").path().read_text("utf-8") == text
+        other.once("dialog", lambda dialog: dialog.dismiss())
+        other.get_by_role("button", name="Start over").click()
+        assert "key=lambda" in other.locator(PLACES["answer"]).inner_text()
+        other.once("dialog", lambda dialog: dialog.accept())
         other.get_by_role("button", name="Start over").click()
         assert "raise NotImplementedError" in other.locator(PLACES["answer"]).inner_text()
-        assert sum_of(other).startswith("0 of ")
-        assert tab.problems == []
+        other.reload()
+        assert "raise NotImplementedError" in other.locator(PLACES["answer"]).inner_text()
 
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("not JSON", "not a file of progress"),
-            ("[]", "not a file of progress"),
-            ('{"format": "course-labs-progress", "cells": {"a": 1}}', "not a file of progress"),
-            (
-                '{"format": "course-labs-progress", "assignment": "rouge", "cells": {}}',
-                "belongs to the exercise “rouge”",
-            ),
+            ("not JSON", "neither a file of answers"),
+            ("null", "neither a file of answers"),
+            (answers({ANSWER_ID: 1}), "neither a file of answers"),
+            (answers({}, assignment="rouge"), "belongs to the exercise “rouge”"),
+            (answers({"constructor": "x", "__proto__": "y"}), "no answer to a task"),
+            (json.dumps({"cells": [None, {"id": "x"}]}), "no answer to a task"),
+            ("[" * 2_100_000, "larger than 2 MB"),
         ],
     )
-    def test_another_file_is_refused_and_nothing_is_lost(self, browser, labs, tmp_path, text, said):
-        tab = Tab(browser)
-        page = tab.open(labs / "book/exercises/bleu.html")
+    def test_another_file_is_refused_and_nothing_is_lost(self, page, tmp_path, text, said):
         write(page, ANSWER)
-        file = tmp_path / "other.json"
-        file.write_text(text, "utf-8")
-        page.locator("input[type=file]").set_input_files(file)
-        page.get_by_text(said).wait_for()
+        assert said in take(page, tmp_path, text)
         assert "key=lambda" in page.locator(PLACES["answer"]).inner_text()
-        assert tab.problems == []
 
-    def test_text_from_a_file_stays_text(self, browser, labs, tmp_path):
-        tab = Tab(browser)
-        page = tab.open(labs / "book/exercises/bleu.html")
+    def test_a_file_replaces_an_answer_only_if_the_reader_agrees(self, page, tmp_path):
+        write(page, ANSWER)
+        (tmp_path / "file.json").write_text(answers({ANSWER_ID: WRONG}), "utf-8")
+        asked = []
+        page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+        page.locator("input[type=file]").set_input_files(tmp_path / "file.json")
+        page.wait_for_timeout(300)
+        assert len(asked) == 1 and "1 of your answers" in asked[0]
+        assert "key=lambda" in page.locator(PLACES["answer"]).inner_text()
+
+    def test_text_from_a_file_stays_text(self, page, tmp_path):
         hostile = (
             "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
         )
-        given = {
-            "format": "course-labs-progress",
-            "assignment": "bleu",
-            "cells": {ANSWER_ID: hostile},
-        }
-        given["points"] = {hostile: 3}
-        file = tmp_path / f"{hostile[:4]}.json"
-        file.write_text(json.dumps(given), "utf-8")
-        page.locator("input[type=file]").set_input_files(file)
-        page.get_by_text("Your progress is back").wait_for()
+        given = answers({ANSWER_ID: hostile}, scores={hostile: {"points": 3, "of": hostile}})
+        take(page, tmp_path, given, f"{hostile[:8]}.json")
         assert hostile in page.locator(PLACES["answer"]).inner_text()
         page.reload()
         assert hostile in page.locator(PLACES["answer"]).inner_text()
-        assert page.title() != "run" and tab.problems == []
+        assert page.title() != "run" and sum_of(page) == "0 of 27 points"
 
-    def test_the_notebook_has_the_answers_and_is_otherwise_the_released_one(
-        self, browser, labs, tmp_path
-    ):
-        page = Tab(browser).open(labs / "book/exercises/bleu.html")
+    def test_a_notebook_without_answers_is_the_released_one(self, page):
+        file = saved(page, "Download as notebook")
+        assert file.path().read_text("utf-8") == released("bleu")
+
+    def test_the_notebook_has_the_answers_and_is_otherwise_the_released_one(self, page):
         write(page, ANSWER)
-        with page.expect_download() as waiting:
-            page.get_by_role("button", name="Download as notebook").click()
-        assert waiting.value.suggested_filename == "bleu.ipynb"
-        file = tmp_path / "bleu.ipynb"
-        waiting.value.save_as(file)
-        got, wanted = (json.loads(text) for text in (file.read_text("utf-8"), released("bleu")))
+        file = saved(page, "Download as notebook")
+        assert file.suggested_filename == "bleu.ipynb"
+        got, wanted = (
+            json.loads(text) for text in (file.path().read_text("utf-8"), released("bleu"))
+        )
         changed = {
             cell["id"]: "".join(cell["source"])
             for cell, before in zip(got["cells"], wanted["cells"], strict=True)
             if cell != before
         }
         assert changed == {ANSWER_ID: ANSWER}
-        assert {k: v for k, v in got.items() if k != "cells"} == {
-            k: v for k, v in wanted.items() if k != "cells"
-        }
-        nbformat.validate(nbformat.read(file, as_version=4))
+        assert {**got, "cells": []} == {**wanted, "cells": []}
+        nbformat.validate(nbformat.from_dict(got))
+
+    def test_the_notebook_is_graded_as_the_page_says(self, page, tmp_path):
+        """By `course grade`, on cases of its own: a right answer, a wrong one, and none."""
+        wrong = answer_key("bleu")["brevity-penalty"].wrong[0]
+        code = answer_key("bleu").source(answer_key("bleu")["brevity-penalty"], wrong)
+        where = places(notebook(EXERCISES, "bleu"))
+        cell = notebook(EXERCISES, "bleu").cells[where["brevity-penalty"].answer].id
+        take(page, tmp_path, answers({ANSWER_ID: ANSWER, cell: code}))
+        page.get_by_role("button", name="Run all checks").click()
+        page.get_by_role("button", name="Run all checks").and_(page.locator(":enabled")).wait_for(
+            timeout=120_000
+        )
+        lines = page.locator(".lab-points li").all_inner_texts()
+        shown = [int(re.search(r"(\d+) / \d+$", line)[1]) for line in lines]
+        data = saved(page, "Download as notebook").path().read_bytes()
+        assembled = assemble(read(data), notebook(EXERCISES, "bleu"))
+        assert assembled.remarks == ()
+        if not probe().ok:
+            pytest.skip(f"no sandbox here: {probe().detail}")
+        course = Course(tmp_path)
+        folder = tmp_path / "submitted" / "ada" / "bleu"
+        folder.mkdir(parents=True)
+        (folder / "bleu.ipynb").write_bytes(data)
+        shutil.copytree(EXERCISES, course.root / EXERCISES.name)
+        with ProgressDisplay() as show:
+            list(grade(course.root, "bleu", Options(course.root / "submitted", jobs=1), show))
+        record = Store(course.root, secret(course.root)).load("bleu", "ada")
+        graded = {question.question: question.earned for question in record.questions}
+        assert [graded[name] for name in where] == shown
+        assert 0 < graded["brevity-penalty"] < 3 and graded["closest-length"] == 2
 
     def test_where_nothing_can_be_kept_the_page_says_so(self, browser, labs):
-        tab = Tab(browser)
+        tab = Tab(browser)  # with errors of the theme, which asks for its color scheme
         tab.page.add_init_script(
             "Object.defineProperty(window, 'localStorage', {get() { throw new Error('no') }})"
         )
-        page = tab.open(labs / "book/exercises/bleu.html")
+        page = tab.open(labs / PAGE)
         write(page, ANSWER)
         page.get_by_text("Your browser keeps nothing").wait_for()
         assert "2 of 2 points" in ask(page)
 
-    def test_an_answer_to_a_changed_exercise_is_kept(self, browser, labs):
-        page = Tab(browser).open(labs / "book/exercises/bleu.html")
-        old = {"format": "course-labs-progress", "assignment": "bleu", "hash": "old", "points": {}}
-        old["cells"] = {ANSWER_ID: ANSWER, "gone": "x = 1"}
-        page.evaluate(
-            "text => localStorage.setItem('course-labs-progress:bleu', text)", json.dumps(old)
+    def test_where_the_storage_is_full_the_page_says_so(self, tab, labs):
+        tab.page.add_init_script(
+            "Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError') }"
         )
-        page.reload()
-        assert "has changed since" in page.locator(".lab-progress").inner_text()
-        assert "key=lambda" in page.locator(PLACES["answer"]).inner_text()
-        with page.expect_download() as waiting:
-            page.get_by_role("button", name="Download the answers that have no cell").click()
-        assert "x = 1" in waiting.value.path().read_text("utf-8")
+        page = tab.open(labs / PAGE)
+        write(page, ANSWER)
+        page.get_by_text("storage is full").wait_for()
+        assert "2 of 2 points" in ask(page)
 
-    @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-    def test_a_page_fits_and_can_be_read(self, browser, labs, width, scheme):
+    def test_answers_to_an_earlier_version_are_offered_and_kept(self, page):
+        old = answers({ANSWER_ID: ANSWER, "gone": "x = 1"}, saved="2026-01-02T03:04:05Z")
+        page.evaluate("([key, text]) => localStorage.setItem(key, text)", [f"{KEPT}old", old])
+        page.reload()
+        box = page.locator(".lab-offer")
+        assert "2026-01-02" in box.inner_text()
+        assert "raise NotImplementedError" in page.locator(PLACES["answer"]).inner_text()
+        assert "x = 1" in saved(page, "Export them").path().read_text("utf-8")
+        box.get_by_role("button", name="Use them here").click()
+        assert "key=lambda" in page.locator(PLACES["answer"]).inner_text() and box.is_hidden()
+        page.reload()
+        assert "key=lambda" in page.locator(PLACES["answer"]).inner_text() and box.is_hidden()
+        assert page.evaluate("key => localStorage.getItem(key)", f"{KEPT}old") == old
+
+    def test_what_cannot_run_here_is_kept_too(self, tab, labs):
+        page = tab.open(labs / "book/exercises/paged-attention.html")
+        assert "here; 10 more in Jupyter only, 4 more by a person" in sum_of(page)
+        page.locator(".lab-prose textarea").fill("Small blocks waste little.")
+        assert page.locator(".lab-prose .lab-status").inner_text() == "4 words"
+        page.reload()
+        assert page.locator(".lab-prose textarea").input_value() == "Small blocks waste little."
+        notebook = json.loads(saved(page, "Download as notebook").path().read_text("utf-8"))
+        assert notebook["cells"][-1]["source"] == ["Small blocks waste little."]
+
+    @pytest.mark.parametrize(
+        ("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
+    )
+    def test_a_page_fits_can_be_read_and_loads_late(self, browser, labs, width, scheme):
         tab = Tab(browser, width=width, scheme=scheme)
         asked = []
         tab.page.on("request", lambda request: asked.append(request.url))
-        page = tab.open(labs / "book/exercises/bleu.html")
-        assert not [url for url in asked if "kit.js" in url]
+        page = tab.open(labs / PAGE)
+        assert [url for url in asked if "labs.js" in url]
+        assert not [url for url in asked if re.search("kit.js|python.js|package.js", url)]
+        write(page, WRONG)
         ask(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert low_contrast(page, ".lab-exercise-page") == []

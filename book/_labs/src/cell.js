@@ -14,6 +14,7 @@ export class Cell {
   #editor = null;
   #output = null;
   #before = []; // the output that the page came with
+  #colored = null; // the page's own code, while other code is in its place
 
   /* outer: the cell's element. data: {id, name, code}. session: resolves to the kit, with the session
      of this cell. fixed: whether the code can't be edited. run: what the first button says.
@@ -36,8 +37,10 @@ export class Cell {
   /* Replace the code, as if the reader had typed it. */
   set(code) {
     if (this.#editor) return this.#editor.set(code);
+    const pre = this.input.querySelector("pre");
+    this.#colored ??= [...pre.childNodes];
+    pre.replaceChildren(...(code === this.data.code ? this.#colored : [code]));
     this.text = code;
-    this.input.querySelector("pre").textContent = code;
     this.#mark();
   }
 
@@ -48,7 +51,8 @@ export class Cell {
     this.runButton = button(run, `${run} ${name}`, () => this.run());
     this.stopButton = button("Stop", `Stop ${name}`, () => this.stop());
     this.editButton = button("Edit", `Edit ${name}`, () => this.edit());
-    this.resetButton = button("Reset", `Reset ${name} and its output`, () => this.reset());
+    const reset = fixed ? ["Clear", `Clear the output of ${name}`] : ["Reset", `Reset ${name} and its output`];
+    this.resetButton = button(...reset, () => this.reset());
     this.status = document.createElement("span");
     this.status.className = "lab-status";
     this.status.setAttribute("role", "status");
@@ -80,6 +84,7 @@ export class Cell {
     this.changed();
   }
 
+  /* Run the cell. Resolves to what the session gives; null if it was stopped or could not run. */
   async run() {
     if (this.running) return null;
     this.running = true;
@@ -110,6 +115,14 @@ export class Cell {
     }
     this.ended(result);
     return result;
+  }
+
+  /* What shows the outputs if the cell runs because a later one needs it. */
+  async show() {
+    const { append } = await this.session();
+    const list = this.#fresh();
+    this.resetButton.hidden = false;
+    return (output) => append(list, output);
   }
 
   /* An empty list for the outputs of a run, in the place of what was there. */

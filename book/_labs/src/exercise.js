@@ -1,141 +1,180 @@
 /* An exercise: cells to write, cells that check them, and progress that stays in the browser. */
 import { Cell } from "./cell.js";
+import { Check } from "./check.js";
 import { reason, sessionOf } from "./page.js";
-import * as progress from "./progress.js";
 import { makePanel } from "./panel.js";
+import * as progress from "./progress.js";
+import { Prose } from "./prose.js";
 
 const outerOf = (id) => document.getElementById(`lab-cell-${id}`);
+const isOwn = ({ kind }) => kind === "answer" || kind === "prose"; // the reader writes it
+
+/* What traceback and buttons call a cell: "answer 1a", "check 1a", "cell 3". */
+const nameOf = ({ kind, label }, number) => {
+  const [task] = label.match(/^\d+[a-z]?\b/) ?? [];
+  return task && kind !== "given" ? `${kind} ${task}` : `cell ${number}`;
+};
+
+/* A click on an answer's code opens its editor; a selection of text doesn't. */
+const editOnClick = (place, cell) =>
+  place.addEventListener("click", () => getSelection().isCollapsed && cell.edit());
 
 /* data: {name, hash, cells, notebook}; see book/_ext/lab_exercises.py. */
 export const setUpExercise = (data, kit) => {
-  const drawn = new Map(); // id → Cell
-  const prose = new Map(); // id → textarea
-  const points = {}; // of questions that were checked
-  let number = 0;
-  const cells = data.cells
-    .filter((cell) => cell.kind !== "prose")
-    .map((cell) => {
-      const name = cell.kind === "check" ? `check of ${cell.question}` : `cell ${++number}`;
-      const missing = cell.missing.length > 0;
-      return { ...cell, name, ends: cell.kind === "check" || missing, partial: missing };
-    });
-  const written = cells.filter((cell) => cell.kind === "answer");
-  const checks = cells.filter((cell) => cell.kind === "check" && !cell.missing.length);
-  const session = sessionOf(cells, drawn, kit, { again: true });
+  const drawn = new Map(); // id → Cell or Prose
+  let scores = {}; // question → {points, of}, of: what was checked
+  let asked = []; // earlier versions that are not offered again
+  let quiet = false; // while texts are put into cells
 
+  const own = data.cells.filter(isOwn);
+  const checks = data.cells.filter(({ kind, missing }) => kind === "check" && !missing.length);
+  const isUntouched = (cell) => isOwn(cell) && drawn.get(cell.id).code() === cell.code;
+
+  const programs = data.cells
+    .filter(({ kind }) => kind !== "prose")
+    .map((cell, at) => ({
+      ...cell,
+      name: nameOf(cell, at + 1),
+      ends: cell.kind === "check" || cell.missing.length > 0,
+      partial: () => isUntouched(cell), // that an answer is missing is no news
+      before: () => (drawn.has(cell.id) && !isUntouched(cell) ? drawn.get(cell.id).show() : null),
+      after: (ended) => isUntouched(cell) || drawn.get(cell.id)?.say(ended ? "done" : "ended with an error"),
+    }));
+  const session = sessionOf(programs, drawn, kit, { inOrder: true });
+
+  /* The texts that differ from the notebook's, by the cell's id. */
   const texts = () => {
-    const found = {};
-    for (const { id } of written) found[id] = drawn.get(id).code();
-    for (const [id, area] of prose) found[id] = area.value;
-    return found;
-  };
-  const released = Object.fromEntries(
-    data.cells.filter(({ kind }) => kind === "answer" || kind === "prose").map(({ id, code }) => [id, code]),
-  );
-  const keep = () => panel.warn(progress.save(data.name, { hash: data.hash, cells: texts(), points }));
-  let later = 0;
-  const changed = () => {
-    clearTimeout(later);
-    later = setTimeout(keep, 300);
+    const written = own.filter((cell) => !isUntouched(cell));
+    return Object.fromEntries(written.map(({ id }) => [id, drawn.get(id).code()]));
   };
 
-  const show = () => panel.show(checks.map(({ question, points: most }) => [question, points[question], most]));
-  const score = (cell, result) => {
-    if (result?.score === undefined) return;
-    points[cell.question] = result.score;
+  /* What the points of a question belong to: its answer, and cells of no task, such as the name. */
+  const answered = ({ label }) =>
+    progress.fingerprint(
+      own.filter((cell) => cell.kind === "answer" && (!cell.label || cell.label === label))
+        .map(({ id }) => drawn.get(id).code()),
+    );
+
+  const show = () => {
+    const rows = data.cells
+      .filter(({ points }) => points)
+      .map((cell) => {
+        const score = checks.includes(cell) && Object.hasOwn(scores, cell.question) ? scores[cell.question] : null;
+        return { cell, points: score?.points, changed: score !== null && score.of !== answered(cell) };
+      });
+    for (const { cell, points, changed } of rows) drawn.get(cell.id)?.mark?.(points, changed);
+    panel.show(rows);
+  };
+  const keep = () => {
+    if (quiet) return;
     show();
-    keep();
+    panel.warn(progress.save(data, { cells: texts(), scores, asked }));
   };
 
-  /* Write texts into the cells; what the page has no cell for is returned, so that it isn't lost. */
+  /* Put texts into the cells that there are; nothing runs. Returns how many these are. */
   const fill = (given) => {
-    const unknown = {};
-    for (const [id, text] of Object.entries(given.cells)) {
-      if (prose.has(id)) prose.get(id).value = text;
-      else if (id in released) drawn.get(id).set(text);
-      else unknown[id] = text;
-    }
-    Object.assign(points, given.points);
-    show();
-    return unknown;
+    const known = own.filter(({ id }) => Object.hasOwn(given, id));
+    quiet = true;
+    for (const { id } of known) drawn.get(id).set(given[id]);
+    quiet = false;
+    return known.length;
+  };
+
+  /* Whether these texts may take the place of others that the reader wrote. */
+  const agreed = (given) => {
+    const now = texts();
+    const lost = Object.keys(now).filter((id) => Object.hasOwn(given, id) && given[id] !== now[id]);
+    const count = `${lost.length} of your answers`;
+    return !lost.length || window.confirm(`Replace ${count} on this page? Export them first to keep them.`);
   };
 
   const actions = {
     checkAll: async () => {
       for (const { id } of checks) if (!(await drawn.get(id).run())) return;
     },
+    stop: async () => (await session()).session.stop(),
     notebook: () =>
-      progress.download(
-        `${data.name}.ipynb`,
-        progress.filledNotebook(data.notebook, texts()),
-        "application/x-ipynb+json",
-      ),
+      progress.download(`${data.name}.ipynb`, progress.filledNotebook(data.notebook, texts())),
     exportFile: () =>
-      progress.download(
-        `${data.name}-progress.json`,
-        progress.asText(data.name, { hash: data.hash, cells: texts(), points }),
-        "application/json",
-      ),
+      progress.download(`${data.name}-answers.json`, progress.asText(data, { cells: texts() })),
     importFile: async (file) => {
       try {
-        const given = await progress.fromFile(file, data.name);
-        const unknown = Object.keys(fill(given)).length;
+        const found = Object.entries(await progress.fromFile(file, data));
+        const given = Object.fromEntries(
+          found.filter(([id, text]) => own.some((cell) => cell.id === id && cell.code !== text)),
+        );
+        if (!Object.keys(given).length) throw new Error("it has no answer to a task of this page");
+        if (!agreed(given)) return;
+        const count = fill(given);
         keep();
-        const rest = unknown ? ` ${unknown} of its cells are not in this exercise.` : "";
-        panel.say(`Your progress is back from ${file.name}.${rest}`);
+        panel.say(`${count} ${count === 1 ? "cell is" : "cells are"} filled from ${file.name}. Now check them.`);
       } catch (error) {
         panel.say(`${file.name} was not read: ${error.message}.`);
       }
     },
-    startOver: async () => {
+    startOver: () => {
       if (!window.confirm("Delete what you have written in this exercise, and its points?")) return;
-      for (const id of Object.keys(points)) delete points[id];
-      fill({ cells: released, points: {} });
+      scores = {};
+      quiet = true;
       for (const cell of drawn.values()) cell.reset();
-      progress.forget(data.name);
-      clearTimeout(later);
+      quiet = false;
+      keep();
       panel.say("The exercise is as it was at the start.");
     },
   };
 
-  for (const cell of cells) {
-    const outer = outerOf(cell.id);
-    if (cell.missing.length) {
-      outer.querySelector(".cell_input").after(reason(cell.missing));
-      continue;
-    }
-    const check = cell.kind === "check";
-    drawn.set(
-      cell.id,
-      new Cell(outer, cell, session, {
-        fixed: cell.kind !== "answer",
-        run: check ? "Check" : "Run",
-        changed: cell.kind === "answer" ? changed : undefined,
-        ended: check ? (result) => score(cell, result) : undefined,
-      }),
-    );
-  }
-  for (const cell of data.cells.filter(({ kind }) => kind === "prose")) {
-    const area = outerOf(cell.id).querySelector("textarea");
-    area.addEventListener("input", changed);
-    prose.set(cell.id, area);
-  }
   const panel = makePanel(document.querySelector(".lab-progress"), actions);
-  const kept = progress.load(data.name);
-  if (kept) {
-    const unknown = fill(kept);
-    if (kept.hash !== data.hash) {
-      panel.say("This exercise has changed since you wrote your answers. They are kept: check them again.");
-      if (Object.keys(unknown).length) {
-        panel.offer("Download the answers that have no cell any more", () =>
-          progress.download(
-            `${data.name}-old-answers.json`,
-            progress.asText(data.name, { hash: kept.hash, cells: unknown, points: {} }),
-            "application/json",
-          ),
-        );
-      }
+  const draw = (cell) => {
+    const outer = outerOf(cell.id);
+    if (cell.kind === "prose") return new Prose(outer, cell, keep);
+    if (cell.kind !== "check") {
+      const made = new Cell(outer, cell, session, { fixed: cell.kind === "given", changed: keep });
+      if (cell.kind === "answer") editOnClick(outer.querySelector(".cell_input > div"), made);
+      return made;
     }
+    const scored = (score) => {
+      scores[cell.question] = score;
+      keep();
+    };
+    return new Check(outer, cell, session, { answered: () => answered(cell), scored });
+  };
+
+  quiet = true;
+  for (const cell of [...programs, ...data.cells.filter(({ kind }) => kind === "prose")]) {
+    if (cell.missing.length) outerOf(cell.id).querySelector(".cell_input").after(reason(cell.missing));
+    else drawn.set(cell.id, draw(cell));
+  }
+  quiet = false;
+
+  const kept = progress.load(data);
+  if (kept) {
+    ({ scores, asked } = kept);
+    fill(kept.cells);
   }
   show();
+  const older = progress.older(data, asked);
+  if (older) {
+    const settled = () => {
+      asked.push(older.key);
+      keep();
+    };
+    const use = () => {
+      if (!agreed(older.cells)) return false;
+      fill(older.cells);
+      return settled();
+    };
+    const exported = () => {
+      const text = progress.asText({ name: data.name, hash: "earlier" }, { cells: older.cells });
+      progress.download(`${data.name}-earlier-answers.json`, text);
+      return false;
+    };
+    panel.offer(
+      `This exercise has changed since you wrote answers to it, last on ${older.saved}. They are kept.`,
+      { "Use them here": use, "Export them": exported, "Leave them": settled },
+    );
+  }
+  addEventListener("storage", ({ key }) => {
+    if (key !== progress.keyOf(data)) return;
+    panel.say("Your answers were changed in another tab. Reload this page to see them.");
+  });
 };

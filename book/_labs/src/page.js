@@ -10,7 +10,7 @@ export const reason = (missing) => {
 };
 
 /* What gives the kit and a session over these cells, made at the first call.
-   cells: {id, name, code, ends, partial}; drawn: the Cell of those that the reader can run, by id. */
+   cells: {id, name, code, …} as Session takes them; drawn: the Cell of those that the reader can run, by id. */
 export const sessionOf = (cells, drawn, kit, options) => {
   let made = null;
   return () => {
@@ -33,7 +33,7 @@ export const setUpPage = (data, kit) => {
   const drawn = new Map();
   const cells = data.cells.map((cell) => ({
     ...cell,
-    partial: !cell.shown || cell.missing.length > 0,
+    partial: () => !cell.shown || cell.missing.length > 0,
   }));
   const session = sessionOf(cells, drawn, kit);
   for (const cell of cells) {

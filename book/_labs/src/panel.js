@@ -1,4 +1,4 @@
-/* The box at the top of an exercise: points, and what to do with the progress. */
+/* The box at the top of an exercise: points, and what to do with the answers. */
 
 const make = (tag, className, text) => {
   const made = document.createElement(tag);
@@ -14,40 +14,54 @@ const button = (text, action) => {
   return made;
 };
 
+const NOTE =
+  "Your work stays in this browser. To submit it, or to go on in Jupyter, download it as a notebook.";
+
 /* Draw the box into `place`. actions: what the buttons do. */
 export const makePanel = (place, actions) => {
-  const note = make(
-    "p",
-    "lab-note",
-    "Your work stays in this browser. To submit it, or to go on in Jupyter, download it as a notebook.",
-  );
+  place.setAttribute("role", "region");
+  place.setAttribute("aria-label", "Your points");
   const sum = make("p", "lab-sum");
   const bar = document.createElement("progress");
   bar.setAttribute("aria-label", "points");
-  const table = make("table", "table lab-points");
-  const details = document.createElement("details");
-  details.append(make("summary", "", "Points of each question"), table);
+  const list = make("ol", "lab-points");
   const status = make("p", "lab-status");
   status.setAttribute("role", "status");
   const warning = make("p", "lab-warning");
-  const buttons = make("div", "lab-bar");
+  warning.setAttribute("role", "status");
+  const offered = make("div", "lab-offer");
+  offered.hidden = true;
+
   const file = document.createElement("input");
   file.type = "file";
-  file.accept = ".json,application/json";
+  file.accept = ".json,.ipynb,application/json";
   file.hidden = true;
   file.addEventListener("change", () => {
     if (file.files[0]) actions.importFile(file.files[0]);
     file.value = "";
   });
+  const stop = button("Stop", actions.stop);
+  const all = button("Run all checks", async () => {
+    all.disabled = true;
+    stop.hidden = false;
+    await actions.checkAll();
+    all.disabled = false;
+    stop.hidden = true;
+  });
+  all.classList.add("lab-main");
+  stop.hidden = true;
+  const buttons = make("div", "lab-bar");
   buttons.append(
-    button("Check all", actions.checkAll),
+    all,
+    stop,
     button("Download as notebook", actions.notebook),
-    button("Export progress", actions.exportFile),
-    button("Import progress", () => file.click()),
+    button("Export answers", actions.exportFile),
+    button("Import answers", () => file.click()),
     button("Start over", actions.startOver),
     file,
   );
-  place.append(note, sum, bar, details, buttons, status, warning);
+  place.append(make("p", "lab-note", NOTE), sum, bar, list, buttons, offered, status, warning);
+
   return {
     say: (text) => {
       status.textContent = text;
@@ -55,23 +69,54 @@ export const makePanel = (place, actions) => {
     warn: (text) => {
       warning.textContent = text;
     },
-    offer: (text, action) => buttons.append(button(text, action)),
-    /* rows: [question, points or undefined, most]. */
-    show: (rows) => {
-      const got = rows.reduce((all, [, points]) => all + (points ?? 0), 0);
-      const most = rows.reduce((all, [, , each]) => all + each, 0);
-      sum.textContent = `${got} of ${most} points that can be checked here`;
-      bar.max = most;
-      bar.value = got;
-      table.replaceChildren(
-        ...rows.map(([question, points, each]) => {
-          const row = document.createElement("tr");
-          const said = points === undefined ? "not checked yet" : `${points} of ${each}`;
-          row.append(make("th", "", question), make("td", "", said));
-          row.firstElementChild.scope = "row";
-          return row;
+    /* Ask something. choices: {words: action}; the box stays if an action gives false. */
+    offer: (text, choices) => {
+      const made = Object.entries(choices).map(([words, action]) =>
+        button(words, () => {
+          offered.hidden = action() !== false;
         }),
       );
+      offered.replaceChildren(make("p", "", text), ...made);
+      offered.hidden = false;
+    },
+    /* rows: {cell, points, changed}. points: undefined if it was not checked. changed: the answer is
+       another one by now, so the points don't count. */
+    show: (rows) => {
+      const here = rows.filter(({ cell }) => cell.kind === "check" && !cell.missing.length);
+      const got = here.reduce((sum, { points, changed }) => sum + (changed ? 0 : (points ?? 0)), 0);
+      const most = here.reduce((sum, { cell }) => sum + cell.points, 0);
+      sum.textContent = `${got} of ${most} points${elsewhere(rows)}`;
+      bar.max = most;
+      bar.value = got;
+      list.replaceChildren(...rows.map(line));
     },
   };
+};
+
+const elsewhere = (rows) => {
+  const count = (wanted) =>
+    rows.filter(wanted).reduce((sum, { cell }) => sum + cell.points, 0);
+  const parts = [
+    [count(({ cell }) => cell.kind === "check" && cell.missing.length), "in Jupyter only"],
+    [count(({ cell }) => cell.kind === "prose"), "by a person"],
+  ];
+  const texts = parts.filter(([points]) => points).map(([points, where]) => `${points} more ${where}`);
+  return texts.length ? ` here; ${texts.join(", ")}` : "";
+};
+
+const line = ({ cell, points, changed }) => {
+  const row = document.createElement("li");
+  const link = make("a", "", cell.label || cell.question);
+  link.href = `#lab-cell-${cell.id}`;
+  row.append(link, make("span", "", scoreText(cell, points, changed)));
+  if (points !== undefined && !changed) row.className = points === cell.points ? "lab-full" : "lab-less";
+  return row;
+};
+
+const scoreText = (cell, points, changed) => {
+  if (cell.kind === "prose") return `${cell.points} by a person`;
+  if (cell.missing.length) return `${cell.points} in Jupyter`;
+  if (points === undefined) return `– / ${cell.points}`;
+  if (changed) return `changed, – / ${cell.points}`;
+  return `${points === cell.points ? "✓" : "✗"} ${points} / ${cell.points}`;
 };

@@ -1,73 +1,99 @@
 /* What a reader has written in an exercise, kept in the browser, or in a file that it can be moved by.
 
-   A file is data from somewhere: it is checked, and fills cells; nothing of it runs by itself. */
+   Only texts that differ from the notebook are kept, under the notebook's hash: the answers to an
+   earlier version stay where they are, until the reader takes them. Whatever is read is data from
+   somewhere: it is checked, and fills cells; nothing of it runs by itself. */
 
 const FORMAT = "course-labs-progress";
 const MOST_BYTES = 2_000_000;
+const NOT_OURS = "it is neither a file of answers that this page has exported nor a notebook";
 
-const key = (name) => `${FORMAT}:${name}`;
+const prefixOf = ({ name }) => `${FORMAT}:${name}:`;
+export const keyOf = (exercise) => prefixOf(exercise) + exercise.hash;
 
-/* {cells: {id: code}, points: {question: number}, hash}; null if there is none or it can't be read. */
-export const load = (name) => {
+/* exercise: {name, hash}; kept: {cells: {id: text}, …}. */
+export const asText = ({ name, hash }, kept) =>
+  JSON.stringify({ format: FORMAT, assignment: name, hash, ...kept }, null, 1);
+
+const isRecord = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+
+const checked = (given, { name }) => {
+  const isTexts = isRecord(given?.cells) && Object.values(given.cells).every((each) => typeof each === "string");
+  if (given?.format !== FORMAT || !isTexts) throw new Error(NOT_OURS);
+  if (given.assignment !== name) {
+    throw new Error(`it belongs to the exercise “${String(given.assignment)}”, and this is “${name}”`);
+  }
+  return given.cells;
+};
+
+const isScore = ([, score]) => isRecord(score) && Number.isFinite(score.points) && typeof score.of === "string";
+
+const read = (key, exercise) => {
+  const given = JSON.parse(localStorage.getItem(key));
+  const cells = checked(given, exercise);
+  const scores = Object.fromEntries(Object.entries(given.scores ?? {}).filter(isScore));
+  const asked = Array.isArray(given.asked) ? given.asked.map(String) : [];
+  return { cells, scores, asked, saved: String(given.saved).slice(0, 10) };
+};
+
+/* {cells, scores: {question: {points, of}}, asked: [key]}; null if there is none or it can't be read. */
+export const load = (exercise) => {
   try {
-    return check(JSON.parse(localStorage.getItem(key(name))), name);
+    return read(keyOf(exercise), exercise);
+  } catch {
+    return null;
+  }
+};
+
+/* The latest answers to another version, {key, cells, saved}, or null. asked: keys to leave out. */
+export const older = (exercise, asked) => {
+  try {
+    const found = Object.keys(localStorage)
+      .filter((key) => key.startsWith(prefixOf(exercise)) && key !== keyOf(exercise) && !asked.includes(key))
+      .flatMap((key) => {
+        try {
+          return [{ key, ...read(key, exercise) }];
+        } catch {
+          return []; // not readable: not touched
+        }
+      })
+      .filter(({ cells }) => Object.keys(cells).length);
+    return found.sort((a, b) => b.saved.localeCompare(a.saved))[0] ?? null;
   } catch {
     return null;
   }
 };
 
 /* Returns "" or why it could not be kept. */
-export const save = (name, progress) => {
+export const save = (exercise, kept) => {
   try {
-    localStorage.setItem(key(name), asText(name, progress));
+    localStorage.setItem(keyOf(exercise), asText(exercise, { ...kept, saved: new Date().toISOString() }));
     return "";
   } catch (error) {
     return error.name === "QuotaExceededError"
-      ? "Your browser's storage is full: export your progress to a file."
-      : "Your browser keeps nothing for this page: export your progress to a file.";
+      ? "Your browser's storage is full: export your answers to a file."
+      : "Your browser keeps nothing for this page: export your answers to a file.";
   }
 };
 
-export const forget = (name) => {
-  try {
-    localStorage.removeItem(key(name));
-  } catch {
-    // there was nothing to keep it in
-  }
-};
-
-export const asText = (name, progress) =>
-  JSON.stringify({ format: FORMAT, assignment: name, ...progress }, null, 1);
-
-const isTexts = (value) =>
-  value && typeof value === "object" && Object.values(value).every((each) => typeof each === "string");
-
-const check = (given, name) => {
-  if (!given || given.format !== FORMAT || !isTexts(given.cells)) {
-    throw new Error("it is not a file of progress that this page has exported");
-  }
-  if (given.assignment !== name) {
-    throw new Error(`it belongs to the exercise “${given.assignment}”, and this is “${name}”`);
-  }
-  const points = Object.entries(given.points ?? {}).filter(([, value]) => Number.isFinite(value));
-  return { cells: given.cells, points: Object.fromEntries(points), hash: String(given.hash) };
-};
-
-/* The progress in a file. Throws an Error that says what is wrong with it. */
-export const fromFile = async (file, name) => {
+/* Texts by cell from a file: one that was exported, or a notebook. Throws an Error that says what is
+   wrong with it. */
+export const fromFile = async (file, exercise) => {
   if (file.size > MOST_BYTES) throw new Error("it is larger than 2 MB, so it is another file");
   let given;
   try {
     given = JSON.parse(await file.text());
   } catch {
-    throw new Error("it is not a file of progress that this page has exported");
+    throw new Error(NOT_OURS);
   }
-  return check(given, name);
+  if (!Array.isArray(given?.cells)) return checked(given, exercise);
+  const texts = given.cells.filter(isRecord).map(({ id, source }) => [id, [source].flat().join("")]);
+  return Object.fromEntries(texts);
 };
 
-export const download = (name, text, type) => {
+export const download = (name, text) => {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
@@ -78,7 +104,20 @@ export const download = (name, text, type) => {
 export const filledNotebook = (notebook, texts) => {
   const lines = (text) => text.split(/(?<=\n)/);
   const cells = notebook.cells.map((cell) =>
-    cell.id in texts ? { ...cell, source: texts[cell.id] ? lines(texts[cell.id]) : [] } : cell,
+    Object.hasOwn(texts, cell.id) ? { ...cell, source: texts[cell.id] ? lines(texts[cell.id]) : [] } : cell,
   );
   return `${JSON.stringify({ ...notebook, cells }, null, 1)}\n`;
+};
+
+/* A short text that is another one if the texts are (cyrb53, 53 bits). */
+export const fingerprint = (texts) => {
+  let [a, b] = [0xdeadbeef, 0x41c6ce57];
+  for (const letter of texts.join("\0")) {
+    const code = letter.codePointAt(0);
+    a = Math.imul(a ^ code, 2654435761);
+    b = Math.imul(b ^ code, 1597334677);
+  }
+  a = Math.imul(a ^ (a >>> 16), 2246822507) ^ Math.imul(b ^ (b >>> 13), 3266489909);
+  b = Math.imul(b ^ (b >>> 16), 2246822507) ^ Math.imul(a ^ (a >>> 13), 3266489909);
+  return (4294967296 * (2097151 & b) + (a >>> 0)).toString(36);
 };
