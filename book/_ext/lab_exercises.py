@@ -106,8 +106,10 @@ def exercise_page(
 
 
 def offered(app: Sphinx) -> list[str]:
-    """The assignments that have a page in this book."""
+    """The assignments that have a page in this book: none if it has no labs, or no list of them."""
     if not app.config.labs_built or app.builder.format != "html":
+        return []
+    if PAGES not in app.env.found_docs:
         return []
     return [name for name in ASSIGNMENTS if released(name).is_file()]
 

@@ -142,7 +142,7 @@ def renderer(link_from_page: Callable[[str], str]) -> MarkdownIt:
 
 
 def lines_of(formula: str) -> list[str]:
-    r"""A displayed formula, cut at the wide spaces between its parts: in one line, it fits no phone.
+    r"""A displayed formula, cut at the wide spaces between its parts, so that it fits a phone.
 
     >>> lines_of(r"a = \frac{1 \quad 2}{3}, \qquad b = 4")
     ['a = \\frac{1 \\quad 2}{3},', 'b = 4']

@@ -5,7 +5,7 @@
    answers from them, whatever is asked for.
 
    Messages in:  {start: {files, course}}, then {call: {id, name, args}}.
-   Messages out: {ready}, {id, output} while a cell runs, {id, value} or {id, failed} at its end. */
+   Messages out: {ready}; {id, begun}, {id, output} while a cell runs, {id, value} or {id, failed}. */
 "use strict";
 
 const HOME = "file:///labs/";
@@ -79,6 +79,7 @@ const start = async ({ files, course }) => {
 
 const call = ({ id, name, args }) => {
   const emit = (output) => self.postMessage({ id, output: JSON.parse(output) });
+  self.postMessage({ id, begun: true });
   try {
     self.postMessage({ id, value: JSON.parse(kernel[name](emit, JSON.stringify(args))) });
   } catch (error) {

@@ -403,7 +403,8 @@ class TestPage:
         page.get_by_text("Your browser keeps nothing").wait_for()
         assert "2 of 2 points" in ask(page)
 
-    def test_where_the_storage_is_full_the_page_says_so(self, tab, labs):
+    def test_where_the_storage_is_full_the_page_says_so(self, browser, labs):
+        tab = Tab(browser)  # with errors of the theme, which keeps its color scheme
         tab.page.add_init_script(
             "Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError') }"
         )

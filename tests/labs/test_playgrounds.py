@@ -126,7 +126,20 @@ def test_rouge_marks_a_longest_common_subsequence():
 def test_perplexity_is_that_of_the_probabilities():
     view = text_of(playground("perplexity").show({"given": "1/4, 0.25 0.25"}))
     assert "4 \\]" in view.replace("= 4\\]", "= 4 \\]") and "1.386" in view
-    for text in ("0", "1.5", "a", "1/0", "-1", " ".join(["0.5"] * 13), ""):
+    for text in (
+        "1e-9999999",
+        "1/00",
+        "1_0",
+        "٣",
+        "1e999",
+        "0",
+        "1.5",
+        "a",
+        "1/0",
+        "-1",
+        " ".join(["0.5"] * 13),
+        "",
+    ):
         assert problem(playground("perplexity").show({"given": text})), text
 
 

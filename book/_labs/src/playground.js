@@ -7,7 +7,7 @@ const textOf = (control) => control.value;
 
 /* The values in the address, if it is one of this playground; else null. */
 const valuesInAddress = (name) => {
-  const [which, query] = decodeURI(location.hash.slice(1)).split("?", 2);
+  const [which, query] = location.hash.slice(1).split("?", 2);
   return which === `play-${name}` && query ? new URLSearchParams(query) : null;
 };
 
@@ -58,8 +58,11 @@ export const setUpPlayground = (outer, kit) => {
       await python.start();
       if (number !== asked) return;
       say("");
-      limit = setTimeout(() => python.stop(), LONGEST_MS);
-      const { html } = await python.call("view", { playground: name, values: values() });
+      const begun = () => {
+        limit = setTimeout(() => python.stop(), LONGEST_MS); // not before: a cell may run first
+      };
+      const given = { playground: name, values: values() };
+      const { html } = await python.call("view", given, undefined, begun);
       if (number !== asked) return; // a newer one is on its way
       view.innerHTML = html;
       typeset(view.querySelectorAll(".math")); // what a reader typed is no formula
@@ -100,12 +103,15 @@ export const setUpPlayground = (outer, kit) => {
   bar.append(status);
   form.after(bar);
 
-  const linked = valuesInAddress(name);
-  if (linked) {
+  const followLink = () => {
+    const linked = valuesInAddress(name);
+    if (!linked) return;
     for (const control of controls) {
       if (linked.has(control.name)) control.value = linked.get(control.name);
     }
     compute.button.hidden = false;
     say("This link has its own values: press Show.");
-  }
+  };
+  addEventListener("hashchange", followLink);
+  followLink();
 };

@@ -49,21 +49,23 @@ export class Python {
     this.seconds = (performance.now() - began) / 1000;
   }
 
-  #receive({ id, output, value, failed }) {
+  #receive({ id, begun, output, value, failed }) {
     const call = this.#waiting.get(id);
     if (!call) return;
+    if (begun) return call.begun?.();
     if (output !== undefined) return call.emit?.(output);
     this.#waiting.delete(id);
     if (failed === undefined) call.resolve(value);
     else call.reject(new Error(failed));
   }
 
-  /* Call a function of course_pkg.labs.browser. emit: gets what a cell writes, as it comes. */
-  async call(name, args, emit) {
+  /* Call a function of course_pkg.labs.browser, after those called before. emit: gets what a cell
+     writes, as it comes. begun: called when Python begins with it. */
+  async call(name, args, emit, begun) {
     await this.start();
     const id = ++this.#last;
     return new Promise((resolve, reject) => {
-      this.#waiting.set(id, { resolve, reject, emit });
+      this.#waiting.set(id, { resolve, reject, emit, begun });
       this.#worker.postMessage({ call: { id, name, args } });
     });
   }
