@@ -18,12 +18,13 @@ from typing import Any
 from docutils import nodes
 from faults import WARNING, guarded
 from lab_notebook import cell_html, contents, exercise_cells, renderer, title_of
+from lab_pages import add_files, page_data
 from lab_trial import ROOT
 from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from course_pkg.labs import ASSIGNMENTS
+from course_pkg.labs.assignments import ASSIGNMENTS
 
 PAGES = "book/exercises"  # where the pages are in the site, and the page that lists them
 UNMARKED = "book/appendix/"  # pages of tables that name an assignment in every row
@@ -97,12 +98,14 @@ def exercise_page(
         ],
         "notebook": notebook,
     }
-    text = json.dumps(data).replace("<", "\\u003c")  # so that no text ends the element
     rendered = [cell_html(cell, markdown) for cell in cells]
     rendered[0] = rendered[0].replace("</h1>", f"</h1>{HEAD}", 1)
     body = f'<section class="lab-exercise-page">{"".join(rendered)}</section>'
-    script = f'<script type="application/json" class="lab-exercise">{text}</script>'
-    return {"title": title, "body": body + script, "toc": contents(cells)}
+    return {
+        "title": title,
+        "body": body + page_data("lab-exercise", data),
+        "toc": contents(cells),
+    }
 
 
 def offered(app: Sphinx) -> list[str]:
@@ -170,8 +173,7 @@ class IfLabs(SphinxDirective):
 
 def add_scripts(app: Sphinx, pagename: str, _template: str, context: dict, _doctree: Any) -> None:
     if pagename.startswith(f"{PAGES}/"):
-        app.add_js_file("labs/labs.js", loading_method="defer")
-        app.add_css_file("labs/labs.css")
+        add_files(app)
 
 
 def setup(app: Sphinx) -> dict:

@@ -19,7 +19,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from course_pkg.labs import libraries
+from course_pkg.labs.assignments import libraries
 
 QUESTION = re.compile(r"""\bcheck\(\s*["']([\w-]+)/([\w/-]+)["']""")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

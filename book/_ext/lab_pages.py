@@ -27,7 +27,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
 BUILT = ROOT / "_build" / "labs" / "dist"
-SCRIPTS = ("kit.js", "python.js")
+SCRIPTS = ("labs.js", "kit.js", "python.js")
 logger = logging.getLogger(__name__)
 
 
@@ -55,13 +55,16 @@ def read_cells(app: Sphinx, doctree: nodes.document) -> None:
     found = tried(lab_cells(notebook, trial().missing), notebook, trial())
     cells_of(app.env)[docname] = found
     shown = {cell.index for cell in found if cell.shown}
-    for node in doctree.findall(nodes.container):
-        is_cell = node.get("nb_element") == "cell_code"
-        if is_cell and offered(found) and node.get("cell_index") in shown:
-            node["ids"].append(f"lab-cell-{node['cell_index']}")
+    if not shown:
+        return
     for line in doctree.findall(nodes.paragraph):
-        if shown and "reading-time" in line["classes"]:
+        if "reading-time" in line["classes"]:
             line += nodes.Text(f" {sentence(found)}")
+    if not offered(found):
+        return
+    for node in doctree.findall(nodes.container):
+        if node.get("nb_element") == "cell_code" and node.get("cell_index") in shown:
+            node["ids"].append(f"lab-cell-{node['cell_index']}")
 
 
 def sentence(cells: list[LabCell]) -> str:
@@ -90,24 +93,30 @@ def merge(_app: Sphinx, env: BuildEnvironment, _names: Any, other: BuildEnvironm
     cells_of(env).update(cells_of(other))
 
 
-def script_data(cells: list[LabCell]) -> str:
-    """The cells as an element that no browser runs."""
-    rows = [
-        {"id": c.index, "name": c.name, "code": c.code, "shown": c.shown, "missing": c.missing}
-        for c in cells
-    ]
-    text = json.dumps({"cells": rows}).replace("</", "<\\/")
-    return f'<script type="application/json" class="lab-cells">{text}</script>'
+def page_data(kind: str, data: dict[str, Any]) -> str:
+    """What a page's script reads, as an element that no browser runs. kind: its class."""
+    text = json.dumps(data).replace("<", "\\u003c")  # so that no text ends the element
+    return f'<script type="application/json" class="{kind}">{text}</script>'
+
+
+def add_files(app: Sphinx) -> None:
+    """Give the page that is written the labs' look, and the one script that loads the rest."""
+    app.add_css_file("labs.css")
+    if app.config.labs_built:
+        app.add_js_file("labs/labs.js", loading_method="defer")
 
 
 @guarded
-def add_scripts(app: Sphinx, pagename: str, _template: str, context: dict, _doctree: Any) -> None:
-    """Give a page with a lab its data and the one script that loads the rest."""
+def add_cells(app: Sphinx, pagename: str, _template: str, context: dict, _doctree: Any) -> None:
+    """Give a page with a lab its cells."""
     cells = cells_of(app.env).get(pagename, [])
     if offered(cells):
-        context["body"] = context.get("body", "") + script_data(cells)
-        app.add_js_file("labs/labs.js", loading_method="defer")
-        app.add_css_file("labs/labs.css")
+        rows = [
+            {"id": c.index, "name": c.name, "code": c.code, "shown": c.shown, "missing": c.missing}
+            for c in cells
+        ]
+        context["body"] = context.get("body", "") + page_data("lab-cells", {"cells": rows})
+        add_files(app)
 
 
 def copy_built(app: Sphinx, exception: Exception | None) -> None:
@@ -119,7 +128,7 @@ def copy_built(app: Sphinx, exception: Exception | None) -> None:
         return
     target = Path(app.outdir, "_static", "labs")
     target.mkdir(parents=True, exist_ok=True)
-    for name in ("labs.js", "labs.css", *SCRIPTS):
+    for name in SCRIPTS:
         shutil.copyfile(BUILT / name, target / name)
     text = base64.b64encode(course_archive()).decode()
     (target / "package.js").write_text(f'window.courseLabsCourse="{text}";\n', "utf8")
@@ -138,7 +147,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("env-purge-doc", forget)
     app.connect("env-merge-info", merge)
     app.connect("doctree-read", read_cells, priority=600)
-    app.connect("html-page-context", add_scripts)
+    app.connect("html-page-context", add_cells)
     app.connect("build-finished", copy_built)
     return {
         "version": "1",

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from docutils import nodes
 from faults import guarded
+from lab_pages import add_files
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -78,9 +79,7 @@ def add_scripts(app: Sphinx, pagename: str, _template: str, context: dict, doctr
     if doctree is None:
         return
     if any("playground" in node for node in doctree.findall(nodes.raw)):
-        app.add_css_file("labs/labs.css")
-        if app.config.labs_built:
-            app.add_js_file("labs/labs.js", loading_method="defer")
+        add_files(app)
 
 
 def setup(app: Sphinx) -> dict:

@@ -22,6 +22,7 @@ from execution import available_cores
 from sphinx.application import Sphinx
 
 MARK = '<meta http-equiv="Content-Security-Policy"'
+START = 500  # characters within which a page that has a policy has it
 HEAD = re.compile(r"<head[^>]*>")
 SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 NO_PROGRAM = re.compile(r"""\bsrc\s*=|\btype\s*=\s*["']?(?:application/(?:ld\+)?json|text/x-)""")
@@ -83,9 +84,13 @@ def policy(page: str) -> str:
 
 def add_policy(path: Path) -> None:
     """Write a page's policy at the start of its head, unless it has one."""
-    page = path.read_text("utf8")
+    with path.open(encoding="utf8") as file:
+        if MARK in file.read(START):
+            return
+        file.seek(0)
+        page = file.read()
     head = HEAD.search(page)
-    if head is None or MARK in page:
+    if head is None:
         return
     meta = f'\n{MARK} content="{html.escape(policy(page))}">'
     path.write_text(page[: head.end()] + meta + page[head.end() :], "utf8")

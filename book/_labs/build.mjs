@@ -3,7 +3,6 @@
      labs.js    on every page with a lab: buttons, and what loads the rest
      kit.js     editors, outputs, Python's worker: loaded at the first click
      python.js  Pyodide as compressed base64: loaded with the kit
-     labs.css   the look
 
    Node's modules are looked for in the folder given as second argument. */
 import { createHash } from "node:crypto";
@@ -59,7 +58,6 @@ const results = {
   "labs.js": await text("src/labs.js"),
   "kit.js": await text("src/kit.js", { globalName: "courseLabsKit", plugins: [asModule] }),
   "python.js": `window.courseLabsFiles=${JSON.stringify(files)};\n`,
-  "labs.css": readFileSync(join(here, "labs.css"), "utf8"),
 };
 const hash = createHash("sha256");
 for (const [name, content] of Object.entries(results)) {

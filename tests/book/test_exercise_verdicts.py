@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from course_pkg.labs import ASSIGNMENTS
+from course_pkg.labs.assignments import ASSIGNMENTS
 from tests.labs import without_libraries
 from tests.labs.test_without_numpy import run as in_a_process
 

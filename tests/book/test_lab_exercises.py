@@ -17,7 +17,7 @@ from course_pkg.classroom.submissions.assemble import assemble
 from course_pkg.classroom.submissions.read_notebook import read
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import answer_key
-from course_pkg.labs import ASSIGNMENTS
+from course_pkg.labs.assignments import ASSIGNMENTS
 from course_pkg.sandbox.probe import probe
 from tests.book.support import ROOT
 from tests.book.visits import problems
@@ -393,24 +393,26 @@ class TestPage:
         assert [graded[name] for name in where] == shown
         assert 0 < graded["brevity-penalty"] < 3 and graded["closest-length"] == 2
 
-    def test_where_nothing_can_be_kept_the_page_says_so(self, browser, labs):
-        tab = Tab(browser)  # with errors of the theme, which asks for its color scheme
-        tab.page.add_init_script(
-            "Object.defineProperty(window, 'localStorage', {get() { throw new Error('no') }})"
-        )
-        page = tab.open(labs / PAGE)
-        write(page, ANSWER)
-        page.get_by_text("Your browser keeps nothing").wait_for()
-        assert "2 of 2 points" in ask(page)
-
-    def test_where_the_storage_is_full_the_page_says_so(self, browser, labs):
+    @pytest.mark.parametrize(
+        ("storage", "said"),
+        [
+            (
+                "Object.defineProperty(window, 'localStorage', {get() { throw new Error('no') }})",
+                "Your browser keeps nothing",
+            ),
+            (
+                "Storage.prototype.setItem = () => {"
+                " throw new DOMException('', 'QuotaExceededError') }",
+                "storage is full",
+            ),
+        ],
+    )
+    def test_where_nothing_can_be_kept_the_page_says_so(self, browser, labs, storage, said):
         tab = Tab(browser)  # with errors of the theme, which keeps its color scheme
-        tab.page.add_init_script(
-            "Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError') }"
-        )
+        tab.page.add_init_script(storage)
         page = tab.open(labs / PAGE)
         write(page, ANSWER)
-        page.get_by_text("storage is full").wait_for()
+        page.get_by_text(said).wait_for()
         assert "2 of 2 points" in ask(page)
 
     def test_answers_to_an_earlier_version_are_offered_and_kept(self, page):

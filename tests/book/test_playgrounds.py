@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 import pytest
 
 from course_pkg.labs.playgrounds import NAMES, playground
+from tests.book.support import ROOT
 from tests.chromium import Tab, low_contrast
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -44,6 +45,10 @@ def opened(browser, labs, name: str, query: str = "", **options):
 def updated(found) -> None:
     """Wait until the view is that of what was typed."""
     found.locator(".lab-status").filter(has_text="updated").wait_for(timeout=60_000)
+
+
+def test_a_book_without_labs_has_the_look_of_a_view():
+    assert ".lab-chip" in (ROOT / "book/_static/labs.css").read_text("utf-8")
 
 
 def test_every_playground_has_its_page():

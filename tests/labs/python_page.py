@@ -15,7 +15,7 @@ const python = new courseLabsKit.Python(async () => parts);
 const runCells = async (cells, which) => {{
   const session = new courseLabsKit.Session(
     python, cells.map((cell) => ({{ ...cell, code: () => cell.code }})));
-  await session.reset();
+  await python.call("reset", {{}});
   const found = {{}};
   for (const id of which) {{
     const outputs = [];

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from course_pkg.grading.contract import registry
-from course_pkg.labs import ASSIGNMENTS
+from course_pkg.labs.assignments import ASSIGNMENTS
 
 ROOT = Path(__file__).parents[2]
 

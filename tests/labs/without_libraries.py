@@ -41,7 +41,7 @@ def reports(assignment: str) -> dict:
     """Points and report, as text and HTML, of every answer; and the answers that need a library."""
     from course_pkg.grading.check import check, variant
     from course_pkg.grading.contract.answer_key import answer_key
-    from course_pkg.labs import ASSIGNMENTS, libraries
+    from course_pkg.labs.assignments import ASSIGNMENTS, libraries
 
     key = answer_key(assignment)
     found = {}
@@ -66,7 +66,7 @@ def needed() -> dict[str, str]:
     """The assignments and questions left out, with the error that they give without libraries."""
     from course_pkg.grading.contract import registry
     from course_pkg.grading.contract.grading_session import GradingSession
-    from course_pkg.labs import ASSIGNMENTS
+    from course_pkg.labs.assignments import ASSIGNMENTS
 
     def error(call, *arguments) -> str:
         try:

@@ -1,14 +1,6 @@
 /* One cell of a page: its buttons, its editor, its output. */
 
-const button = (text, title, action) => {
-  const made = document.createElement("button");
-  made.type = "button";
-  made.className = "lab-button";
-  made.textContent = text;
-  made.setAttribute("aria-label", title);
-  made.addEventListener("click", action);
-  return made;
-};
+import { button, live, make } from "./elements.js";
 
 export class Cell {
   #editor = null;
@@ -46,16 +38,14 @@ export class Cell {
 
   #draw(fixed, run) {
     const { name } = this.data;
-    this.bar = document.createElement("div");
-    this.bar.className = "lab-bar";
-    this.runButton = button(run, `${run} ${name}`, () => this.run());
-    this.stopButton = button("Stop", `Stop ${name}`, () => this.stop());
-    this.editButton = button("Edit", `Edit ${name}`, () => this.edit());
-    const reset = fixed ? ["Clear", `Clear the output of ${name}`] : ["Reset", `Reset ${name} and its output`];
-    this.resetButton = button(...reset, () => this.reset());
-    this.status = document.createElement("span");
-    this.status.className = "lab-status";
-    this.status.setAttribute("role", "status");
+    this.bar = make("div", "lab-bar");
+    this.runButton = button(run, () => this.run(), `${run} ${name}`);
+    this.stopButton = button("Stop", () => this.stop(), `Stop ${name}`);
+    this.editButton = button("Edit", () => this.edit(), `Edit ${name}`);
+    this.resetButton = fixed
+      ? button("Clear", () => this.reset(), `Clear the output of ${name}`)
+      : button("Reset", () => this.reset(), `Reset ${name} and its output`);
+    this.status = live("span", "lab-status");
     this.stopButton.hidden = this.resetButton.hidden = true;
     this.editButton.hidden = fixed;
     this.bar.append(this.runButton, this.stopButton, this.editButton, this.resetButton, this.status);
@@ -65,8 +55,7 @@ export class Cell {
   async edit() {
     const { makeEditor } = await this.session();
     if (!this.#editor) {
-      const holder = document.createElement("div");
-      holder.className = "lab-editor";
+      const holder = make("div", "lab-editor");
       const shown = this.input.firstElementChild;
       shown.before(holder);
       shown.hidden = true;
@@ -130,8 +119,7 @@ export class Cell {
     if (!this.#output) {
       this.#before = [...this.outer.querySelectorAll(":scope > .cell_output")];
       for (const each of this.#before) each.hidden = true;
-      this.#output = document.createElement("div");
-      this.#output.className = "cell_output docutils container lab-output";
+      this.#output = make("div", "cell_output docutils container lab-output");
       this.outer.append(this.#output);
     }
     this.#output.replaceChildren();

@@ -21,7 +21,7 @@ const colors = HighlightStyle.define([
     tags.className], color: "var(--lab-name)" },
 ]);
 
-/* Returns {code(), set(text), focus(), element}. run: called for Shift+Enter and Ctrl+Enter. */
+/* Returns {code(), set(text), focus()}. run: called for Shift+Enter and Ctrl+Enter. */
 export const makeEditor = (parent, text, label, { run, changed }) => {
   const launch = () => {
     run();
@@ -54,7 +54,6 @@ export const makeEditor = (parent, text, label, { run, changed }) => {
     }),
   });
   return {
-    element: view.dom,
     code: () => view.state.doc.toString(),
     set: (code) =>
       view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: code } }),

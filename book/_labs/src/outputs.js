@@ -1,23 +1,17 @@
 /* Outputs of a cell as elements of the page, in the classes that the book's own outputs have. */
 import MarkdownIt from "markdown-it";
+import { make } from "./elements.js";
 
 const markdown = new MarkdownIt({ html: true });
 
-const element = (tag, className, text) => {
-  const made = document.createElement(tag);
-  made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-};
-
 const preformatted = (className, text) => {
-  const made = element("div", `output ${className} highlight`);
-  made.append(element("pre", "", text));
+  const made = make("div", `output ${className} highlight`);
+  made.append(make("pre", "", text));
   return made;
 };
 
 const rich = (className, html) => {
-  const made = element("div", `output ${className}`);
+  const made = make("div", `output ${className}`);
   made.innerHTML = html;
   for (const table of made.querySelectorAll("table")) table.classList.add("table");
   return made;
@@ -27,12 +21,12 @@ const rich = (className, html) => {
 const shown = (output) => {
   if (output.stream) return preformatted(`stream ${output.stream}`, output.text);
   if (output.error) return preformatted("traceback", output.error);
-  if (output.note) return element("p", "output lab-note", output.note);
+  if (output.note) return make("p", "output lab-note", output.note);
   const data = output.data;
   if (data["image/svg+xml"]) return rich("image_svg", data["image/svg+xml"]);
   if (data["text/html"]) return rich("text_html", data["text/html"]);
   if (data["text/markdown"]) return rich("text_markdown", markdown.render(data["text/markdown"]));
-  if (data["text/latex"]) return element("div", "output text_latex math", data["text/latex"]);
+  if (data["text/latex"]) return make("div", "output text_latex math", data["text/latex"]);
   return preformatted("text_plain", data["text/plain"]);
 };
 

@@ -1,12 +1,10 @@
 /* The cells of a page of the book get buttons; those that can't run here say what they need. */
 import { Cell } from "./cell.js";
+import { make } from "./elements.js";
 
 export const reason = (missing) => {
-  const made = document.createElement("p");
-  made.className = "lab-reason";
   const needs = missing.filter((name) => name !== "Jupyter").join(", ");
-  made.textContent = `Runs in Jupyter only${needs && `: needs ${needs}`}.`;
-  return made;
+  return make("p", "lab-reason", `Runs in Jupyter only${needs && `: needs ${needs}`}.`);
 };
 
 /* What gives the kit and a session over these cells, made at the first call.

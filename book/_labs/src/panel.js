@@ -1,18 +1,6 @@
 /* The box at the top of an exercise: points, and what to do with the answers. */
 
-const make = (tag, className, text) => {
-  const made = document.createElement(tag);
-  made.className = className;
-  made.textContent = text ?? "";
-  return made;
-};
-
-const button = (text, action) => {
-  const made = make("button", "lab-button", text);
-  made.type = "button";
-  made.addEventListener("click", action);
-  return made;
-};
+import { button, live, make } from "./elements.js";
 
 const NOTE =
   "Your work stays in this browser. To submit it, or to go on in Jupyter, download it as a notebook.";
@@ -22,13 +10,11 @@ export const makePanel = (place, actions) => {
   place.setAttribute("role", "region");
   place.setAttribute("aria-label", "Your points");
   const sum = make("p", "lab-sum");
-  const bar = document.createElement("progress");
+  const bar = make("progress");
   bar.setAttribute("aria-label", "points");
   const list = make("ol", "lab-points");
-  const status = make("p", "lab-status");
-  status.setAttribute("role", "status");
-  const warning = make("p", "lab-warning");
-  warning.setAttribute("role", "status");
+  const status = live("p", "lab-status");
+  const warning = live("p", "lab-warning");
   const offered = make("div", "lab-offer");
   offered.hidden = true;
 
@@ -105,7 +91,7 @@ const elsewhere = (rows) => {
 };
 
 const line = ({ cell, points, changed }) => {
-  const row = document.createElement("li");
+  const row = make("li");
   const link = make("a", "", cell.label || cell.question);
   link.href = `#lab-cell-${cell.id}`;
   row.append(link, make("span", "", scoreText(cell, points, changed)));

@@ -1,9 +1,9 @@
 /* A playground: what the reader types is computed at once. Its state is in the page's address. */
 
+import { button, live, make } from "./elements.js";
+
 const WAIT_MS = 150;
 const LONGEST_MS = 10_000;
-
-const textOf = (control) => control.value;
 
 /* The values in the address, if it is one of this playground; else null. */
 const valuesInAddress = (name) => {
@@ -17,31 +17,19 @@ export const setUpPlayground = (outer, kit) => {
   const view = outer.querySelector(".lab-view");
   if (!form) return;
   const controls = [...form.elements].filter((each) => each.name);
-  const first = new Map(controls.map((each) => [each, textOf(each)]));
+  const first = new Map(controls.map((each) => [each, each.value]));
   const firstView = view.innerHTML;
 
-  const bar = document.createElement("div");
-  bar.className = "lab-bar";
-  const status = document.createElement("span");
-  status.className = "lab-status";
-  status.setAttribute("role", "status");
-  const button = (text, action) => {
-    const made = document.createElement("button");
-    made.type = "button";
-    made.className = "lab-button";
-    made.textContent = text;
-    made.addEventListener("click", action);
-    bar.append(made);
-    return made;
-  };
+  const bar = make("div", "lab-bar");
+  const status = live("span", "lab-status");
   const say = (text) => {
     status.textContent = text;
   };
 
-  const values = () => Object.fromEntries(controls.map((each) => [each.name, textOf(each)]));
+  const values = () => Object.fromEntries(controls.map((each) => [each.name, each.value]));
   const address = () => {
-    const changed = controls.filter((each) => textOf(each) !== first.get(each));
-    const query = new URLSearchParams(changed.map((each) => [each.name, textOf(each)]));
+    const changed = controls.filter((each) => each.value !== first.get(each));
+    const query = new URLSearchParams(changed.map((each) => [each.name, each.value]));
     return `#play-${name}${changed.length ? `?${query}` : ""}`;
   };
 
@@ -49,7 +37,7 @@ export const setUpPlayground = (outer, kit) => {
   let waiting = 0;
   const compute = async () => {
     const number = ++asked;
-    compute.button.hidden = true;
+    showButton.hidden = true;
     history.replaceState(null, "", address());
     let limit = 0;
     try {
@@ -74,8 +62,8 @@ export const setUpPlayground = (outer, kit) => {
       clearTimeout(limit);
     }
   };
-  compute.button = button("Show", compute);
-  compute.button.hidden = true;
+  const showButton = button("Show", compute);
+  showButton.hidden = true;
 
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", () => {
@@ -83,15 +71,15 @@ export const setUpPlayground = (outer, kit) => {
     waiting = setTimeout(compute, WAIT_MS);
   });
 
-  button("Reset", () => {
+  const reset = () => {
     clearTimeout(waiting);
     asked += 1;
     for (const [control, text] of first) control.value = text;
     view.innerHTML = firstView;
     history.replaceState(null, "", address());
     say("");
-  });
-  button("Copy link", async () => {
+  };
+  const copyLink = async () => {
     history.replaceState(null, "", address());
     try {
       await navigator.clipboard.writeText(location.href);
@@ -99,8 +87,8 @@ export const setUpPlayground = (outer, kit) => {
     } catch {
       say("The link is in the address bar.");
     }
-  });
-  bar.append(status);
+  };
+  bar.append(showButton, button("Reset", reset), button("Copy link", copyLink), status);
   form.after(bar);
 
   const followLink = () => {
@@ -109,7 +97,7 @@ export const setUpPlayground = (outer, kit) => {
     for (const control of controls) {
       if (linked.has(control.name)) control.value = linked.get(control.name);
     }
-    compute.button.hidden = false;
+    showButton.hidden = false;
     say("This link has its own values: press Show.");
   };
   addEventListener("hashchange", followLink);

@@ -1,4 +1,5 @@
 /* An answer in the reader's own words, which a person grades. */
+import { make } from "./elements.js";
 
 export class Prose {
   /* outer: the cell's element, with a text field. data: {code}, the notebook's text. */
@@ -7,8 +8,7 @@ export class Prose {
     this.changed = changed;
     this.field = outer.querySelector("textarea");
     this.field.placeholder = data.code.replaceAll("*", "");
-    this.words = document.createElement("p");
-    this.words.className = "lab-status";
+    this.words = make("p", "lab-status");
     outer.append(this.words);
     this.field.addEventListener("input", () => this.#changed());
     this.set(data.code);

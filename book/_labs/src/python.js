@@ -17,7 +17,6 @@ export class Python {
   constructor(load) {
     this.#load = load;
     this.generation = 0; // how often Python has started
-    this.seconds = null; // that the last start took
   }
 
   start() {
@@ -29,7 +28,6 @@ export class Python {
   }
 
   async #begin() {
-    const began = performance.now();
     const parts = await this.#load();
     const url = URL.createObjectURL(new Blob([workerSource], { type: "text/javascript" }));
     const worker = new Worker(url);
@@ -46,7 +44,6 @@ export class Python {
     this.#waiting.delete("start");
     URL.revokeObjectURL(url);
     this.generation += 1;
-    this.seconds = (performance.now() - began) / 1000;
   }
 
   #receive({ id, begun, output, value, failed }) {

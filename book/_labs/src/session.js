@@ -94,12 +94,4 @@ export class Session {
     this.#epoch += 1;
     this.#python.stop();
   }
-
-  /* Forget all names: the next run starts from the first cell. */
-  async reset() {
-    this.#ran.clear();
-    if (this.#generation === this.#python.generation && this.#generation) {
-      await this.#python.call("reset", {});
-    }
-  }
 }
