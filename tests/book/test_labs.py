@@ -64,8 +64,10 @@ def test_cells_show_in_the_browser_what_the_book_shows(python, labs):
 
 
 def test_labs_add_little_to_the_site(labs):
-    files = [*(labs / "_static/labs").iterdir(), *(labs / "book/exercises").iterdir()]
-    assert len(files) >= 13 and sum(path.stat().st_size for path in files) < SITE_BYTES
+    scripts = {path.name: path.stat().st_size for path in (labs / "_static/labs").iterdir()}
+    pages = [path.stat().st_size for path in (labs / "book/exercises").iterdir()]
+    assert set(scripts) == {"labs.js", "kit.js", "python.js", "package.js"} and len(pages) == 8
+    assert sum(scripts.values()) + sum(pages) < SITE_BYTES
 
 
 def test_nothing_is_loaded_before_the_first_click(browser, labs):
