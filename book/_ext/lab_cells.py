@@ -17,6 +17,7 @@ import nbformat
 
 Missing = Callable[[str, str], str]  # (module, name) → the package that is missing, or ""
 HIDDEN = {"remove-cell", "remove-input", "lab-off"}
+CANNOT_FAIL = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
 
 
 @dataclass(frozen=True)
@@ -110,14 +111,24 @@ def statements(code: str, lacking: dict[str, frozenset[str]], missing: Missing) 
 
 
 def needed_part(cell: list[Statement], needed: set[str]) -> str:
-    """What of a cell defines or changes the names in `needed`, to which its own uses are added."""
+    """What of a cell defines or changes the names in `needed`, to which its own uses are added.
+
+    A statement that fails when it runs, such as a call of a function that imports numpy inside,
+    doesn't keep the others from running.
+    """
     kept = []
     for each in reversed(cell):
         changes = each.needed_alone and each.uses & needed
         if not each.missing and (each.defines & needed or changes):
-            kept.append(ast.unparse(each.node))
+            node = each.node if isinstance(each.node, CANNOT_FAIL) else _tolerant(each.node)
+            kept.append(ast.unparse(ast.fix_missing_locations(node)))
             needed |= each.uses
     return "\n".join(reversed(kept))
+
+
+def _tolerant(node: ast.stmt) -> ast.stmt:
+    handler = ast.ExceptHandler(type=ast.Name("Exception"), body=[ast.Pass()])
+    return ast.Try(body=[node], handlers=[handler], orelse=[], finalbody=[])
 
 
 def lab_cells(notebook: nbformat.NotebookNode, missing: Missing) -> list[LabCell]:

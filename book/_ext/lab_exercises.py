@@ -143,7 +143,8 @@ def link_to_pages(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Behind an assignment's name, where a page first links to it or lists it: its own page."""
     left = set() if docname.startswith(UNMARKED) else set(offered(app))
     for literal in list(doctree.findall(nodes.literal)):
-        name, place = literal.astext(), literal.parent
+        name = literal.astext()
+        place = literal.parent
         if isinstance(place, nodes.inline):  # a reference to a page has one around its text
             place = place.parent
         linked = isinstance(place, nodes.reference) and "exercises" in place.get("refuri", "")

@@ -51,7 +51,8 @@ class ExerciseCell:
 def exercise_cells(notebook: dict[str, Any], questions: tuple[str, ...]) -> list[ExerciseCell]:
     """The cells of a released notebook. questions: those that a browser can check."""
     found = []
-    label, by_person = "", 0.0
+    label = ""
+    by_person = 0.0
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
         given = cell["metadata"].get("nbgrader", {})
@@ -147,7 +148,9 @@ def lines_of(formula: str) -> list[str]:
     >>> lines_of(r"a = \frac{1 \quad 2}{3}, \qquad b = 4")
     ['a = \\frac{1 \\quad 2}{3},', 'b = 4']
     """
-    parts, at, depth = [], 0, 0
+    parts = []
+    at = 0
+    depth = 0
     for found in re.finditer(r"\\begin\b|\\end\b|\\q?quad\b|\\?[{}]", formula):
         sign = found[0]
         depth += (sign in ("{", r"\begin")) - (sign in ("}", r"\end"))

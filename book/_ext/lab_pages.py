@@ -3,7 +3,7 @@
 `make` builds what they load into `_build/labs/dist` (see book/_labs), if npm is there. Without it
 the book has no labs. Here each page gets the code of its cells that the browser can run (see
 lab_cells.py), a line that says how many they are, or what its code needs instead, and the scripts.
-Everything that a lab loads is copied into the site; the course's own modules are a zip archive in
+Everything that a lab loads is copied into the site; the course's own files are one text in
 a script, because a page from disk can load nothing but scripts, styles and pictures.
 """
 
@@ -151,7 +151,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("build-finished", copy_built)
     return {
         "version": "1",
-        "env_version": 2,
+        "env_version": 3,
         "parallel_read_safe": True,
         "parallel_write_safe": True,
     }

@@ -1,8 +1,8 @@
 /* Python in a worker of its own, so that the page stays responsive while it runs.
 
    A page opened from disk may start a worker only from a blob, and such a worker can load nothing.
-   So everything comes by message: Pyodide's files as base64, the course as a zip archive. `fetch`
-   answers from them, whatever is asked for.
+   So everything comes by message: Pyodide's files, and the course's as one JSON object from
+   names to texts, all by gzip and base64. `fetch` answers from them, whatever is asked for.
 
    Messages in:  {start: {files, course}}, then {call: {id, name, args}}.
    Messages out: {ready}; {id, begun}, {id, output} while a cell runs, {id, value} or {id, failed}. */
@@ -25,6 +25,14 @@ const decode = (base64) => {
 
 const unpack = (bytes) =>
   new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+
+const writeFiles = (disk, root, texts) => {
+  for (const [name, text] of Object.entries(texts)) {
+    const path = `${root}/${name}`;
+    disk.mkdirTree(path.slice(0, path.lastIndexOf("/")));
+    disk.writeFile(path, text);
+  }
+};
 
 /* Python asks element 0 of a buffer, again and again, whether a signal has come. Here the answer
    depends on the clock: it is the timer that `signal.setitimer` sets, and nothing else. */
@@ -70,7 +78,8 @@ const start = async ({ files, course }) => {
   }
   const python = await self.loadPyodide({ indexURL: HOME, packageBaseUrl: HOME });
   for (const name of Object.keys(contents)) delete contents[name];
-  python.unpackArchive(decode(course), "zip", { extractDir: "/course" });
+  const texts = new TextDecoder().decode(await unpack(decode(course)));
+  writeFiles(python.FS, "/course", JSON.parse(texts));
   python.registerJsModule("course_labs_page", { alarm: timer.alarm });
   python.runPython("import sys; sys.path.insert(0, '/course')");
   kernel = python.pyimport("course_pkg.labs.browser");

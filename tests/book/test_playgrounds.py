@@ -19,6 +19,7 @@ PAGES = {
     "pass-at-k": "evaluation/code-benchmarks",
     "quantization": "adapters/qlora",
     "automaton": "evaluation/constrained-output",
+    "ring": "acceleration/parallelism",
 }
 # A field of each, a value for it, and a text that the view then has.
 TYPED = {
@@ -31,13 +32,26 @@ TYPED = {
     "pass-at-k": ("correct", "10", "1.0000"),
     "quantization": ("row", "1 100", "100"),
     "automaton": ("text", "x", "may not write it"),
+    "ring": ("done", "6", "Every rank has all sums"),
 }
+# A view of this pattern takes seconds, then says that it is too much work.
+SLOW = r"(\w{1,40}.?){40}"
+LIMIT = """(() => {
+  const real = window.setTimeout;
+  window.setTimeout = (f, wait, ...more) => real(f, wait === 10000 ? 300 : wait, ...more);
+})()"""  # a view may take 300 ms, so that tests of the limit needn't wait for 10 s
+LONG_CELL = """import time
+end = time.time() + 3
+print("begins")
+while time.time() < end: pass
+print("ends")"""
 HOSTILE = "<img src=x onerror=\"document.title='run'\">\\(\\href{javascript:1}{x}\\)"
 
 
-def opened(browser, labs, name: str, query: str = "", **options):
-    """A tab with the page of a playground, and the playground in it."""
+def opened(browser, labs, name: str, query: str = "", script: str = "", **options):
+    """A tab with the page of a playground, and the playground in it. script: runs before it."""
     tab = Tab(browser, **options)
+    tab.page.add_init_script(script)
     page = tab.open(labs / f"book/{PAGES[name]}.html", query)
     return tab, page.locator(f"#play-{name}")
 
@@ -113,6 +127,61 @@ def test_a_link_has_the_state_and_waits_for_a_click(browser, labs):
     assert other.locator(".lab-view").inner_text() == found.locator(".lab-view").inner_text()
 
 
+def test_a_link_with_any_text_is_read_back(browser, labs):
+    tab, found = opened(browser, labs, "tokenizer", "#play-tokenizer?text=%")
+    field = found.locator("[name=text]")
+    assert field.input_value() == "%" and tab.problems == []
+    text = "100%25 of %41, a+b ? ä #x"
+    field.fill(text)
+    updated(found)
+    other = Tab(browser)
+    other.page.goto(found.page.url)
+    assert other.page.locator("#play-tokenizer [name=text]").input_value() == text
+    # In an open page too: another link replaces all values, and the view waits for a click.
+    before = found.locator(".lab-view").inner_text()
+    tab.page.evaluate("location.hash = '#play-tokenizer?text=other'")
+    found.get_by_text("This link has its own values").wait_for()
+    assert field.input_value() == "other" and found.locator(".lab-view").inner_text() != before
+    assert "other" not in found.locator(".lab-view").inner_text()
+    assert found.evaluate("each => each.getBoundingClientRect().top") < 400
+    found.get_by_role("button", name="Reset").click()
+    assert found.get_by_role("button", name="Show").is_hidden()
+    assert "?" not in tab.page.url
+
+
+def test_a_view_that_takes_too_long_is_stopped(browser, labs):
+    tab, found = opened(browser, labs, "automaton", script=LIMIT)
+    pattern = found.locator("[name=pattern]")
+    pattern.fill(SLOW)
+    found.get_by_text("That took too long").wait_for(timeout=60_000)
+    pattern.fill("ab|cd")
+    updated(found)
+    assert "has 4 states" in found.locator(".lab-view").inner_text()
+    # What is typed meanwhile is computed, although the one before it had to be stopped.
+    pattern.fill(SLOW)
+    tab.page.wait_for_timeout(250)
+    pattern.fill("abcd")
+    found.get_by_text("has 5 states").wait_for(timeout=60_000)
+    assert tab.problems == []
+
+
+def test_a_playground_waits_for_a_cell_and_does_not_stop_it(browser, labs):
+    tab, found = opened(browser, labs, "bleu", script=LIMIT)
+    cell = tab.page.locator(".cell:has(> .lab-bar)").first
+    cell.get_by_role("button", name="Edit").click()
+    tab.page.wait_for_selector(".cm-editor.cm-focused")
+    tab.page.keyboard.press("Control+a")
+    tab.page.keyboard.insert_text(LONG_CELL)
+    tab.page.keyboard.press("Shift+Enter")
+    cell.locator(".lab-output").get_by_text("begins").wait_for(timeout=60_000)
+    found.locator("[name=hypothesis]").fill("the cat is on the mat")
+    found.get_by_text("waiting for a cell").wait_for()
+    updated(found)
+    assert "6 of 6" in found.locator(".lab-view").inner_text()
+    assert cell.locator(".lab-output").inner_text().split() == ["begins", "ends"]
+    assert cell.locator(".lab-status").inner_text() == "done"
+
+
 def test_with_the_keyboard_alone(browser, labs):
     tab, found = opened(browser, labs, "pass-at-k")
     found.locator("[name=samples]").focus()
@@ -132,9 +201,14 @@ def test_with_the_keyboard_alone(browser, labs):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_playgrounds_fit_a_phone_and_can_be_read(browser, labs, name):
-    width, scheme = 390, "dark" if len(name) % 2 else "light"
-    tab, found = opened(browser, labs, name, width=width, scheme=scheme)
+    width = 390
+    tab, found = opened(browser, labs, name, width=width)
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
     box = found.bounding_box()
     assert box["x"] >= 0 and box["x"] + box["width"] <= width
-    assert low_contrast(tab.page, f"#play-{name}") == []
+    for scheme in ("light", "dark"):
+        tab.page.emulate_media(color_scheme=scheme)
+        tab.page.wait_for_function(
+            "is => document.documentElement.dataset.theme === is", arg=scheme
+        )
+        assert low_contrast(tab.page, f"#play-{name}") == []

@@ -3,17 +3,21 @@
 import html
 import math
 import re
+import time
 
 import pytest
 
 from course_pkg.constrained.automaton import build_automaton
+from course_pkg.constrained.json_schema import schema_expression
 from course_pkg.constrained.regex import parse
 from course_pkg.evaluation.code.pass_estimators import pass_at_k
 from course_pkg.labs.playgrounds import NAMES, playground
 from course_pkg.labs.playgrounds.markup import Safe, as_html, element, number, table
 from course_pkg.labs.playgrounds.playground import Field, WrongInput
 from course_pkg.metrics.bleu import corpus_bleu
+from course_pkg.metrics.perplexity.likelihood import Likelihood
 from course_pkg.metrics.rouge import rouge_l
+from course_pkg.quantization.affine_row import affine_row
 from course_pkg.quantization.levels import quantize_block
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'</div><script>alert(1)</script>"
@@ -120,27 +124,34 @@ def test_rouge_marks_a_longest_common_subsequence():
     row = view[view.rindex("ROUGE-L") :]
     assert row.count("lab-match") == 2
     assert number(rouge_l("b a c", "a b c").fmeasure) in text_of(view)
-    assert "✓" not in playground("rouge").show({**values, "stem": "yes"})
+
+
+def test_rouge_marks_stems_and_names_a_text_without_tokens():
+    values = {"hypothesis": "two cats", "reference": "a cat runs", "stem": "yes"}
+    view = playground("rouge").show(values)
+    assert view.count("✓ cat<") == 2  # in ROUGE-1 and in ROUGE-L
+    assert number(rouge_l("two cats", "a cat runs", stem=True).fmeasure) in text_of(view)
+    assert "✓" not in playground("rouge").show({**values, "stem": "no"})
+    assert "keeps only a–z" in problem(playground("rouge").show({"reference": "下雨了"}))
+    assert not problem(playground("rouge").show({"reference": "..."}))
 
 
 def test_perplexity_is_that_of_the_probabilities():
     view = text_of(playground("perplexity").show({"given": "1/4, 0.25 0.25"}))
     assert "4 \\]" in view.replace("= 4\\]", "= 4 \\]") and "1.386" in view
-    for text in (
-        "1e-9999999",
-        "1/00",
-        "1_0",
-        "٣",
-        "1e999",
-        "0",
-        "1.5",
-        "a",
-        "1/0",
-        "-1",
-        " ".join(["0.5"] * 13),
-        "",
-    ):
+    wrong = ["0", "1.5", "a", "1/0", "1/00", "-1", "1_0", "٣", "1e999", "5e-324", "0.5 " * 13, ""]
+    for text in wrong:
         assert problem(playground("perplexity").show({"given": text})), text
+    whole = Likelihood.of([math.log(0.5), math.log(1e-9)])
+    view = text_of(playground("perplexity").show({"given": ".5 1e-9"}))
+    assert number(whole.nll_per_token) in view and number(whole.bits_per_token) in view
+    assert "4.472 \\cdot 10^{4}" in view  # 1 / sqrt(5e-10)
+
+
+def test_an_exponent_without_end_is_refused_at_once():
+    began = time.process_time()
+    view = playground("perplexity").show({"given": "1e-999999999999"})
+    assert "1e-999999999999" in problem(view) and time.process_time() - began < 1
 
 
 def test_pass_at_k_is_the_estimate():
@@ -155,6 +166,11 @@ def test_quantization_shows_codes_and_errors():
     block = quantize_block([1, -0.5, 0.25], "int4")
     for code, value in zip(block.codes, block.dequantize(), strict=True):
         assert f" {code} " in view and number(value) in view
+    block = affine_row([1, -0.5, 0.3])
+    view = text_of(playground("quantization").show({"row": "1 -0.5 0.3", "book": "affine int4"}))
+    assert block.codes == [7, -8, 0] and "scale is 0.1, and the zero point -3" in view
+    for code, value in zip(block.codes, block.dequantize(), strict=True):
+        assert f" {code}  {code + 3:+d}  {number(value)} " in view
     assert problem(playground("quantization").show({"row": "1 x"}))
     assert not problem(playground("quantization").show({"row": "0 0"}))
 
@@ -194,6 +210,33 @@ def test_the_automaton_follows_a_text():
     assert "Pattern:" in problem(shown.show({"pattern": "(", "text": ""}))
     assert "Pattern:" in problem(shown.show({"pattern": "[a-z]{300}", "text": ""}))
     assert "nothing" in text_of(shown.show({"pattern": "a", "text": "a"}))
+
+
+def test_the_automaton_of_a_schema():
+    shown = playground("automaton")
+    values = {"kind": "JSON Schema", "pattern": '{"enum": ["Mon", "Tue"]}', "text": '"T'}
+    view = text_of(shown.show(values))
+    states = len(build_automaton(schema_expression({"enum": ["Mon", "Tue"]})).final)
+    assert f"has {states} states" in view and " u " in view and "may not end here" in view
+    assert "this is no JSON" in problem(shown.show({**values, "pattern": "["}))
+    assert "multipleOf" in problem(shown.show({**values, "pattern": '{"multipleOf": 2}'}))
+    for text in TEXTS:
+        require_clean(shown.show({**values, "pattern": text}))
+
+
+def test_the_ring_marks_whole_sums_and_says_what_is_sent():
+    shown = playground("ring")
+    view = " ".join(text_of(shown.show({"lines": "1 2\n10 20", "done": "1"})).split())
+    assert "rank 0 ✓ 11 2 chunk 0 to rank 1 rank 1 10 ✓ 22 chunk 1 to rank 0" in view
+    last = shown.show({"lines": "1 2\n10 20", "done": "2"})
+    assert (
+        last.count("lab-match") == 4 and "all sums" in text_of(last) and "sends" not in last[:300]
+    )
+    assert "lab-match" not in shown.show({"lines": "0 0\n0 0", "done": "0"})
+    assert text_of(shown.show({"lines": "5\n6\n7", "done": "4"})).count("empty") == 6
+    assert "4 steps, but 5" in problem(shown.show({"lines": "1\n2\n3", "done": "5"}))
+    for lines in ("1", "1\n" * 7, "1 2\n3", "x\n1", "1e7\n1", " ".join(["1"] * 13) + "\n1"):
+        assert "Ranks: expected" in problem(shown.show({"lines": lines, "done": "0"})), lines
 
 
 def test_markup_escapes_what_is_not_its_own():

@@ -3,6 +3,7 @@
 import { button, live, make } from "./elements.js";
 
 const WAIT_MS = 150;
+const SLOW_MS = 500;
 const LONGEST_MS = 10_000;
 
 /* The values in the address, if it is one of this playground; else null. */
@@ -33,35 +34,68 @@ export const setUpPlayground = (outer, kit) => {
     return `#play-${name}${changed.length ? `?${query}` : ""}`;
   };
 
-  let asked = 0;
-  let waiting = 0;
-  const compute = async () => {
-    const number = ++asked;
-    showButton.hidden = true;
-    history.replaceState(null, "", address());
+  let newest = 0; // the number of the newest state
+  let computed = 0; // the last one that was begun, or that is no longer wanted
+  let working = false;
+  let waiting = 0; // the timer that waits for the reader to pause
+
+  /* Compute the form's state, and show it unless there is a newer one by then. */
+  const once = async () => {
+    const number = (computed = newest);
+    const tell = (text) => number === newest && say(text);
+    let slow = 0;
     let limit = 0;
+    let tooLong = false;
+    /* The limit counts from when Python begins: a cell of the page may run before. */
+    const begun = (python) => {
+      clearTimeout(slow);
+      slow = setTimeout(() => tell("computing…"), SLOW_MS);
+      limit = setTimeout(() => {
+        tooLong = true;
+        python.stop();
+      }, LONGEST_MS);
+    };
     try {
-      say("starting Python…");
+      tell("starting Python…");
       const { python, typeset } = await kit();
       await python.start();
-      if (number !== asked) return;
-      say("");
-      const begun = () => {
-        limit = setTimeout(() => python.stop(), LONGEST_MS); // not before: a cell may run first
-      };
+      if (number !== newest) return;
+      tell("");
+      slow = setTimeout(() => tell("waiting for a cell to end…"), SLOW_MS);
       const given = { playground: name, values: values() };
-      const { html } = await python.call("view", given, undefined, begun);
-      if (number !== asked) return; // a newer one is on its way
+      const { html } = await python.call("view", given, undefined, () => begun(python));
+      if (number !== newest) return;
       view.innerHTML = html;
       typeset(view.querySelectorAll(".math")); // what a reader typed is no formula
-      say("updated");
+      tell(view.querySelector(".lab-wrong") ? "updated, with a message" : "updated");
     } catch (error) {
-      if (number !== asked) return;
-      say(error.message === "stopped" ? "That took too long: try a smaller input." : `failed: ${error.message}`);
+      if (number === newest) showButton.hidden = false;
+      if (tooLong) tell("That took too long: try a smaller input.");
+      else tell(error.message === "stopped" ? "Python was stopped: press Show." : `failed: ${error.message}`);
     } finally {
+      clearTimeout(slow);
       clearTimeout(limit);
     }
   };
+
+  /* One at a time, and always the newest: what was typed in between is never computed. */
+  const compute = async () => {
+    newest += 1;
+    showButton.hidden = true;
+    history.replaceState(null, "", address());
+    if (working) return;
+    working = true;
+    while (computed < newest) await once();
+    working = false;
+  };
+
+  /* Nothing is wanted any more, neither what waits nor what is computed now. */
+  const forget = () => {
+    clearTimeout(waiting);
+    computed = newest += 1;
+    view.innerHTML = firstView;
+  };
+
   const showButton = button("Show", compute);
   showButton.hidden = true;
 
@@ -72,10 +106,9 @@ export const setUpPlayground = (outer, kit) => {
   });
 
   const reset = () => {
-    clearTimeout(waiting);
-    asked += 1;
+    forget();
     for (const [control, text] of first) control.value = text;
-    view.innerHTML = firstView;
+    showButton.hidden = true;
     history.replaceState(null, "", address());
     say("");
   };
@@ -94,11 +127,11 @@ export const setUpPlayground = (outer, kit) => {
   const followLink = () => {
     const linked = valuesInAddress(name);
     if (!linked) return;
-    for (const control of controls) {
-      if (linked.has(control.name)) control.value = linked.get(control.name);
-    }
+    forget();
+    for (const [control, text] of first) control.value = linked.get(control.name) ?? text;
     showButton.hidden = false;
     say("This link has its own values: press Show.");
+    outer.scrollIntoView();
   };
   addEventListener("hashchange", followLink);
   followLink();

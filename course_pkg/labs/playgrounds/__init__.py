@@ -18,6 +18,7 @@ NAMES = (
     "pass-at-k",
     "quantization",
     "automaton",
+    "ring",
 )
 
 

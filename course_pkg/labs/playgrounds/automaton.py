@@ -1,24 +1,43 @@
-"""The playground of constrained output: a regular expression, a text, and what may come next.
+"""The playground of constrained output: a pattern or a schema, a text, and what may come next.
 
 Chapter: evaluation/constrained-output.
 """
 
 from __future__ import annotations
 
+import json
+
 from course_pkg.constrained.automaton import DEAD, Automaton, ConstraintError, build_automaton
+from course_pkg.constrained.expression import Expression
+from course_pkg.constrained.json_schema import schema_expression
 from course_pkg.constrained.regex import RegexError, parse
+from course_pkg.constrained.schema_keywords import SchemaError
 from course_pkg.labs.playgrounds.markup import Safe, chip, element, joined, paragraph, table
 from course_pkg.labs.playgrounds.playground import Field, Playground, WrongInput
 
+REGEX = "regular expression"
+SCHEMA = "JSON Schema"
 MOST_STATES = 200
 MOST_SHOWN = 8
 
 
-def view(pattern: str, text: str) -> str:
+def expression(kind: str, pattern: str) -> Expression:
+    """What the pattern stands for; a schema's texts are without white space."""
+    if kind == REGEX:
+        return parse(pattern)
+    try:
+        schema = json.loads(pattern)
+    except (ValueError, RecursionError) as error:
+        wanted = 'expected a JSON Schema such as {"type": "integer"}, but this is no JSON'
+        raise WrongInput(f"Pattern: {wanted} ({error})") from None
+    return schema_expression(schema, max_whitespace=0, max_depth=1)
+
+
+def view(kind: str, pattern: str, text: str) -> str:
     """The states that the text passes through, and what may follow it."""
     try:
-        automaton = build_automaton(parse(pattern))
-    except (RegexError, ConstraintError) as error:
+        automaton = build_automaton(expression(kind, pattern))
+    except (RegexError, SchemaError, ConstraintError) as error:
         raise WrongInput(f"Pattern: {error}") from None
     states = len(automaton.final)
     if states > MOST_STATES:
@@ -26,7 +45,8 @@ def view(pattern: str, text: str) -> str:
             f"Pattern: it needs {states} states, and at most {MOST_STATES} are shown here: shorten "
             "its counted repetitions"
         )
-    path, state = [], 0
+    path = []
+    state = 0
     for character in text:
         state = automaton.run(character.encode("utf-8", "replace"), state)
         path.append(chip(character, "match" if state != DEAD else "clipped"))
@@ -34,7 +54,7 @@ def view(pattern: str, text: str) -> str:
             break
     walked = joined(path, " ") or Safe("<i>nothing yet</i>")
     pieces = [
-        paragraph(f"The smallest automaton has {states} states."),
+        paragraph(f"The smallest automaton has {states} state{'s' if states > 1 else ''}."),
         element("p", "The text so far: ", walked),
     ]
     if state == DEAD:
@@ -86,7 +106,8 @@ PLAYGROUND = Playground(
     "automaton",
     "What may come next",
     (
-        Field("pattern", "Regular expression", "text", "-?(0|[1-9][0-9]*)(\\.[0-9]+)?", most=80),
+        Field("kind", "The pattern is a", "choice", REGEX, options=(REGEX, SCHEMA)),
+        Field("pattern", "Pattern", "text", "-?(0|[1-9][0-9]*)(\\.[0-9]+)?", most=160),
         Field("text", "Text so far", "text", "12", most=60),
     ),
     view,

@@ -5,7 +5,16 @@ Chapter: metrics/bleu.
 
 from __future__ import annotations
 
-from course_pkg.labs.playgrounds.markup import Safe, chip, element, formula, joined, number, table
+from course_pkg.labs.playgrounds.markup import (
+    Safe,
+    chip,
+    element,
+    formula,
+    joined,
+    number,
+    scientific,
+    table,
+)
 from course_pkg.labs.playgrounds.playground import Field, Playground, WrongInput
 from course_pkg.metrics.bleu import BleuScore, corpus_bleu
 from course_pkg.metrics.ngrams import count, maximum_counts, ngrams
@@ -55,14 +64,15 @@ def view(hypothesis: str, references: list[str], order: int, tokenizer: str, smo
 
 def steps(score: BleuScore) -> Safe:
     """The penalty and the score as a formula with numbers."""
-    c, r = score.hypothesis_length, score.reference_length
-    penalty = number(score.brevity_penalty)
+    c = score.hypothesis_length
+    r = score.reference_length
+    penalty = scientific(score.brevity_penalty)
     why = rf"e^{{1 - {r}/{c}}} = {penalty}" if 0 < c < r else penalty
-    precisions = r" \cdot ".join(map(number, score.precisions))
+    precisions = r" \cdot ".join(map(scientific, score.precisions))
     lines = [
         rf"\mathrm{{BP}} &= {why} \quad (c = {c},\; r = {r})",
         rf"\mathrm{{BLEU}} &= {penalty} \cdot ({precisions})^{{1/{len(score.precisions)}}}",
-        rf"&= {number(score.score)}",
+        rf"&= {scientific(score.score)}",
     ]
     return formula(r"\begin{aligned}" + r"\\".join(lines) + r"\end{aligned}")
 

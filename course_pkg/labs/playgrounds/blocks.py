@@ -13,7 +13,8 @@ from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.block_pool import OutOfBlocksError
 from course_pkg.serving.sequence import Sequence
 
-MOST_COMMANDS, MOST_TOKENS = 12, 200
+MOST_COMMANDS = 12
+MOST_TOKENS = 200
 USAGE = "“new a 10”, “new b 10 like a”, “more a 3”, “fork a b” or “free a”"
 
 
@@ -107,14 +108,15 @@ def view(blocks: int, size: int, commands: list[str]) -> str:
         except (OutOfBlocksError, WrongInput) as error:
             problem = paragraph(f"{command[:40]}: {error}", "lab-wrong")
             break
-        rows.append((command, pool.cells(), said))
+        note = [element("small", said, class_="lab-said")] if said else []
+        rows.append((command, joined([pool.cells(), *note])))
     used = len(pool.manager.pool.blocks) - pool.manager.pool.num_free
     empty = pool.manager.empty_slots()
     said = (
         f"In use: {used} of {blocks} blocks. Of their {used * size} slots, {empty} are empty, all "
         "at the ends of sequences."
     )
-    shown = table(("command", "blocks, and who uses them", ""), rows)
+    shown = table(("command", "blocks, and who uses them"), rows)
     return joined([shown, *([problem] if problem else []), paragraph(said)])
 
 
@@ -126,7 +128,7 @@ PLAYGROUND = Playground(
         Field("size", "Tokens in a block", "integer", "4", low=1, high=32),
         Field(
             "commands",
-            "Commands, one a line: new, more, fork, free",
+            f"At most {MOST_COMMANDS} commands, one a line: new a 10, more a 3, fork a b, free a",
             "lines",
             "new a 10\nnew b 9 like a\nfork a c\nmore c 1\nfree a",
         ),

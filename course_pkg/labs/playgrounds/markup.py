@@ -75,6 +75,16 @@ def formula(latex: str) -> Safe:
     return element("div", rf"\[{latex}\]", class_="math lab-formula")
 
 
+def scientific(value: float, digits: int = 4) -> str:
+    """A number for a formula: LaTeX, with a power of ten where `number` has an exponent.
+
+    >>> scientific(8.944), scientific(1e-7)
+    ('8.944', '1 \\\\cdot 10^{-7}')
+    """
+    mantissa, _, exponent = number(value, digits).partition("e")
+    return rf"{mantissa} \cdot 10^{{{int(exponent)}}}" if exponent else mantissa
+
+
 def number(value: float, digits: int = 4) -> str:
     """A number with so many significant digits.
 

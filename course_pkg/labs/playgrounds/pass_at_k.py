@@ -26,7 +26,7 @@ def view(samples: int, correct: int, k: int) -> str:
         other = biased_pass_at_k(samples, correct, each)
         name = element("b", f"k = {each}") if each == k else f"k = {each}"
         rows.append((name, bar(unbiased), f"{unbiased:.4f}", f"{other:.4f}"))
-    head = ("", "", "pass@k", "1 − (1 − c/n)ᵏ")
+    head = ("", "", "pass@k", "1−(1−c/n)ᵏ")
     said = (
         f"If {k} of the {samples} samples are drawn, at least one that passed is among them with a "
         f"probability of {pass_at_k(samples, correct, k):.4f}."

@@ -9,8 +9,16 @@ import math
 import re
 from fractions import Fraction
 
-from course_pkg.labs.playgrounds.markup import element, formula, joined, number, table
+from course_pkg.labs.playgrounds.markup import (
+    element,
+    formula,
+    joined,
+    number,
+    scientific,
+    table,
+)
 from course_pkg.labs.playgrounds.playground import Field, Playground, WrongInput
+from course_pkg.metrics.perplexity.likelihood import Likelihood
 
 MOST = 12
 # Few digits: a number such as 1e-9999999 would take long as a fraction.
@@ -40,20 +48,22 @@ def view(given: str) -> str:
     """Log-probabilities, their mean, and the perplexity."""
     values = probabilities(given)
     logs = [math.log(value) for value in values]
-    loss = -math.fsum(logs) / len(logs)
+    whole = Likelihood.of(logs)
+    each = [Likelihood.of([log]) for log in logs]
     rows = [
-        (at, number(value), number(-log), number(-log / math.log(2)))
-        for at, (value, log) in enumerate(zip(values, logs, strict=True), start=1)
+        (at, number(value), number(one.nll), number(one.bits_per_token))
+        for at, (value, one) in enumerate(zip(values, each, strict=True), start=1)
     ]
-    rows.append(("mean", "", number(loss), number(loss / math.log(2))))
+    rows.append(("mean", "", number(whole.nll_per_token), number(whole.bits_per_token)))
     head = ("token", "probability", "−ln p (nats)", "−log₂ p (bits)")
-    result = math.exp(loss)
+    loss = number(whole.nll_per_token)
+    result = whole.perplexity
     if math.isinf(result):
-        raise WrongInput("Probabilities: they are too small for a perplexity below 1e308")
+        raise WrongInput("Probabilities: so small that the perplexity is above 1e308; raise one")
     return joined(
         [
             table(head, rows),
-            formula(rf"\mathrm{{PPL}} = e^{{{number(loss)}}} = {number(result)}"),
+            formula(rf"\mathrm{{PPL}} = e^{{{loss}}} = {scientific(result)}"),
             element(
                 "p",
                 "As uncertain as a choice among ",
@@ -67,6 +77,13 @@ def view(given: str) -> str:
 PLAYGROUND = Playground(
     "perplexity",
     "Perplexity by hand",
-    (Field("given", "Probability of each token that came", "text", "0.5 0.25 0.125 0.01"),),
+    (
+        Field(
+            "given",
+            f"Probability of each token that came, at most {MOST}",
+            "text",
+            "0.5 0.25 0.125 0.01",
+        ),
+    ),
     view,
 )

@@ -8,6 +8,7 @@ Chapter: labs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from course_pkg.labs.playgrounds.markup import paragraph
 
 KINDS = ("text", "lines", "integer", "choice")
+LARGEST = 1e6  # in a row of numbers
 
 
 class WrongInput(ValueError):
@@ -63,6 +65,28 @@ class Field:
         if self.kind == "lines":
             return [line.strip() for line in text.splitlines() if line.strip()]
         return text
+
+
+def row_of_numbers(text: str, label: str) -> list[float]:
+    """The numbers of a text, separated by spaces or commas, up to a million in magnitude.
+
+    label: of the field, for the message. Raises WrongInput.
+
+    >>> row_of_numbers("1, 2.5 −3", "Row")
+    [1.0, 2.5, -3.0]
+    """
+    return [_number(part, label) for part in text.replace(",", " ").replace("−", "-").split()]
+
+
+def _number(part: str, label: str) -> float:
+    try:
+        value = float(part)
+    except ValueError:
+        value = math.nan
+    if not abs(value) <= LARGEST:
+        wanted = f"numbers from −{LARGEST:,.0f} to {LARGEST:,.0f}"
+        raise WrongInput(f"{label}: expected {wanted}, but {part[:20]!r} was given")
+    return value
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,9 @@ from course_pkg.serving.simulator import (
     simulate,
 )
 
-MOST_REQUESTS, MOST_TOKENS, MOST_ARRIVAL = 8, 12, 60
+MOST_REQUESTS = 8
+MOST_TOKENS = 12
+MOST_ARRIVAL = 60
 COST = CostModel(prompt=1.0, sequences=1.0)  # a second for each token
 POLICIES = {
     "one at a time": lambda batch: RunToCompletion(),
@@ -71,14 +73,17 @@ def view(lines: list[str], policy: str, batch: int) -> str:
     mean = sum(job.finished - job.arrival for job in result.jobs) / len(rows)
     first = sum(job.first_token - job.arrival for job in result.jobs) / len(rows)
     said = f"Mean time to the first token: {first:.2f} s; to the last: {mean:.2f} s."
-    head = ("", "time, left to right", "first token after", "done after")
+    end = max(job.finished for job in result.jobs)
+    axis = element("span", element("span", "0 s"), element("span", f"{end:g} s"), class_="lab-axis")
+    head = ("", axis, "first token after", "done after")
     legend = [mark("prompt", "reads its prompt"), mark("decode", "writes"), mark("wait", "waits")]
-    return joined([paragraph(joined(legend)), table(head, rows), paragraph(said)])
+    return joined([paragraph(joined(legend, " ")), table(head, rows), paragraph(said)])
 
 
 def mark(kind: str, text: str) -> Safe:
     """A sample of a kind of time, and what it is called."""
-    return joined([element("span", "", class_=f"lab-slot lab-slot-{kind}"), f" {text}   "])
+    sample = element("span", "", class_=f"lab-slot lab-slot-{kind}")
+    return element("span", sample, f" {text}", class_="lab-legend")
 
 
 def timeline(result: Simulation, index: int) -> Safe:
@@ -86,7 +91,8 @@ def timeline(result: Simulation, index: int) -> Safe:
     end = max(job.finished for job in result.jobs)
     job = result.jobs[index]
     parts = [(0.0, job.arrival, "none")]
-    at, read = job.arrival, 0
+    at = job.arrival
+    read = 0
     for iteration in result.trace:
         tokens = dict(iteration.batch).get(index)
         if tokens is None:
@@ -117,7 +123,8 @@ PLAYGROUND = Playground(
     (
         Field(
             "lines",
-            "Requests, one a line: arrival in seconds, tokens of the prompt, of the answer",
+            f"At most {MOST_REQUESTS} requests, one a line: second of arrival, tokens of the "
+            "prompt, of the answer",
             "lines",
             "0 4 3\n0 1 3\n1 2 1\n4 1 1",
         ),

@@ -1,0 +1,98 @@
+"""The playground of a ring all-reduce: what each rank holds and sends, step by step.
+
+Chapter: acceleration/parallelism.
+"""
+
+from __future__ import annotations
+
+from course_pkg.labs.playgrounds.markup import Safe, chip, element, joined, number, paragraph, table
+from course_pkg.labs.playgrounds.playground import Field, Playground, WrongInput, row_of_numbers
+from course_pkg.parallel.ring_steps import RingState, ring_states
+
+MOST_RANKS = 6
+MOST_NUMBERS = 12
+
+
+def rank_numbers(lines: list[str]) -> list[list[float]]:
+    """The numbers of each rank, a line each, all equally many."""
+    if not 2 <= len(lines) <= MOST_RANKS:
+        raise WrongInput(f"Ranks: expected 2 to {MOST_RANKS} lines, but {len(lines)} were given")
+    found = [row_of_numbers(line, "Ranks") for line in lines]
+    longest = max(map(len, found))
+    shortest = min(map(len, found))
+    if longest != shortest or longest > MOST_NUMBERS:
+        raise WrongInput(
+            f"Ranks: expected 1 to {MOST_NUMBERS} numbers on every line, and equally many, but "
+            f"there are {shortest} to {longest}"
+        )
+    return found
+
+
+def view(lines: list[str], done: int) -> str:
+    """What each rank holds after some steps, and what it sends next."""
+    given = rank_numbers(lines)
+    states = ring_states(given)
+    steps = len(states) - 1
+    if done > steps:
+        raise WrongInput(f"Steps done: {len(given)} ranks need {steps} steps, but {done} was given")
+    state = states[done]
+    summands = ring_states([[1.0] * len(given)] * len(given))[done]  # in each chunk
+    rows = [
+        (f"rank {rank}", *(held(*each, len(given)) for each in zip(*pair, strict=True)))
+        for rank, pair in enumerate(zip(state.held, summands.held, strict=True))
+    ]
+    head = ["", *(f"chunk {at}" for at in range(len(given)))]
+    if state.sending:
+        head.append("sends")
+        rows = [
+            (*row, f"chunk {chunk} to rank {(rank + 1) % len(rows)}")
+            for rank, (row, chunk) in enumerate(zip(rows, state.sending, strict=True))
+        ]
+    return joined(
+        [
+            element("p", element("b", f"After {done} of {steps} steps. "), says(state)),
+            table(head, rows),
+            paragraph(cost(len(given), len(given[0]), steps)),
+        ]
+    )
+
+
+def held(chunk: tuple[float, ...], summands: tuple[float, ...], ranks: int) -> Safe:
+    """A chunk of one rank; a sum over all ranks is marked."""
+    text = " ".join(number(each, 7) for each in chunk) or "empty"
+    return chip(text, "match" if chunk and summands == (ranks,) else "none")
+
+
+def says(state: RingState) -> str:
+    """What the next step does."""
+    if not state.sending:
+        return "Every rank has all sums, marked ✓."
+    if state.adds:
+        return "Next, in the reduce-scatter: each rank adds what arrives to its own chunk."
+    return "Next, in the all-gather: each rank keeps the sum that arrives."
+
+
+def cost(ranks: int, length: int, steps: int) -> str:
+    """What a rank sends in all, against sending all its numbers to every other rank."""
+    each = 2 * (ranks - 1) / ranks
+    return (
+        f"Each rank sends {steps} messages. For each of its {length} numbers, it sends on average "
+        f"2({ranks} − 1)/{ranks} = {number(each)}. To send all its numbers to every other rank, it "
+        f"would take {ranks - 1} for each."
+    )
+
+
+PLAYGROUND = Playground(
+    "ring",
+    "A ring all-reduce",
+    (
+        Field(
+            "lines",
+            f"2 to {MOST_RANKS} ranks, a line of numbers for each",
+            "lines",
+            "1 2 3 4\n10 20 30 40\n100 200 300 400\n1000 2000 3000 4000",
+        ),
+        Field("done", "Steps done", "integer", "2", low=0, high=2 * (MOST_RANKS - 1)),
+    ),
+    view,
+)
