@@ -25,7 +25,8 @@ def applies(requirement: Requirement, environment: dict[str, str]) -> bool:
 
 def dependencies(roots: Iterable[str], environment: dict[str, str]) -> set[str]:
     """Names of the direct and indirect dependencies of the installed packages `roots`."""
-    seen, todo = set(), list(roots)
+    seen = set()
+    todo = list(roots)
     while todo:
         try:
             lines = metadata.requires(todo.pop()) or []

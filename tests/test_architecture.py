@@ -121,7 +121,8 @@ def upward_imports(root: Path) -> list[str]:
         for target in imported(name, path, known):
             if PACKAGE in (name, target):  # the package itself contains only its version
                 continue
-            (folder, own), (other, below) = layer(name), layer(target)
+            (folder, own) = layer(name)
+            (other, below) = layer(target)
             if (folder != other and below >= own) or (folder == other and below > own):
                 found.append(f"{name} (layer {own}) imports {target} (layer {below})")
     return found

@@ -57,7 +57,9 @@ def test_every_package_is_pinned_once_to_a_release_without_a_local_label():
 
 
 def test_the_environment_and_the_lock_have_the_same_packages():
-    lock, found, here = locked(), installed(), default_environment()
+    lock = locked()
+    found = installed()
+    here = default_environment()
     expected = {
         name: str(line.specifier).removeprefix("==")
         for name, line in lock.items()

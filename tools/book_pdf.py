@@ -55,7 +55,8 @@ def entries(toc: dict) -> Iterator[Entry]:
 def print_all(printer: Printer, lines: list[Entry], site: Path) -> list[Printed]:
     """Print the parts' sheets and the pages; each starts with the number after the last one's."""
     printed: list[Printed] = []
-    number, chapter = 1, ""
+    number = 1
+    chapter = ""
     for line in lines:
         file = site / f"{line.page}.html"
         if line.caption:

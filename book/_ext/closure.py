@@ -47,7 +47,9 @@ def module_imports(tree: ast.AST, name: str, is_package: bool) -> list[str]:
 
 def package_modules(root: Path, names: list[str]) -> dict[Path, ast.AST]:
     """File → syntax tree of every module of the package that importing `names` runs."""
-    waiting, seen, found = list(names), set(), {}
+    waiting = list(names)
+    seen = set()
+    found = {}
     while waiting:
         name = waiting.pop()
         if name in seen or name.partition(".")[0] != PACKAGE:
@@ -67,7 +69,9 @@ def script_files(root: Path, script: Path, leave_out: tuple[str, ...] = ()) -> s
 
     leave_out: names of modules beside the script that are not to be followed.
     """
-    waiting, beside, names = [script], set(), []
+    waiting = [script]
+    beside = set()
+    names = []
     while waiting:
         path = waiting.pop()
         if path in beside:

@@ -28,7 +28,8 @@ def code_font(text: str, names: set[str]) -> str:
 
     names: what else counts as a name where a colon follows it, such as parameters.
     """
-    done, at = [], 0
+    done = []
+    at = 0
     own = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     found = re.compile(rf"{CODE.pattern}|\b(?P<own>{own})(?=:\s)" if names else CODE.pattern)
     for match in found.finditer(text):

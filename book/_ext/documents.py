@@ -108,7 +108,9 @@ def labeled(docname: str, source: str) -> Iterator[tuple[str, Place]]:
     >>> found["doc1-2"].level, found["doc1-q"].level
     (1, 7)
     """
-    lines, fence, waiting = source.splitlines(), "", []
+    lines = source.splitlines()
+    fence = ""
+    waiting = []
     headings: list[tuple[int, int, list[str]]] = []
     for at, line in enumerate(lines):
         if fence:
@@ -238,8 +240,10 @@ def table(root: Path, document: Document, found: dict[str, Place]) -> list[str]:
     """A Markdown table of a document's items."""
     lines = ["| in the document | in the book | code | exercises |", "|:--|:--|:--|:--|"]
     for item in document.items:
-        label, place = document.label(item), found.get(document.label(item))
-        where, code = item.left_out, ""
+        label = document.label(item)
+        place = found.get(document.label(item))
+        where = item.left_out
+        code = ""
         if place is not None:
             page = f"[{page_title(root, place.docname)}](/{place.docname}.md): "
             text = item.english if place.level == NO_HEADING else ""

@@ -46,7 +46,8 @@ def places(where: str) -> tuple[tuple[int, str], ...]:
     >>> places("Document 1, section 8.2 (case 1); section 10, question 4; Document 4, section 3.1")
     ((1, 'section 8.2'), (1, 'section 10, question 4'), (4, 'section 3.1'))
     """
-    found, document = [], 0
+    found = []
+    document = 0
     for part in re.sub(r" \([^)]*\)", "", " ".join(where.split())).split("; "):
         if named := DOCUMENT.match(part):
             document = int(named[1])
@@ -85,7 +86,8 @@ def table(document: int, listed: list[Entry]) -> list[str]:
         for named, section in entry.places
         if named == document
     )
-    lines, last = ["| section | entry |", "|:--|:--|"] if rows else [], ""
+    lines = ["| section | entry |", "|:--|:--|"] if rows else []
+    last = ""
     for _key, section, number in rows:
         shown = section.removeprefix("section ") if section != last else ""
         lines.append(f"| {shown} | [](erratum-{number}) |")
@@ -99,7 +101,8 @@ class ErrataIndex(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        here, listed = Path(self.env.doc2path(self.env.docname)), []
+        here = Path(self.env.doc2path(self.env.docname))
+        listed = []
         for page in sorted(here.parent.glob("errata-*.md")):
             self.env.note_dependency(str(page))
             try:

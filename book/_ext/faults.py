@@ -28,7 +28,8 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
-FAILED, WARNING = "PAGE FAILED", "PAGE WARNING"
+FAILED = "PAGE FAILED"
+WARNING = "PAGE WARNING"
 NOTICE = "page-failed"
 logger = logging.getLogger(__name__)
 

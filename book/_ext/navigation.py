@@ -31,7 +31,8 @@ def share(app: Sphinx, pagename: str, _template: str, context: dict, doctree: An
     """Give a page a `toctree` that works on titles, and keeps what it has made for other pages."""
     if "toctree" not in context:
         return
-    make, depth = context["toctree"], pagename.count("/")
+    make = context["toctree"]
+    depth = pagename.count("/")
     is_listed = doctree is not None or pagename in app.env.all_docs
 
     def from_titles(**options: Any) -> str:

@@ -61,7 +61,8 @@ def glued_values(executed: Path) -> dict[str, str]:
 
 def fill_role(match: re.Match, values: dict[str, str]) -> str:
     """Plain Markdown for one MyST role."""
-    role, text = match["role"], match["text"]
+    role = match["role"]
+    text = match["text"]
     if role in ("glue", "glue:", "glue:text", "glue:any"):
         name, _, spec = text.partition(":")
         if name not in values:  # myst-nb has warned: the page did not run to its end
@@ -147,7 +148,8 @@ def plain_markdown(lines: list[str], folder: Path, cell: Any) -> list[str]:
 
 def plain_notebook(executed: Path, page: Path) -> nbformat.NotebookNode:
     """The executed notebook of `page`, readable in plain Jupyter."""
-    notebook, values = nbformat.read(executed, as_version=4), glued_values(executed)
+    notebook = nbformat.read(executed, as_version=4)
+    values = glued_values(executed)
     notebook.cells = [cell for cell in notebook.cells if not costs.is_measuring(cell)]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":

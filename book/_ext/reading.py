@@ -15,7 +15,8 @@ from faults import guarded
 from notebooks import FENCE, OPTION, shown_source
 from sphinx.application import Sphinx
 
-WORDS_PER_MINUTE, LINES_PER_MINUTE = 180, 12
+WORDS_PER_MINUTE = 180
+LINES_PER_MINUTE = 12
 LONGEST = 25  # minutes that one sitting allows
 ROOT = Path(__file__).resolve().parents[2]
 LOOKED_UP = re.compile(
@@ -78,7 +79,10 @@ def block_size(name: str, argument: str, body: list[str], folder: Path) -> tuple
 
 def size(lines: list[str], folder: Path) -> tuple[int, int]:
     """Words and lines of code that MyST Markdown shows; a directive may hold others."""
-    prose, code, at, text = 0, 0, 0, []
+    prose = 0
+    code = 0
+    at = 0
+    text = []
     while at < len(lines):
         start = FENCE.match(lines[at]) or PLAIN_FENCE.match(lines[at])
         if start is None:

@@ -23,7 +23,8 @@ from sphinx.application import Sphinx
 SCRIPT = "search-pages.js"
 REFERENCE = ("book/api/", "book/appendix/errata")
 PRACTICE = ("book/exercises", "book/qa/", "book/routes")
-START, END = "const coursePages = ", ";\n"
+START = "const coursePages = "
+END = ";\n"
 LEFT_OUT = (nodes.Invisible, nodes.raw, nodes.image, nodes.math_block, nodes.literal_block)
 LEFT_OUT_CLASSES = {"cell_output", "reading-time", "page-cost", "code-used"}
 PART = (nodes.section, addnodes.desc, nodes.definition_list_item)

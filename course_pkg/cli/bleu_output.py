@@ -32,7 +32,8 @@ class BleuPrinter:
     def details(self, result: "BleuScore") -> str:
         """The precisions, the penalty and the lengths behind a score."""
         precisions = "/".join(f"{100 * p:.1f}" for p in result.precisions)
-        c, r = result.hypothesis_length, result.reference_length
+        c = result.hypothesis_length
+        r = result.reference_length
         ratio = c / r if r else 0
         return (
             f"{precisions} (BP = {result.brevity_penalty:.3f} ratio = {ratio:.3f} "

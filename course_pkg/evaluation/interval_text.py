@@ -14,7 +14,8 @@ def percent(interval: Interval, digits: int = 0) -> str:
     >>> percent(Interval(0.651, 0.6, 0.702, 0.95)), percent(Interval(0.98, 0.95, 1.02, 0.95), 1)
     ('65% [60, 70]', '98.0% [95.0, 100.0]')
     """
-    low, high = max(0.0, interval.low), min(1.0, interval.high)
+    low = max(0.0, interval.low)
+    high = min(1.0, interval.high)
     estimate, low, high = (f"{100 * each:.{digits}f}" for each in (interval.estimate, low, high))
     return f"{estimate}% [{low}, {high}]"
 
@@ -27,7 +28,8 @@ def points(interval: Interval, digits: int = 0) -> str:
     >>> points(Interval(0.126, 0.06, 0.2, 0.95))
     '+13 [+6, +20]'
     """
-    low, high = max(-1.0, interval.low), min(1.0, interval.high)
+    low = max(-1.0, interval.low)
+    high = min(1.0, interval.high)
     estimate, low, high = (f"{100 * each:+.{digits}f}" for each in (interval.estimate, low, high))
     return f"{estimate} [{low}, {high}]"
 

@@ -122,7 +122,8 @@ def scores_of(samples: Sequence[Sample], metric: str) -> tuple[Score, ...]:
         low = high = None
         if len(values if groups is None else set(groups)) >= FEWEST_UNITS:
             interval = mean_interval(values, groups)
-            low, high = interval.low, interval.high
+            low = interval.low
+            high = interval.high
         found.append(Score(name, mean, low, high, len(values)))
     return tuple(found)
 

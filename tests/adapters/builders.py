@@ -7,7 +7,8 @@ from course_pkg.adapters.methods import load
 from course_pkg.lm.load import load as load_model
 from tests.parity.small_models import shaken
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
 
 
 def build():

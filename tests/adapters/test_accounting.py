@@ -21,7 +21,8 @@ LLAMA |= {"tie_word_embeddings": False}
 LLAMA_2_7B = LlamaConfig(**LLAMA, vocab_size=32000, intermediate_size=11008)
 LLAMA_3_8B = LlamaConfig(**LLAMA, vocab_size=128256, intermediate_size=14336, num_key_value_heads=8)
 SMALL = FAMILIES["llama"]
-QV, QKVO = ["q_proj", "v_proj"], ["q_proj", "k_proj", "v_proj", "o_proj"]
+QV = ["q_proj", "v_proj"]
+QKVO = ["q_proj", "k_proj", "v_proj", "o_proj"]
 KVF = ["k_proj", "v_proj", "down_proj"]
 
 

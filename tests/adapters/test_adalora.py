@@ -60,7 +60,8 @@ def test_the_output_by_hand():
 def test_a_triplet_can_come_back_before_the_final_phase_but_not_after():
     model = one_layer(total_step=4, tfinal=1, beta1=0.01, beta2=0.01)
     allocator = RankAllocator(model)
-    Q, P = [[0.1], [0.1]], [[0.1, 0.1]]
+    Q = [[0.1], [0.1]]
+    P = [[0.1, 0.1]]
     with_gradients(model, Q, [[0.0], [9.0]], P)
     allocator.after_step(1)
     assert allocator.masks["0"].tolist() == [False, True]
@@ -168,7 +169,8 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, first):
 
 def test_a_new_allocator_continues_from_a_saved_state():
     model = with_gradients(one_layer(tinit=1), [[0.1], [0.2]], [[1.0], [2.0]], [[0.3, 0.1]])
-    first, second = RankAllocator(model), RankAllocator(model)
+    first = RankAllocator(model)
+    second = RankAllocator(model)
     first.after_step(1)
     second.load_state_dict(first.state_dict())
     assert second._importance("0").tolist() == first._importance("0").tolist()
@@ -241,7 +243,8 @@ def test_the_allocator_refuses_what_it_cannot_train():
     inject(lora, LoRAConfig())
     with pytest.raises(ValueError, match="no AdaLoRA adapter"):
         RankAllocator(lora)
-    model, other = adapted(), adapted()
+    model = adapted()
+    other = adapted()
     allocator = RankAllocator(model)
     with pytest.raises(ValueError, match="total_step is 6, but training has 5 steps"):
         train(model, [BATCH], steps(5), callback=allocator)

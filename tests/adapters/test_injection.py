@@ -124,7 +124,8 @@ def test_merging_a_tied_head_does_not_change_the_embedding(model):
     assert model.lm_head.weight is model.model.embed_tokens.weight
     inject(model, LoRAConfig(rank=2, target_modules=["lm_head"]))
     give_effect(model)
-    embedding, before = model.model.embed_tokens.weight.clone(), logits(model)
+    embedding = model.model.embed_tokens.weight.clone()
+    before = logits(model)
     merge_adapters(model)
     assert torch.equal(model.model.embed_tokens.weight, embedding)
     assert torch.allclose(logits(model), before, rtol=1e-5, atol=1e-6)

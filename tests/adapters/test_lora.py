@@ -42,7 +42,8 @@ def by_definition(layer, x, names=None):
     if layer.base.bias is not None:
         y = y + layer.base.bias.double()
     for name in layer.active if names is None else names:
-        A, B = layer.lora_A[name].double(), layer.lora_B[name].double()
+        A = layer.lora_A[name].double()
+        B = layer.lora_B[name].double()
         y = y + layer.configs[name].scaling_of() * (x.double() @ A.T @ B.T)
     return y
 
@@ -91,7 +92,8 @@ def test_merge_keeps_the_function_and_unmerge_restores_every_bit(shape, dtype, b
     layer.set_active(["a", "b"])
     layer.eval()
     x = torch.randn(3, inner, generator=torch.Generator().manual_seed(seed)).to(dtype)
-    before, original = layer(x), layer.base.weight
+    before = layer(x)
+    original = layer.base.weight
     bits = original.clone()
     layer.merge()
     once = layer.base.weight.clone()
@@ -127,7 +129,8 @@ def test_a_new_adapter_changes_no_output_and_has_the_usual_initialization():
     x = torch.randn(4, 1000)
     layer = LoRALinear(base, LoRAConfig(rank=16))
     assert torch.equal(layer(x), base(x))
-    A, B = layer.lora_A["default"], layer.lora_B["default"]
+    A = layer.lora_A["default"]
+    B = layer.lora_B["default"]
     assert A.shape == (16, 1000) and B.shape == (300, 16) and not B.any()
     # Kaiming-uniform with a = √5 has the bound √(6 / ((1 + 5)·fan_in)) = 1/√fan_in.
     bound = 1 / math.sqrt(1000)
@@ -260,7 +263,8 @@ def test_moving_or_casting_a_merged_layer_also_changes_the_saved_weight():
 
 @pytest.mark.gpu
 def test_the_layer_computes_the_same_on_a_gpu():
-    layer, x = make_layer(dtype=torch.float64), torch.randn(3, 6, dtype=torch.float64)
+    layer = make_layer(dtype=torch.float64)
+    x = torch.randn(3, 6, dtype=torch.float64)
     expected = layer(x)
     layer.cuda().add_adapter("later", LoRAConfig(rank=2))
     assert layer.lora_A["later"].is_cuda

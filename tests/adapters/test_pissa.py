@@ -23,14 +23,16 @@ def test_the_factors_leave_exactly_the_other_singular_values(shape, rank):
     W = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     A, B = principal_factors(W, rank)
     assert (A.shape, B.shape) == ((rank, shape[1]), (shape[0], rank))
-    left, whole = torch.linalg.svdvals(W - B @ A), torch.linalg.svdvals(W)
+    left = torch.linalg.svdvals(W - B @ A)
+    whole = torch.linalg.svdvals(W)
     torch.testing.assert_close(left[: 5 - rank], whole[rank:])
     torch.testing.assert_close(A @ A.T, B.T @ B, msg="both have the root of each value")
 
 
 @pytest.mark.parametrize("settings", [{}, {"alpha": 3.0}, {"alpha": 8.0, "use_rslora": True}])
 def test_the_output_stays_the_same_whatever_the_scale(settings):
-    model, x = build(**settings), torch.randn(4, 7)
+    model = build(**settings)
+    x = torch.randn(4, 7)
     before = model(x)
     start_from_principal(model)
     torch.testing.assert_close(model(x), before)
@@ -40,7 +42,8 @@ def test_the_output_stays_the_same_whatever_the_scale(settings):
 
 
 def test_factors_that_were_computed_before_give_the_same_start():
-    one, other = build(), build()
+    one = build()
+    other = build()
     factors = {n: principal_factors(x.base.weight, 2) for n, x in adapter_layers(other).items()}
     start_from_principal(one)
     start_from_principal(other, factors=factors)

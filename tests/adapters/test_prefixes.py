@@ -25,8 +25,10 @@ def test_a_layers_output_is_attention_over_the_prefix_and_the_text():
     )
     model = adapt(LlamaForCausalLM(config).eval(), PrefixTuningConfig(2))
     prefix = model.encoders["default"]()  # a row: the key, then the value
-    K, V = prefix[:, :4], prefix[:, 4:]
-    attention, seen = model.base.model.layers[0].self_attn, {}
+    K = prefix[:, :4]
+    V = prefix[:, 4:]
+    attention = model.base.model.layers[0].self_attn
+    seen = {}
     attention.register_forward_hook(
         lambda _, args, kwargs, out: seen.update(x=kwargs["hidden_states"], y=out[0]),
         with_kwargs=True,
@@ -38,7 +40,9 @@ def test_a_layers_output_is_attention_over_the_prefix_and_the_text():
     # prefix's keys are not rotated.
     cos, sin = model.base.model.rotary_emb(x, torch.tensor([[2]]))
     rotate = lambda z: z * cos[0, 0] + torch.cat([-z[2:], z[:2]]) * sin[0, 0]  # noqa: E731
-    q, k, v = attention.q_proj(x), attention.k_proj(x), attention.v_proj(x)
+    q = attention.q_proj(x)
+    k = attention.k_proj(x)
+    v = attention.v_proj(x)
     scores = torch.cat([K @ rotate(q), (q @ k)[None]]) / math.sqrt(4)
     expected = attention.o_proj(scores.softmax(0) @ torch.cat([V, v[None]]))
     assert torch.allclose(seen["y"][0, 0], expected, atol=1e-6)

@@ -49,7 +49,8 @@ def seeded(seed):
 
 
 def test_a_prompt_of_real_tokens_equals_those_tokens_in_the_text():
-    model, prefix = build(), torch.tensor([[5, 6, 7]]).expand(2, -1)
+    model = build()
+    prefix = torch.tensor([[5, 6, 7]]).expand(2, -1)
     tuned = adapt(model, PromptTuningConfig(3, init=[5, 6, 7]))
     together = logits(tuned.base, torch.cat([prefix, TOKENS], 1))
     assert torch.allclose(logits(tuned), together[:, 3:], atol=1e-6)
@@ -137,7 +138,8 @@ def test_all_but_the_virtual_tokens_is_frozen_and_the_interface_is_that_of_layer
 
 @each_method
 def test_a_cache_filled_by_hand_gives_the_logits_of_one_pass(config):
-    model, mask = adapt(build(), config), torch.ones_like(TOKENS)
+    model = adapt(build(), config)
+    mask = torch.ones_like(TOKENS)
     whole = logits(model)
     with torch.no_grad():
         first = model(TOKENS[:, :7], attention_mask=mask[:, :7])
@@ -151,8 +153,10 @@ def test_a_cache_filled_by_hand_gives_the_logits_of_one_pass(config):
 @each_method
 def test_a_left_padded_batch_with_positions_gives_each_texts_own_logits(config):
     model = adapt(build(), config)
-    ids, mask = TOKENS.clone(), torch.ones_like(TOKENS)
-    ids[0, :5], mask[0, :5] = 0, 0
+    ids = TOKENS.clone()
+    mask = torch.ones_like(TOKENS)
+    ids[0, :5] = 0
+    mask[0, :5] = 0
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     padded = logits(model, ids, attention_mask=mask, position_ids=positions)
     assert torch.allclose(padded[0, 5:], logits(model, ids[:1, 5:])[0], atol=1e-5)
@@ -161,7 +165,8 @@ def test_a_left_padded_batch_with_positions_gives_each_texts_own_logits(config):
 
 @each_method
 def test_perplexity_scores_are_the_same_in_batches_of_any_size(config):
-    model, rows = adapt(build(), config), [[1, 2, 3, 4, 5, 6], [7, 8, 9]]
+    model = adapt(build(), config)
+    rows = [[1, 2, 3, 4, 5, 6], [7, 8, 9]]
     together = token_log_probs(model, rows, batch_size=2)
     alone = token_log_probs(model, rows, batch_size=1)
     for a, b in zip(together, alone, strict=True):
@@ -372,7 +377,8 @@ def test_a_model_without_storage_can_be_counted_and_a_copy_is_independent(config
 def test_training_generation_and_files_work_on_a_gpu(config, tmp_path):
     model = adapt(build().to("cuda"), config)
     train(model, [BATCH], TrainConfig(steps=2, learning_rate=1e-2, progress=False))
-    ids, mask = TOKENS.to("cuda"), torch.ones_like(TOKENS).to("cuda")
+    ids = TOKENS.to("cuda")
+    mask = torch.ones_like(TOKENS).to("cuda")
     settings = {"attention_mask": mask, "max_new_tokens": 4, "do_sample": False}
     text = model.generate(ids, **settings)
     save(model, tmp_path)

@@ -60,7 +60,8 @@ def logits(model):
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("book", ["nf4", "fp4", "int4"])
 def test_the_layer_computes_with_the_dequantized_weight(book, double):
-    base, x = linear(), normal(3, 7, 128)
+    base = linear()
+    x = normal(3, 7, 128)
     layer = Linear4bit(base, book, 32, double=double)
     weight = quantize(base.weight, book, 32, double=double).dequantize()
     assert torch.equal(layer.dequantized_weight(), weight)
@@ -70,7 +71,8 @@ def test_the_layer_computes_with_the_dequantized_weight(book, double):
 
 
 def test_the_gradient_goes_to_the_input_and_the_bias_only():
-    layer, x = Linear4bit(linear()), normal(5, 128, seed=3).requires_grad_()
+    layer = Linear4bit(linear())
+    x = normal(5, 128, seed=3).requires_grad_()
     upstream = normal(5, 24, seed=4)
     layer(x).backward(upstream)
     assert torch.allclose(x.grad, upstream @ layer.dequantized_weight(), atol=1e-5)
@@ -79,7 +81,8 @@ def test_the_gradient_goes_to_the_input_and_the_bias_only():
 
 
 def test_autograd_saves_neither_the_weight_nor_the_input():
-    layer, x = Linear4bit(linear()), normal(5, 128).requires_grad_()
+    layer = Linear4bit(linear())
+    x = normal(5, 128).requires_grad_()
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda tensor: tensor):
         (layer(x) * 1.0).sum()
@@ -121,7 +124,8 @@ def test_scales_keep_their_precision_when_the_model_changes_its_dtype():
 
 @pytest.mark.gpu
 def test_a_layer_moves_to_a_gpu_and_computes_the_same():
-    layer, x = Linear4bit(linear()), normal(5, 128)
+    layer = Linear4bit(linear())
+    x = normal(5, 128)
     moved = copy.deepcopy(layer).to("cuda")
     assert torch.equal(moved.dequantized_weight().cpu(), layer.dequantized_weight())
     assert torch.equal(quantize(normal(64, 64).cuda()).codes.cpu(), quantize(normal(64, 64)).codes)
@@ -323,10 +327,13 @@ def test_requantized_by_definition():
 
 
 def test_the_error_of_a_merge_by_definition():
-    layer, x = with_adapter(), normal(50, 128, seed=9)
+    layer = with_adapter()
+    x = normal(50, 128, seed=9)
     cost = merge_error(layer, x)
     with torch.no_grad():
-        before, after, base = layer(x), requantized(layer)(x), layer.base(x)
+        before = layer(x)
+        after = requantized(layer)(x)
+        base = layer.base(x)
     assert cost.of_output == pytest.approx(error(after, before), rel=1e-4)
     assert cost.of_change == pytest.approx(
         ((after - before).norm() / (before - base).norm()).item()
@@ -348,7 +355,8 @@ def test_a_model_is_merged_into_4_bits(tiny):
         for parameter in trainable_parameters(model).values():
             parameter.add_(normal(*parameter.shape) / 20)
     layer = adapter_layers(model)["model.layers.0.self_attn.q_proj"]
-    expected, before = requantized(layer).dequantized_weight(), logits(model)
+    expected = requantized(layer).dequantized_weight()
+    before = logits(model)
     merge_quantized(model)
     assert not adapter_layers(model) and type(model.model.embed_tokens) is nn.Embedding
     merged = model.model.layers[0].self_attn.q_proj

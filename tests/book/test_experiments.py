@@ -15,7 +15,10 @@ class Bench:
     plan = tuple({"x": x} for x in range(4))
 
     def __init__(self, folder: Path) -> None:
-        self.root, self.prepared, self.measured, self.factor = folder, 0, [], 1.0
+        self.root = folder
+        self.prepared = 0
+        self.measured = []
+        self.factor = 1.0
         self.stop_at = None
         self.script = folder / "book/experiments/squares.py"
         self.script.parent.mkdir(parents=True)

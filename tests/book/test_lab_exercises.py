@@ -28,7 +28,8 @@ IN_BROWSER = [pytest.mark.browser, pytest.mark.slow]
 ANSWER = """def closest_length(length, lengths):
     return min(lengths, key=lambda n: (abs(n - length), n))"""
 WRONG = "def closest_length(length, lengths):\n    return max(lengths)"
-ANSWER_ID, CHECK_ID = "c27cc1d1", "955620af"
+ANSWER_ID = "c27cc1d1"
+CHECK_ID = "955620af"
 PLACES = {
     "answer": f"#lab-cell-{ANSWER_ID}",
     "check": f"#lab-cell-{CHECK_ID}",

@@ -44,7 +44,8 @@ def press(page, number: int, button: str = "Run") -> str:
 
 def test_cells_show_in_the_browser_what_the_book_shows(python, labs):
     """Every cell that a reader can run, of every page."""
-    different, ran = {}, 0
+    different = {}
+    ran = 0
     for path in sorted(labs.glob("book/**/*.html")):
         cells = page_cells(path)
         which = runnable(cells)
@@ -180,7 +181,8 @@ def test_fifty_runs_take_no_more_memory(python):
     """Of Python's objects, and of the processes: the first ten runs fill what is kept for reuse."""
     measure = "import gc\ngc.collect()\nlen(gc.get_objects())"
     fill = "data = [str(n) * 50 for n in range(20_000)]\nprint(data[-1][:5])"
-    objects, memory = [], []
+    objects = []
+    memory = []
     for _ in range(50):
         *_, outputs = run(python, fill, "del data", measure)
         objects.append(int(outputs[0]["data"]["text/plain"]))

@@ -63,7 +63,8 @@ def test_a_cell_runs_in_firefox(firefox, site, tmp_path):
 
     server = HTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    copy, script = page.with_name("firefox-test.html"), page.with_name("firefox-test.js")
+    copy = page.with_name("firefox-test.html")
+    script = page.with_name("firefox-test.js")
     try:
         script.write_text(PRESS.replace("PORT", str(server.server_port)), "utf-8")
         tag = '<script src="firefox-test.js"></script></body>'

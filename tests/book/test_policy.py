@@ -30,7 +30,8 @@ def test_handlers_are_named(tag, found):
 
 
 def test_only_pages_with_a_lab_may_start_python():
-    plain, lab = policy.policy(HEAD), policy.policy('<script src="../_static/labs/labs.js?v=1">')
+    plain = policy.policy(HEAD)
+    lab = policy.policy('<script src="../_static/labs/labs.js?v=1">')
     assert "wasm" not in plain and "blob:" not in plain.split("script-src")[1]
     assert "'wasm-unsafe-eval'" in lab and "worker-src blob:" in lab
     assert "unsafe-inline" not in plain.split("script-src")[1] and "'unsafe-eval'" not in lab

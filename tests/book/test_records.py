@@ -29,8 +29,11 @@ class Script:
 
     def _keep(self, script, plan, prepare, measure, *, probe, settings, data=()) -> None:
         self.plan = list(recording.keys(plan, load_experiment(self.name).rows))
-        self.prepare, self.measure = prepare, measure
-        self.probe, self.settings, self.data = probe, settings, data
+        self.prepare = prepare
+        self.measure = measure
+        self.probe = probe
+        self.settings = settings
+        self.data = data
 
 
 def test_every_script_has_its_record_and_every_record_its_script():
@@ -40,7 +43,8 @@ def test_every_script_has_its_record_and_every_record_its_script():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_record_is_fresh_and_has_every_row_of_its_plan_once(name):
     """If it is stale, the message has the command that fixes it."""
-    record, script = load_experiment(name), Script(name)
+    record = load_experiment(name)
+    script = Script(name)
     assert (record.files, record.settings) == (script.files, script.settings)
     assert [key for key in script.plan if recording.find(record.rows, key) is None] == []
     assert len(record.rows) == len(script.plan)
@@ -74,7 +78,8 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
     if name not in (ALWAYS, *IN_CI):
         found.append(pytest.mark.minutes)
     if name == "grading_scale":
-        groups, why = Path("/sys/fs/cgroup/cpuacct"), "no control groups that count seconds"
+        groups = Path("/sys/fs/cgroup/cpuacct")
+        why = "no control groups that count seconds"
         found += [pytest.mark.needs_root, pytest.mark.skipif(not groups.is_dir(), reason=why)]
     return found
 
@@ -83,7 +88,8 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
 @pytest.mark.model
 @pytest.mark.parametrize("name", [pytest.param(n, marks=marks(n)) for n in NAMES])
 def test_the_short_row_comes_out_again_as_recorded(name):
-    script, record = Script(name), load_experiment(name)
+    script = Script(name)
+    record = load_experiment(name)
     row = recording.timed(script.prepare(), script.probe, script.measure)
     recorded = recording.find(record.rows, script.probe)
     assert recording.compare(row, recorded, recording.tolerance(record.machine)) == []
@@ -218,7 +224,8 @@ def f(x):  # a comment
     ],
 )
 def test_the_hash_sees_what_can_change_a_result_and_no_more(tmp_path, old, new, same):
-    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    before = tmp_path / "before.py"
+    after = tmp_path / "after.py"
     before.write_text(SOURCE)
     after.write_text(SOURCE)
     edit(after, old, new)

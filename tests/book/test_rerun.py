@@ -60,7 +60,8 @@ def test_a_page_depends_on_the_record_that_it_names_and_on_no_other(tmp_path):
 
 
 def test_the_lock_changes_the_fingerprint_of_every_page_with_code(book):
-    page, text = book / "book/other.md", small.PAGES["other"]
+    page = book / "book/other.md"
+    text = small.PAGES["other"]
     before = rerun.fingerprint(book, page, text)
     assert rerun.fingerprint(book, page, text) == before
     (book / "requirements.txt").write_text("torch==2\n")

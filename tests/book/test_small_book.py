@@ -128,7 +128,8 @@ def test_the_list_of_contents_links_every_page_with_its_time(folder):
 
 
 def test_labels_number_a_page_lead_to_it_and_stay_out_of_its_notebook_and_texts(folder):
-    sample, start = html(folder, "sample"), html(folder, "index")
+    sample = html(folder, "sample")
+    start = html(folder, "index")
     assert '<h1><span class="section-number">2.1. </span>A sample of everything' in sample
     assert '<h1><span class="section-number">' not in html(folder, "direct")
     for name in ("doc1-2-1", "doc1-formula-1"):

@@ -66,7 +66,8 @@ def _captions(cell: str) -> list[str]:
     """The caption and the alternative text in a code cell's options."""
     header = re.match(r"---\n(.*?)^---\n", cell, re.DOTALL | re.MULTILINE)
     options = (yaml.safe_load(header[1]) or {}).get("mystnb", {}) if header else {}
-    image, figure = options.get("image", {}), options.get("figure", {})
+    image = options.get("image", {})
+    figure = options.get("figure", {})
     return [str(image.get("alt", "")), str(figure.get("caption", ""))]
 
 

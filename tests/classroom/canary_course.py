@@ -54,7 +54,8 @@ class CanaryCourse:
 
     def __init__(self, root: Path, package: bool = False) -> None:
         """root: a folder to make. package: put a copy of course_pkg into the course as well."""
-        self.root, self.home = root, root.parent / f"{root.name}-home"
+        self.root = root
+        self.home = root.parent / f"{root.name}-home"
         places = ("environment", "home", "solutions", "classmate", "gradebook", "git")
         self.canaries = {place: f"CANARY-{place}-{secrets.token_hex(8)}" for place in places}
         self.home.mkdir(parents=True)

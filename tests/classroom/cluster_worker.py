@@ -38,7 +38,8 @@ def dask_setup(worker):
     """Called by Dask in each worker."""
     from course_pkg.classroom.cluster import worker as course
 
-    run, name = local_executor.LocalExecutor.run_submission, str(worker.name)
+    run = local_executor.LocalExecutor.run_submission
+    name = str(worker.name)
 
     def run_submission(self, student, key, packed):
         if student.startswith(KILLER):
@@ -64,7 +65,9 @@ def _pretend_to_have_a_gpu():
     from tests.sandbox.fake_gpus import FakeGpus
 
     class Memory:
-        peak_bytes, too_much, measured = 0, False, True
+        peak_bytes = 0
+        too_much = False
+        measured = True
 
         def __init__(self, *_):
             pass

@@ -158,7 +158,8 @@ def package_without(assignment: str, folder: Path) -> Path:
 def certificate(folder: Path, name: str) -> Path:
     """A new certificate, its own authority, and its key, in one file."""
     made = folder / f"{name}.pem"
-    key, cert = folder / f"{name}.key", folder / f"{name}.crt"
+    key = folder / f"{name}.key"
+    cert = folder / f"{name}.crt"
     subprocess.run(
         [
             "openssl",

@@ -98,7 +98,8 @@ def base_notebook(base: str) -> NotebookNode:
 
     The locked cells are the released ones, as in a student's own copy.
     """
-    released, solution = notebook(EXERCISES, ASSIGNMENT), notebook(SOLUTIONS, ASSIGNMENT)
+    released = notebook(EXERCISES, ASSIGNMENT)
+    solution = notebook(SOLUTIONS, ASSIGNMENT)
     return answered(released, solution, {"stub": 0.0, "half": 0.5, "solution": 1.0}[base])
 
 

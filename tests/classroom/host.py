@@ -17,7 +17,8 @@ import psutil
 from tests.exercises.assignments import ROOT
 
 MARK = "course-attack"
-PORT, ABSTRACT = 48613, "\0course-attack-host"  # services that no student may reach
+PORT = 48613  # services that no student may reach
+ABSTRACT = "\0course-attack-host"
 SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/run", "/etc", "/")
 KEPT = ("course_pkg", "exercises", "solutions")
 PR_SET_CHILD_SUBREAPER = 36

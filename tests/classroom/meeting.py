@@ -42,8 +42,11 @@ class Meeting:
     """me, other: "a" and "b". Each `leave_x` has a `look_x`, which says whether they met."""
 
     def __init__(self, me: str, other: str) -> None:
-        self.me, self.other, self.kept = me, other, []
-        self.signals, self.answers = 0, {}
+        self.me = me
+        self.other = other
+        self.kept = []
+        self.signals = 0
+        self.answers = {}
 
     def leave_file(self) -> None:
         for folder in map(os.path.expanduser, FOLDERS):
@@ -222,7 +225,8 @@ def meet(me: str, other: str, seconds: float) -> list[str]:
 
     Returns earlier if they have met in every way that two started programs can.
     """
-    meeting, met = Meeting(me, other), set()
+    meeting = Meeting(me, other)
+    met = set()
 
     def attempt(name: str) -> object:
         step: Callable[[], object] = getattr(meeting, name)

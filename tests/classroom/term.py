@@ -158,7 +158,8 @@ class Course(School):
 
         moments: functions to call, each after so many submissions.
         """
-        graded, left = [], list(moments)
+        graded = []
+        left = list(moments)
         for _ in range(TRIES):
             arguments = ("grade", ASSIGNMENT, "--roster", "roster.csv", *LIMITS, *options)
             process = self.start(*arguments)
@@ -216,7 +217,8 @@ class Course(School):
 
     def to_review(self, points: dict[str, float]) -> set[str]:
         """Whose points by hand must be reviewed; nobody's points or comment are lost."""
-        found, review = {}, set()
+        found = {}
+        review = set()
         with self.gradebook() as book:
             for student in points:
                 grade = book.find_grade(TASK, ASSIGNMENT, ASSIGNMENT, student)

@@ -262,7 +262,8 @@ def by_name(notebook):
 
 def assert_whole(done):
     """Every released nbgrader cell once, as released, except for the source of the answers."""
-    found, original = by_name(done.notebook), by_name(RELEASED)
+    found = by_name(done.notebook)
+    original = by_name(RELEASED)
     assert sorted(n for n in names(done.notebook) if n in NAMES) == sorted(NAMES)
     for name, released in original.items():
         assert found[name].metadata == released.metadata and found[name].id == released.id

@@ -43,9 +43,13 @@ def test_a_full_disk_ends_the_run_and_keeps_the_earlier_score(what):
         book = SimpleNamespace(write=lambda record, *_: written.append(record))
         setattr(*((store, "save", fail) if what == "store" else (book, "write", fail)))
         writer = Recorder.__new__(Recorder)
-        writer.assignment, writer.book, writer.store = "lora-math", book, store
+        writer.assignment = "lora-math"
+        writer.book = book
+        writer.store = store
         writer.failed = lambda submission, reason: record("ada", reason=reason)
-        writer.points, writer._students, writer._due = {}, set(), None
+        writer.points = {}
+        writer._students = set()
+        writer._due = None
         return writer
 
     one = SimpleNamespace(student="ada", trusted=True, timestamp=None, layout="flat", person=None)
@@ -57,7 +61,10 @@ def test_a_full_disk_ends_the_run_and_keeps_the_earlier_score(what):
 
 def test_a_run_holds_no_more_submissions_than_its_executor_has_room_for():
     """Of 200; and when nothing can be run any longer, it ends, and writes nothing for the rest."""
-    now, most, written, stopped = [], [], [], []
+    now = []
+    most = []
+    written = []
+    stopped = []
 
     class Executor:
         def ready(self):
@@ -90,7 +97,8 @@ def test_a_run_holds_no_more_submissions_than_its_executor_has_room_for():
 
 def test_room_that_a_run_gets_is_used_before_a_submission_ends():
     """Workers of a cluster may join at any time."""
-    together, began = threading.Barrier(3), time.monotonic()
+    together = threading.Barrier(3)
+    began = time.monotonic()
     batch = Batch.__new__(Batch)
     batch._executor = SimpleNamespace(
         ready=lambda: None,

@@ -91,7 +91,8 @@ def turn(page, name):
 
 
 def test_the_pages_of_the_table_hold_every_student_once(tab, file, rows):
-    page, seen = tab.open(file), []
+    page = tab.open(file)
+    seen = []
     assert status(page) == f"1–50 of {STUDENTS}"
     while True:
         seen += shown(page)

@@ -249,7 +249,9 @@ def test_a_command_that_is_killed_and_run_again_gives_the_same(alone, school, cl
 @pytest.mark.timeout(3600)
 def test_whatever_is_killed_at_twenty_moments_the_results_are_the_same(prepared, tmp_path):
     """A class of 50, four workers: the command, a worker or the scheduler is killed."""
-    rng, graded, codes = random.Random(16), [], []
+    rng = random.Random(16)
+    graded = []
+    codes = []
     calm, wild = (Class(prepared, tmp_path / name) for name in ("calm", "wild"))
     for school in (calm, wild):
         school.fill(*HOSTILE)
@@ -293,7 +295,8 @@ def test_whatever_is_killed_at_twenty_moments_the_results_are_the_same(prepared,
 def test_random_classes_with_hostile_members_get_the_same_on_none_one_and_four_workers(
     tmp_path, seed
 ):
-    rng, attacks = random.Random(seed), corpus.load("attacks")
+    rng = random.Random(seed)
+    attacks = corpus.load("attacks")
     cases = {case.id: case for case in rng.sample(attacks, 12)}
     before = prepare(tmp_path / "prepared", corpus.ASSIGNMENT)
     schools = [

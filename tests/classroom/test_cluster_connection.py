@@ -29,7 +29,8 @@ class Proxy:
     """A TCP connection to the scheduler that a test can break, as a tunnel or a router may."""
 
     def __init__(self, address: str) -> None:
-        self._port, self._pairs = int(address.rpartition(":")[2]), []
+        self._port = int(address.rpartition(":")[2])
+        self._pairs = []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.at = SchedulerAddress(f"tcp://127.0.0.1:{self._server.getsockname()[1]}")
         threading.Thread(target=self._serve, daemon=True).start()
@@ -81,7 +82,8 @@ def test_what_runs_when_the_connection_breaks_is_run_again(school, tmp_path):
     with Cluster(tmp_path / "cluster") as cluster:
         cluster.add("a", threads=2)
         cluster.wait()
-        proxy, dropped = Proxy(cluster.at.address), []
+        proxy = Proxy(cluster.at.address)
+        dropped = []
 
         def drop():
             while len(cluster.sandboxes()) < 4:

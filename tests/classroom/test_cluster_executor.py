@@ -139,7 +139,8 @@ def test_an_error_while_it_is_read_ends_the_run(runs, gateway, monkeypatch):
 def test_a_gateway_that_hangs_is_killed_with_all_its_processes(monkeypatch):
     monkeypatch.setattr(gateway_process, "END_WITHIN_S", 0.2)
     process = gateway_process.GatewayProcess()
-    found, until = [], time.monotonic() + 20
+    found = []
+    until = time.monotonic() + 20
     while not any(one.name().startswith("python") for one in found):
         assert time.monotonic() < until
         found = psutil.Process(process._process.pid).children(recursive=True)

@@ -23,7 +23,8 @@ from course_pkg.classroom.execution.runner_output import RunLimits, RunResult
 LIMITS = RunLimits()
 WORK = work_of(resolve("bleu"), LIMITS)
 ASKED = preparation_bytes(Preparation(WORK))
-FIT, LACKS = Reply("fit", room=1), Reply("lacks")
+FIT = Reply("fit", room=1)
+LACKS = Reply("lacks")
 GRADED = Reply("result", result=RunResult(verdicts=b"[]"))
 NO_VERDICTS = Reply("result", result=RunResult(no_verdicts="it took longer than 60 s"))
 AT = {
@@ -40,7 +41,8 @@ class Workers:
     def __init__(self, **replies):
         self.replies = {AT[name]: said for name, said in replies.items()}
         self.found = {AT[name]: Found(name, 0.0, name) for name in replies}
-        self.asked, self.gone = [], False
+        self.asked = []
+        self.gone = False
 
     async def workers(self):
         return AT["scheduler"], dict(self.found)

@@ -350,7 +350,8 @@ def test_a_file_replaced_by_a_link_after_listing_is_refused(source, tmp_path):
 def test_a_file_replaced_by_a_link_while_it_is_opened_is_refused(source, tmp_path, monkeypatch):
     secret = put(tmp_path / "secret", "secret.txt", b"SECRET")
     (submission,) = collect(source, A)
-    target, real = source / nested("zoe"), os.stat
+    target = source / nested("zoe")
+    real = os.stat
 
     def stat_then_swap(path, *args, **options):
         found = real(path, *args, **options)

@@ -212,10 +212,12 @@ def test_a_hostile_zip_writes_nothing_outside_and_affects_nobody_else(tmp_path):
         ):
             archive.writestr(zipfile.ZipInfo(name), good)
         link = zipfile.ZipInfo(f"linker/{ASSIGNMENT}/{ASSIGNMENT}.ipynb")
-        link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        link.create_system = 3
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(link, str(course.root / "gradebook.db"))
         folder = zipfile.ZipInfo("folder-linker")
-        folder.create_system, folder.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        folder.create_system = 3
+        folder.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(folder, str(course.root))
         archive.writestr(f"folder-linker/{MARK}.txt", "x")
         for student in ("bob", "eve"):  # zip bombs: 100 MB each

@@ -39,7 +39,8 @@ def test_a_flood_of_notes_prints_a_bounded_number_of_lines(gateway, machines, mo
 
 
 def test_notes_come_back_slowly_after_many_and_end_after_the_last():
-    now, shown = [0.0], []
+    now = [0.0]
+    shown = []
     made = Notes(shown.append, clock=lambda: now[0])
     for number in range(1_000):
         made.take(number, f"note {number}")

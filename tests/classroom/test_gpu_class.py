@@ -49,7 +49,8 @@ class Meters:
     """
 
     def __init__(self, *scripts: tuple[int, ...]) -> None:
-        self.scripts, self.lock = list(scripts), threading.Lock()
+        self.scripts = list(scripts)
+        self.lock = threading.Lock()
         self.now = self.most = self.uses = 0
 
     def __call__(self, gpu, limit, exceeded):
@@ -243,7 +244,9 @@ def test_memory_is_limited_and_a_submission_that_keeps_some_is_named(school):
     school.gpus(1)
     meters = Meters((0,), (GB, GB, 6 * GB, GB), (GB, 4 * GB))
     found = school.grade(meters, jobs=1, limits=RunLimits(gpu_bytes=4 * GB))
-    ada, ben, cy = found["ada"], found["ben"], found["cy"]
+    ada = found["ada"]
+    ben = found["ben"]
+    cy = found["cy"]
     assert ada.state == State.OUT_OF_MEMORY and ada.gpu_peak_bytes == 5 * GB
     assert ada.reason == "it used 5 GB of the GPU's memory; its limit is 4 GB"
     assert ada.remarks == ()

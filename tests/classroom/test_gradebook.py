@@ -187,7 +187,8 @@ def penalized(course):
 def mark(book, points, name="written", student="ada"):
     """Points by hand, as formgrader writes them."""
     grade = book.nbgrader_book.find_grade(name, ASSIGNMENT, ASSIGNMENT, student)
-    grade.manual_score, grade.needs_manual_grade = points, False
+    grade.manual_score = points
+    grade.needs_manual_grade = False
     book.nbgrader_book.db.commit()
 
 
@@ -319,7 +320,8 @@ def test_leftovers_of_an_interrupted_grader_are_removed(tmp_path):
 
 
 def test_a_failed_rename_keeps_the_old_folder(tmp_path, monkeypatch):
-    target, real = tmp_path / "ada" / "lora-math", os.rename
+    target = tmp_path / "ada" / "lora-math"
+    real = os.rename
     replace_folder(target, {"x": b"old"}, 0o644)
 
     def rename(a, b):
@@ -405,7 +407,8 @@ def test_formgraders_api_shows_scores_manual_grading_and_the_mark_scheme(written
     from nbgrader.coursedir import CourseDirectory
 
     folders = CourseDirectory(root=str(written_class.root), course_id="llm-course")
-    folders.source_directory, folders.release_directory = "solutions", "exercises"
+    folders.source_directory = "solutions"
+    folders.release_directory = "exercises"
     rows = {r["student"]: r for r in NbGraderAPI(coursedir=folders).get_submissions(ASSIGNMENT)}
     assert rows["ada"]["autograded"] and rows["ada"]["score"] == 24
     assert rows["ada"]["needs_manual_grade"] and not rows["dan"]["needs_manual_grade"]

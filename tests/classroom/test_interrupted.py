@@ -50,7 +50,9 @@ def running(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
-        until, before, found = time.monotonic() + 120, set(), descendants(process.pid)
+        until = time.monotonic() + 120
+        before = set()
+        found = descendants(process.pid)
         while len(found) < 2 + 2 * 8 or found != before:  # all are there, and none is starting
             assert process.poll() is None and time.monotonic() < until, process.stdout.read()
             time.sleep(0.3)
@@ -68,7 +70,8 @@ def running(tmp_path):
 def test_an_interrupted_run_ends_and_says_how_to_continue(running, number):
     process, found = running
     process.send_signal(number)
-    code, said = process.wait(60), process.stdout.read()
+    code = process.wait(60)
+    said = process.stdout.read()
     assert (code, "run the same command again to continue" in said) == (130, True), said
     assert running_after(60, found) == set()
     assert not groups(process.pid)

@@ -72,7 +72,8 @@ def test_points_and_penalties_are_those_of_nbgraders_objects(course):
         for when in (DUE, DUE - timedelta(hours=2), DUE + timedelta(hours=30)):
             due(book, when)
             refresh_penalties(book, ASSIGNMENT)
-            found, charged = class_points(book, ASSIGNMENT), set()
+            found = class_points(book, ASSIGNMENT)
+            charged = set()
             for submission in book.nbgrader_book.assignment_submissions(ASSIGNMENT):
                 points = asdict(found.pop(submission.student_id))
                 plain = asdict(plain_points(submission))

@@ -543,7 +543,8 @@ def test_in_a_browser_no_script_runs_and_nothing_is_requested(browser, tmp_path)
     books = {"empty": [v4.new_markdown_cell("x")], "hostile": hostile}
     raw = [v4.new_markdown_cell(text) for text in MARKDOWN if "attachment" not in text][:8]
     books["not sanitized"] = raw
-    asked, hacked = {}, {}
+    asked = {}
+    hacked = {}
     for name, cells in books.items():
         file = tmp_path / f"{name}.html"
         file.write_text(page(*cells))

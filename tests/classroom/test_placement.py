@@ -120,7 +120,8 @@ def test_what_fails_on_a_worker_runs_on_another_one_and_who_fails_alone_is_blame
     made, _ = placement("bad", "good", room=1)
     for number in range(9):
         made.add(number)
-    ended, blamed = [], {}
+    ended = []
+    blamed = {}
     for _ in range(40):
         for number, address in made.place():
             if address == "bad":
@@ -181,9 +182,13 @@ def test_workers_that_do_not_reply_count_as_lost():
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3))
 def test_killers_end_after_three_workers_and_nobody_else_is_given_up(seed, workers, room):
     """Every third submission kills its worker as soon as it runs; a new one starts for it."""
-    rng, made, names = random.Random(seed), Placement("none"), iter(range(10**6))
+    rng = random.Random(seed)
+    made = Placement("none")
+    names = iter(range(10**6))
     found = {str(next(names)): None for _ in range(workers)}
-    running, ended, kills = {}, {}, dict.fromkeys(range(0, 12, 3), 0)
+    running = {}
+    ended = {}
+    kills = dict.fromkeys(range(0, 12, 3), 0)
     for number in range(12):
         made.add(number)
     for _ in range(500):

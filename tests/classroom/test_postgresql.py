@@ -257,7 +257,8 @@ def test_one_grader_never_sees_half_of_what_the_other_writes(shared):
     course, other, _ = shared
     with CourseGradebook(course.root) as book:
         book.ensure_assignment(ASSIGNMENT)
-    seen, done = set(), threading.Event()
+    seen = set()
+    done = threading.Event()
 
     def writes() -> None:
         try:

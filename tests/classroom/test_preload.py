@@ -69,7 +69,8 @@ def test_a_stored_hash_of_the_draws_follows_the_files(tmp_path, monkeypatch):
 
 
 def test_a_model_that_the_first_run_prepares_is_in_its_sandboxes(tmp_path, monkeypatch):
-    cache, course = tmp_path / "cache", tmp_path / "course"
+    cache = tmp_path / "cache"
+    course = tmp_path / "course"
 
     def prepare() -> None:
         (cache / "smollm2-135m").mkdir(parents=True)

@@ -155,7 +155,8 @@ class Clock:
 def played(show, clock, durations, jobs):
     """Run submissions of these seconds, some at a time; at each end, (seconds left, estimate)."""
     waiting = [(f"s{number:04}", took) for number, took in enumerate(durations)][::-1]
-    running, estimates = [], []
+    running = []
+    estimates = []
     while waiting or running:
         while waiting and len(running) < jobs:
             student, took = waiting.pop()
@@ -195,7 +196,8 @@ def test_the_time_left_counts_the_slow_ones(jobs):
 
 
 def test_in_a_pipe_the_time_left_is_printed_once_a_minute():
-    console, clock = piped(), Clock()
+    console = piped()
+    clock = Clock()
     with ProgressDisplay(console, clock) as show:
         show.expect(100)
         for number in range(10):

@@ -20,7 +20,10 @@ def impatient(monkeypatch):
 
 def test_never_two_submissions_on_one_gpu_and_all_gpus_at_work(tmp_path):
     """Two runs, each with its own pool of the same GPUs, and twelve submissions in each."""
-    active, most, together, lock = set(), [], threading.Barrier(3), threading.Lock()
+    active = set()
+    most = []
+    together = threading.Barrier(3)
+    lock = threading.Lock()
 
     def submission(pool):
         with pool.lease() as gpu:
@@ -79,7 +82,8 @@ def test_without_a_gpu_an_optional_assignment_runs_and_a_required_one_waits(tmp_
 
 
 def test_an_interrupted_run_waits_for_no_gpu(tmp_path):
-    pool, errors = GpuPool(GPUS[:1], True, folder=tmp_path), []
+    pool = GpuPool(GPUS[:1], True, folder=tmp_path)
+    errors = []
 
     def wait():
         try:

@@ -87,7 +87,8 @@ def test_hintons_soft_cross_entropy_has_the_same_gradient(temperature):
 
 def test_torchs_kl_div_has_the_second_distribution_first_and_its_mean_divides_by_the_vocabulary():
     student, teacher = (each.detach() for each in pair(5, VOCAB))
-    log_s, log_t = student.log_softmax(-1), teacher.log_softmax(-1)
+    log_s = student.log_softmax(-1)
+    log_t = teacher.log_softmax(-1)
     forward = F.kl_div(log_s, log_t, reduction="batchmean", log_target=True)
     swapped = F.kl_div(log_t, log_s, reduction="batchmean", log_target=True)
     torch.testing.assert_close(forward_kl(student, teacher).mean(), forward)
@@ -101,7 +102,8 @@ def test_torchs_kl_div_has_the_second_distribution_first_and_its_mean_divides_by
 @pytest.mark.parametrize("beta", [0.1, 0.5, 0.8])
 def test_the_divergences_are_those_of_the_papers(beta):
     student, teacher = (each.detach() for each in pair(VOCAB))
-    p_s, p_t = student.softmax(-1).tolist(), teacher.softmax(-1).tolist()
+    p_s = student.softmax(-1).tolist()
+    p_t = teacher.softmax(-1).tolist()
     mixture = [beta * t + (1 - beta) * s for s, t in zip(p_s, p_t, strict=True)]
     jsd = beta * by_definition(p_t, mixture) + (1 - beta) * by_definition(p_s, mixture)
     assert generalized_jsd(student, teacher, beta).item() == pytest.approx(jsd)
@@ -113,7 +115,8 @@ def test_the_divergences_are_those_of_the_papers(beta):
 
 def test_near_its_ends_the_jsd_is_a_share_of_a_kl_divergence_that_vanishes():
     student, teacher = (each.detach() for each in pair(VOCAB))
-    forward, reverse = forward_kl(student, teacher).item(), reverse_kl(student, teacher).item()
+    forward = forward_kl(student, teacher).item()
+    reverse = reverse_kl(student, teacher).item()
     small = 1e-5
     assert generalized_jsd(student, teacher, small).item() / small == pytest.approx(forward, 1e-3)
     assert generalized_jsd(student, teacher, 1 - small).item() / small == pytest.approx(

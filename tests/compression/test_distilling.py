@@ -40,7 +40,8 @@ def same(one, other):
 
 
 def models(**settings):
-    student, teacher = tiny_model(seed=1), tiny_model(seed=0)
+    student = tiny_model(seed=1)
+    teacher = tiny_model(seed=0)
     return student, teacher, Distillation(student, teacher, **settings)
 
 

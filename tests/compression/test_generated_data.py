@@ -156,7 +156,8 @@ def test_training_on_its_own_samples_brings_the_student_closer_to_the_teacher():
     model, batches = on_policy()
     with torch.no_grad():
         model.teacher.model.embed_tokens.weight *= 2
-    before, after = first(batches, 1), first(on_policy(seed=9)[1], 1)  # the latter are new
+    before = first(batches, 1)  # the latter are new
+    after = first(on_policy(seed=9)[1], 1)
     start = [mean_loss(model, each) for each in (before, after)]
     train(model, batches, TrainConfig(steps=8, learning_rate=3e-3, progress=False))
     for loss, each in zip(start, (before, after), strict=True):

@@ -140,7 +140,8 @@ def test_groups_are_neighbors_along_the_input_dimension():
 
 
 def test_a_wanda_score_is_the_change_of_the_outputs_if_the_weight_alone_goes():
-    x, W = normal(50, 6), normal(4, 6, seed=1)
+    x = normal(50, 6)
+    W = normal(4, 6, seed=1)
     scores = wanda_scores(W, input_norms(statistics_of(x)))
     for i, j in [(0, 0), (3, 5), (2, 1)]:
         without = W.clone()
@@ -168,7 +169,8 @@ def test_wanda_with_equal_inputs_is_magnitude_per_row():
 
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
 def test_the_scale_of_inputs_and_weights_does_not_matter(scale):
-    x, W = normal(50, 16), normal(4, 16, seed=1)
+    x = normal(50, 16)
+    W = normal(4, 16, seed=1)
     for method in (Wanda(Unstructured(0.5, "row")), SparseGPT(Unstructured(0.5, "row"))):
         expected = method.prune(W, statistics_of(x)).mask
         assert torch.equal(method.prune(W * scale, statistics_of(x)).mask, expected)
@@ -207,7 +209,8 @@ def test_a_models_layers_get_exact_counts_and_the_rest_stays(tiny, batches, meth
 
 
 def test_a_block_is_pruned_with_the_inputs_that_pruned_blocks_make(tiny, batches):
-    model, expected = tiny.model, copy.deepcopy(tiny.model)
+    model = tiny.model
+    expected = copy.deepcopy(tiny.model)
     method = Wanda(Unstructured(0.5, "row"))
     prune_layers(model, method, batches)
     for index in range(2):  # by hand: statistics of the model as it is, then prune one block

@@ -83,7 +83,8 @@ def test_influence_is_one_minus_the_cosine_and_the_last_layer_is_read_before_the
     for ids in (IDS, IDS[:1, :4]):
         states = [each.double() for each in deep(ids, output_hidden_states=True).hidden_states]
         for index, found in enumerate(cosines):
-            read, returned = states[index], states[index + 1]
+            read = states[index]
+            returned = states[index + 1]
             found += torch.cosine_similarity(read, returned, dim=-1).flatten().tolist()
     expected = [1 - sum(found) / len(found) for found in cosines]  # each token counts the same
     assert influence[:-1] == pytest.approx(expected[:-1], rel=1e-5)

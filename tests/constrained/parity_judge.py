@@ -139,7 +139,8 @@ class Ours:
         return Guide(build_automaton(parse(pattern)), Vocabulary(tokens, eos=[eos]))
 
     def start(self, compiled):
-        self.guide, self.state = compiled, compiled.start
+        self.guide = compiled
+        self.state = compiled.start
 
     def mask(self):
         return self.guide.mask(self.state).numpy()

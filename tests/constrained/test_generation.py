@@ -107,7 +107,8 @@ def test_an_accepting_state_does_not_end_the_text_if_another_token_is_likelier()
     vocabulary = Vocabulary([b"1", b"</s>"], eos=[1])
     guide = regex_guide("1{1,5}", vocabulary)
     for digit, length in ((1.0, 5), (-1.0, 1)):
-        state, written = guide.start, 0
+        state = guide.start
+        written = 0
         while state != FINISHED:
             token = int(constrain(torch.tensor([digit, 0.0]), guide.mask(state)).argmax())
             written += token == 0

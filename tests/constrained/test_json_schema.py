@@ -179,7 +179,8 @@ def _string(schema, chooser):
     ]
     while True:
         value = "".join(chooser.choice(letters) for _ in range(chooser.randrange(5)))
-        least, most = schema.get("minLength", 0), schema.get("maxLength", 9)
+        least = schema.get("minLength", 0)
+        most = schema.get("maxLength", 9)
         if least <= len(value) <= most and pattern.search(value):
             return value
 

@@ -59,7 +59,8 @@ class Session(ChatSession):
     """A session of the tiny model that keeps what it writes. on_text: called for each part."""
 
     def __init__(self, model=None, seed=None, on_text=None, **given):
-        self.parts, self.notes = [], []
+        self.parts = []
+        self.notes = []
 
         def write(text):
             self.parts.append(text)
@@ -145,7 +146,8 @@ def test_ctrl_c_stops_the_answer_keeps_its_beginning_and_the_chat_goes_on():
     assert 0 < len(session.text) < 20 and "(stopped)" in session.notes
     assert not session.model.engine.requests, "the request is aborted"
     assert signal.getsignal(signal.SIGINT) is before
-    session.model.params, session.model._settings = None, GREEDY
+    session.model.params = None
+    session.model._settings = GREEDY
     session.ask("Bye")
     assert session.messages[-1].content == written([Message("user", "Bye")])
 
@@ -189,7 +191,8 @@ def test_a_seed_repeats_the_answers_and_differs_from_turn_to_turn():
         return session.text
 
     assert answers(3) == answers(3) != answers(4)
-    first, second = answers(3)[: len(answers(3)) // 2], answers(3)[len(answers(3)) // 2 :]
+    first = answers(3)[: len(answers(3)) // 2]
+    second = answers(3)[len(answers(3)) // 2 :]
     assert first != second
 
 
@@ -268,7 +271,8 @@ def test_a_server_gives_the_same_answers_and_drops_turns_when_it_says_that_they_
         server = ServerChat(HttpClient(live.url, retries=0), GREEDY)
         assert server.name == f"tiny at {live.url}"
         questions = ["Hi there, how are you?"] * 3
-        here, there = Session(blocks=20), Session(server)
+        here = Session(blocks=20)
+        there = Session(server)
         for session in (here, there):
             session.run(["/system Be brief.", *questions, "z" * 200])
         assert there.messages == here.messages

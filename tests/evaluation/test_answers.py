@@ -136,7 +136,8 @@ words = st.lists(st.sampled_from(["a", "The", "cat", "Cat.", "mat", "an"]), max_
 @given(words, words)
 def test_f1_is_the_harmonic_mean_of_precision_and_recall_of_words(answer, reference):
     answer, reference = " ".join(answer), " ".join(reference)
-    given, wanted = squad_tokens(answer), squad_tokens(reference)
+    given = squad_tokens(answer)
+    wanted = squad_tokens(reference)
     if not wanted:
         with pytest.raises(ValueError, match="nothing is left"):
             f1(answer, reference)
@@ -145,7 +146,8 @@ def test_f1_is_the_harmonic_mean_of_precision_and_recall_of_words(answer, refere
     if not shared:
         assert f1(answer, reference) == 0
         return
-    precision, recall = shared / len(given), shared / len(wanted)
+    precision = shared / len(given)
+    recall = shared / len(wanted)
     assert f1(answer, reference) == pytest.approx(2 * precision * recall / (precision + recall))
 
 

@@ -67,7 +67,8 @@ def test_groups_are_respected():
 
 def test_swapping_the_runs_reverses_the_difference_alone():
     for baseline, system in (two_runs(3), (two_runs(3)[0] > 0, two_runs(3)[1] > 0)):
-        one, other = compare_runs(baseline, system), compare_runs(system, baseline)
+        one = compare_runs(baseline, system)
+        other = compare_runs(system, baseline)
         assert one.difference.low == pytest.approx(-other.difference.high, rel=1e-12)
         assert one.p_value == pytest.approx(other.p_value, rel=1e-12)
         assert (one.wins, one.losses) == (other.losses, other.wins)

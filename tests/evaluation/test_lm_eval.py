@@ -119,7 +119,8 @@ def compare(model, tokenizer, found, questions, tolerance):
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_random_model_has_the_same_scores_and_texts(tmp_path):
-    model, tokenizer = tiny_model(), tiny_tokenizer()
+    model = tiny_model()
+    tokenizer = tiny_tokenizer()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(6 if parameter.dim() == 2 else 1)

@@ -28,7 +28,8 @@ def test_the_paired_variance_is_that_of_the_differences():
 
 
 def test_independent_runs_gain_nothing_from_pairing():
-    a, b = 0.6, 0.65
+    a = 0.6
+    b = 0.65
     disagreement = a * (1 - b) + b * (1 - a)
     assert paired_variance(b - a, disagreement) == pytest.approx(unpaired_variance(a, b))
 

@@ -148,7 +148,8 @@ def test_splits_share_no_topic_no_question_and_no_near_duplicate():
         assert not topics[0] & topics[1]
         for one in items[first]:
             for other in items[second]:
-                a, b = grams(one["question"]), grams(other["question"])
+                a = grams(one["question"])
+                b = grams(other["question"])
                 assert len(a & b) <= 0.5 * len(a | b), (one["question"], other["question"])
 
 

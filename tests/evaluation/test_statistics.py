@@ -121,7 +121,8 @@ def test_groups_that_are_less_alike_than_chance_do_not_shorten_the_interval():
     scores = [1, 0] * 30  # each group has one of each: the groups' means don't vary at all
     groups = np.repeat(np.arange(30), 2)
     assert standard_error(scores, groups) == 0
-    found, plain = mean_interval(scores, groups), mean_interval(scores)
+    found = mean_interval(scores, groups)
+    plain = mean_interval(scores)
     assert found.low < plain.low and found.high > plain.high
 
 

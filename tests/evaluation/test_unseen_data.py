@@ -38,7 +38,8 @@ def test_what_is_best_where_the_data_come_from_is_worst_farther_out():
             sample = draw_sample(2000, reach, seed=100)
             rows.append([accuracy(predict, sample) for predict in fitted.values()])
         means[reach] = dict(zip(NAMES, np.mean(rows, axis=0), strict=True))
-    near, far = means[1.2], means[3.0]
+    near = means[1.2]
+    far = means[3.0]
     assert max(near, key=near.get) == "cubic curve" == min(far, key=far.get)
     assert max(near.values()) - min(near.values()) < 0.06
     assert max(far.values()) - min(far.values()) > 0.2
@@ -52,7 +53,8 @@ def test_the_nearest_point_is_never_wrong_on_the_training_data_though_labels_are
 
 
 def test_a_sample_is_the_same_for_the_same_seed_and_stays_in_its_square():
-    one, other = draw_sample(50, 2.0, seed=3), draw_sample(50, 2.0, seed=3)
+    one = draw_sample(50, 2.0, seed=3)
+    other = draw_sample(50, 2.0, seed=3)
     assert np.array_equal(one.points, other.points) and np.array_equal(one.labels, other.labels)
     assert np.abs(one.points).max() <= 2 and one.labels.dtype == bool
 

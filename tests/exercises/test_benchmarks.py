@@ -39,7 +39,9 @@ def drawn(question, seed):
 @pytest.mark.parametrize("student", ["", *map(str, range(40))])
 def test_by_hand_the_numbers_are_those_of_counting_and_of_elos_formula(student):
     case = draw_variant(KEY, "by-hand", student)
-    n, c, k = case["n"], case["c"], case["k"]
+    n = case["n"]
+    c = case["c"]
+    k = case["k"]
     draws = list(itertools.combinations([True] * c + [False] * (n - c), k))
     found = cases.by_hand_expected(case)
     assert found["pass"] == pytest.approx(sum(map(any, draws)) / len(draws))
@@ -71,7 +73,8 @@ def test_the_program_of_an_answer_is_python_and_defines_the_function(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_steps_of_newtons_method_end_at_the_courses_fit(seed):
     for prop, inputs in drawn("newton", seed):
-        design, outcomes = np.array(inputs["design"]), np.array(inputs["outcomes"], float)
+        design = np.array(inputs["design"])
+        outcomes = np.array(inputs["outcomes"], float)
         step = cases.newton_expected(inputs)
         weights = np.exp(-np.abs(design @ inputs["coefficients"]))
         assert (weights.min() < 1e-300) == (prop == "large")
@@ -124,7 +127,8 @@ def test_the_interval_of_pairs_is_where_a_z_test_turns_and_the_gap_is_that_of_co
                 z = (share - bound) / math.sqrt(bound * (1 - bound) / n)
                 assert abs(z) == pytest.approx(1.96, abs=1e-4)
         values = np.subtract(inputs["more"], inputs["less"]).tolist()
-        sums, counts = [0, 0], [0, 0]
+        sums = [0, 0]
+        counts = [0, 0]
         for value, side in zip(values, inputs["directions"], strict=True):
             sums[side] += value > 0
             counts[side] += 1
@@ -147,7 +151,8 @@ def test_an_overlap_is_that_of_looking_for_each_run_in_each_text(seed):
         item, *texts = (
             text.lower().translate(signs).split() for text in (inputs["item"], *inputs["texts"])
         )
-        n, marked = inputs["n"], [False] * len(item)
+        n = inputs["n"]
+        marked = [False] * len(item)
         for start, text in itertools.product(range(len(item) - n + 1), texts):
             if any(text[at : at + n] == item[start : start + n] for at in range(len(text))):
                 marked[start : start + n] = [True] * n
@@ -258,13 +263,15 @@ def test_strengths_are_compared_by_name_and_by_their_differences(given, told):
 def test_the_mark_scheme_has_the_numbers_of_the_formulas():
     scheme = notebook(SOLUTIONS, "benchmarks").cells[-2].source.partition("BEGIN MARK")[2]
     a = [1] * 38 + [0] * 2 + [1] * 675 + [0] * 285  # the 40 questions come first
-    only_a, only_b = 60, 55
+    only_a = 60
+    only_b = 55
     assert (sum(a), sum(a) - only_a + only_b) == (713, 708)
     both = [(1, 1)] * (713 - only_a) + [(1, 0)] * only_a + [(0, 1)] * only_b
     both += [(0, 0)] * (1000 - len(both))
     found = compare_runs([b for _, b in both], [a for a, _ in both])
     assert found.standard_error == pytest.approx(0.0107, abs=5e-5)
-    low, high = found.difference.low, found.difference.high
+    low = found.difference.low
+    high = found.difference.high
     assert (round(100 * low, 1), round(100 * high, 1)) == (-1.6, 2.6)
     sigma = math.sqrt(0.713 * 0.287 / 1000)
     numbers = [100 * found.standard_error, 100 * sigma, 100 * selection_bias(10, sigma, 0.8)]

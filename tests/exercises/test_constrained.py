@@ -51,7 +51,8 @@ def guide_of(inputs):
 def test_trimmed_masks_are_those_of_the_courses_guide(draw, seed):
     for size in range(3):
         inputs = draw(Random(seed), size)
-        masks, guide = cases.trimmed(inputs), automata.trimmed_guide(inputs)
+        masks = cases.trimmed(inputs)
+        guide = automata.trimmed_guide(inputs)
         if not masks[0]:  # no tokens write a text: this is for the untrimmed masks alone
             assert draw is cases.masks_characters
             continue
@@ -65,7 +66,9 @@ def test_trimmed_masks_are_those_of_the_courses_guide(draw, seed):
 def test_masks_and_usable_states_are_those_of_counting_all_texts(draw, seed):
     """A token is allowed if its bytes lead on; a state is usable if some tokens in a row end."""
     inputs = draw(Random(seed), seed % 3)
-    transitions, tokens, end = inputs["transitions"], inputs["tokens"], inputs["end"]
+    transitions = inputs["transitions"]
+    tokens = inputs["tokens"]
+    end = inputs["end"]
 
     def after(state, token):
         for byte in token:

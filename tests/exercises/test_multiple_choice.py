@@ -25,7 +25,8 @@ SEEDS = range(20)
 
 @pytest.mark.parametrize("case", FIVE)
 def test_by_hand_no_confidence_is_near_an_edge_and_the_three_numbers_are_the_definitions(case):
-    confidence, correct = np.array(case["confidence"]), np.array(case["correct"])
+    confidence = np.array(case["confidence"])
+    correct = np.array(case["correct"])
     assert all(abs(c - edge) > 0.015 for c in confidence for edge in (0.25, 0.5, 0.75))
     assert 1.0 in confidence
     bins = [(confidence > low) & (confidence <= low + 0.25) for low in (0, 0.25, 0.5, 0.75)]

@@ -349,7 +349,8 @@ def distillation_by_autograd(student, teacher, labels, alpha, temperature):
     counted = labels >= 0
     if not counted.any():
         return 0, torch.zeros_like(student)
-    own, target = z[counted], teacher.double()[counted]
+    own = z[counted]
+    target = teacher.double()[counted]
     loss = (1 - alpha) * temperature**2 * F.kl_div(
         F.log_softmax(own / temperature, -1),
         F.softmax(target / temperature, -1),
@@ -372,7 +373,8 @@ def jsd_in_torch(teacher, student, beta):
 @right("compression", "choose")
 def choose_with_scipy(teacher, students):
     """Arrays, and scipy's terms of a relative entropy."""
-    forward, reverse = rel_entr(teacher, students), rel_entr(students, teacher)
+    forward = rel_entr(teacher, students)
+    reverse = rel_entr(students, teacher)
     return [terms.sum(1).argmin() for terms in (forward, reverse)]
 
 
@@ -440,7 +442,8 @@ def scored_tokens_by_characters(encode, context, options):
     if min(len(option.strip()) for option in options) == 0:
         raise ValueError(options)
     end = len(context.rstrip(" "))
-    starts, lengths = [], []
+    starts = []
+    lengths = []
     for option in options:
         tokens = encode(context + option)
         places = [len("".join(tokens[:i])) for i in range(1, len(tokens) + 1)]
@@ -454,17 +457,20 @@ def single_answers_in_torch(log_probs, answers):
     """Padded with -inf; float32."""
     longest = max(map(len, log_probs))
     rows = [values + [-math.inf] * (longest - len(values)) for values in log_probs]
-    sums, right = torch.tensor(rows), torch.tensor(answers)
+    sums = torch.tensor(rows)
+    right = torch.tensor(answers)
     preferred = sums.argmax(1) == right
     single = sums.gather(1, right[:, None]) > math.log(0.5)
-    listed, confidence = sums.exp().sum(1), sums.softmax(1).amax(1)
+    listed = sums.exp().sum(1)
+    confidence = sums.softmax(1).amax(1)
     return torch.stack([x.float().mean() for x in (preferred, single, listed, confidence)])
 
 
 @right("multiple-choice", "calibration")
 def calibration_with_searchsorted(confidences, correct, bins, binning):
     """Edges that are searched, as in the course's own code, and means of bins; float32."""
-    values, right = torch.tensor(confidences), torch.tensor(correct).float()
+    values = torch.tensor(confidences)
+    right = torch.tensor(correct).float()
     if binning == "width":
         place = torch.searchsorted(torch.arange(1, bins) / bins, values)
     else:
@@ -479,7 +485,8 @@ def paired_by_matrix(baseline, system, groups):
     """A matrix that says which items are related."""
     x = torch.tensor(system, dtype=torch.float64) - torch.tensor(baseline, dtype=torch.float64)
     related = torch.tensor([[a == b for a in groups] for b in groups]).double()
-    count, centered = len(set(groups)), x - x.mean()
+    count = len(set(groups))
+    centered = x - x.mean()
     variance = count / (count - 1) * (centered @ related @ centered)
     return x.mean().item(), (variance.sqrt() / len(x)).item()
 
@@ -538,7 +545,8 @@ def trimmed_backwards(transitions, accepting, tokens, end):
                 path.append(transitions[path[-1]].get(byte, None) if path[-1] is not None else None)
             if path[-1] is not None and token != end:
                 edges.append((state, token, path[-1]))
-    kept, todo = set(), [*accepting]
+    kept = set()
+    todo = [*accepting]
     while todo:
         target = todo.pop()
         if target not in kept:
@@ -554,7 +562,9 @@ def trimmed_backwards(transitions, accepting, tokens, end):
 @right("constrained", "generate")
 def generate_with_infinities(guide, scores, most):
     """A mask of −∞, and jumps over all forced tokens at once."""
-    state, tokens, passes = 0, [], 0
+    state = 0
+    tokens = []
+    passes = 0
     while state >= 0 and len(tokens) < most:
         forced = []
         while state >= 0 and len(guide[state]) == 1:
@@ -917,7 +927,9 @@ def length_controlled_in_plain_python(fit, preferences, lengths, baseline_length
 def pair_shares_by_the_quadratic(more, less, directions):
     """The bounds as roots of (x - p)² = z² p (1 - p) / n; an array."""
     won = np.array(more) > np.array(less)
-    x, n, side = won.mean(), len(won), np.array(directions)
+    x = won.mean()
+    n = len(won)
+    side = np.array(directions)
     low, high = sorted(np.roots([1 + 1.959964**2 / n, -(2 * x + 1.959964**2 / n), x**2]).real)
     return np.array([x, low, high, won[side == 0].mean() - won[side == 1].mean()])
 

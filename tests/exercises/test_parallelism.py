@@ -115,7 +115,8 @@ def test_all_logits_may_not_be_sent():
 
 def test_the_formula_of_1f1b_is_not_enough_for_any_schedule():
     def formula(orders, forward, backward):
-        ranks, microbatches = len(orders), len(orders[0]) // 2
+        ranks = len(orders)
+        microbatches = len(orders[0]) // 2
         seconds = (microbatches + ranks - 1) * (forward + backward)
         in_flight = [min(ranks - rank, microbatches) for rank in range(ranks)]
         return seconds, (ranks - 1) / (microbatches + ranks - 1), in_flight

@@ -69,7 +69,8 @@ def quantized(row: list[float]) -> dict[str, str]:
     library = ctypes.CDLL(xllamacpp.xllamacpp.__file__)
     quantize = library.ggml_quantize_chunk
     quantize.restype = ctypes.c_size_t
-    long, pointer = ctypes.c_int64, ctypes.c_void_p
+    long = ctypes.c_int64
+    pointer = ctypes.c_void_p
     quantize.argtypes = [ctypes.c_int, pointer, pointer, long, long, long, pointer]
     numbers = (ctypes.c_float * len(row))(*row)
     found = {}
@@ -96,7 +97,8 @@ def main() -> None:
             ask(server, "/apply-template", {"messages": each})["prompt"]
             for each in request.get("chats", ())
         ]
-        new, top = request.get("new", 1), request.get("top", 0)
+        new = request.get("new", 1)
+        top = request.get("top", 0)
         answer["generated"] = [
             greedy(server, each, new, top, request.get("token"))
             for each in request.get("prompts", ())

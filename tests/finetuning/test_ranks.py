@@ -399,7 +399,8 @@ def test_weights_in_parts_train_as_whole_ones(alone):
     for name, each in runs.items():
         assert_close(first[name], each)
         assert equal_runs(second[name], first[name])
-    (ours,), (theirs,) = first["one"]["evaluations"], runs["one"]["evaluations"]
+    (ours,) = first["one"]["evaluations"]
+    (theirs,) = runs["one"]["evaluations"]
     assert ours.value == pytest.approx(theirs.value, abs=1e-5)
     # What two ranks save is what one process saves, and it resumes there.
     assert_close(resumed(folder / "parts.pt"), expected["six"])
@@ -428,7 +429,9 @@ def test_every_batch_with_targets_is_dealt_once_and_parts_go_round_together(coun
         dealt = []
         for rank in range(size):
             ranks = Ranks()
-            ranks.rank, ranks.size, ranks.sharded = rank, size, sharded
+            ranks.rank = rank
+            ranks.size = size
+            ranks.sharded = sharded
             dealt.append(ranks.deal(counts))
         weight = {i: 0.0 for i, count in enumerate(counts) if count}
         for index, share in (each for rank in dealt for each in rank):

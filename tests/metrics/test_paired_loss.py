@@ -42,7 +42,9 @@ def test_the_interval_covers_the_truth_in_about_95_of_100_samples():
 
 
 def test_the_order_of_texts_does_not_matter_and_the_sign_turns_around():
-    losses, baseline, tokens = [5.0, 7.0, 2.0], [4.0, 8.0, 1.0], [3, 4, 1]
+    losses = [5.0, 7.0, 2.0]
+    baseline = [4.0, 8.0, 1.0]
+    tokens = [3, 4, 1]
     forward = loss_change(losses, baseline, tokens)
     shuffled = loss_change(losses[::-1], baseline[::-1], tokens[::-1])
     assert shuffled.margin == pytest.approx(forward.margin)

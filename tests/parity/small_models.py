@@ -85,11 +85,13 @@ def small(kind):
 
 def padded_batch(padding, positions=False):
     """Two texts, the first of them 4 tokens shorter if padded; pads and their labels are masked."""
-    ids, mask = TEXT.clone(), torch.ones_like(TEXT)
+    ids = TEXT.clone()
+    mask = torch.ones_like(TEXT)
     pads = {"left": slice(None, 4), "right": slice(8, None), "none": slice(0, 0)}[padding]
     if padding == "left":
         ids[0, 4:] = TEXT[0, :8]
-    ids[0, pads], mask[0, pads] = 0, 0
+    ids[0, pads] = 0
+    mask[0, pads] = 0
     inputs = {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
     if positions:
         inputs["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)

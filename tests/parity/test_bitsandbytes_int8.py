@@ -96,7 +96,8 @@ def test_the_constant_is_the_only_difference_in_fp32():
 
 
 def test_weights_and_integer_products_are_equal():
-    weight, x = normal(24, 97), normal(5, 97)
+    weight = normal(24, 97)
+    x = normal(5, 97)
     ours = llm_int8_weight(weight)
     codes, absmax, _ = bnb.int8_vectorwise_quant(weight.half())
     assert torch.equal(ours.codes, codes) and torch.equal(ours.absmax, absmax)

@@ -106,7 +106,8 @@ def test_smollm2_has_the_same_logits_and_losses(tmp_path):
     model, tokenizer = load("smollm2-135m")
     tokens = tokenizer("QLoRA trains adapters on a model in four bits.", return_tensors="pt")
     batch = {"input_ids": tokens.input_ids, "labels": tokens.input_ids}
-    ours, theirs = copy.deepcopy(model), quantized_by_bitsandbytes(copy.deepcopy(model))
+    ours = copy.deepcopy(model)
+    theirs = quantized_by_bitsandbytes(copy.deepcopy(model))
     quantize_model(ours)
     pair = [logits(each.eval(), tokens.input_ids) for each in (ours, theirs)]
     assert error(*pair) <= 1e-5

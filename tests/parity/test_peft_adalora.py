@@ -38,7 +38,8 @@ class Ours(RankAllocator):
 
     def __init__(self, model):
         super().__init__(model)
-        self.penalties, self.record = [], []
+        self.penalties = []
+        self.record = []
 
     def extra_loss(self):
         penalty = super().extra_loss()
@@ -62,11 +63,13 @@ class Theirs(Callback):
     """PEFT's allocator behind the same callback; PEFT's model adds the penalty to its own loss."""
 
     def __init__(self, model):
-        self.tuner, self.record = model.base_model, []
+        self.tuner = model.base_model
+        self.record = []
 
     def after_step(self, step):
         self.tuner.update_and_allocate(step)
-        allocator, config = self.tuner.rankallocator, self.tuner.peft_config["default"]
+        allocator = self.tuner.rankallocator
+        config = self.tuner.peft_config["default"]
         masks = {
             key.removesuffix(".lora_E.default"): torch.tensor(mask)
             for key, mask in (config.rank_pattern or {}).items()
@@ -97,7 +100,8 @@ def trained(request, tmp_path):
     settings = TrainConfig(
         steps=config.total_step, learning_rate=2e-2, warmup_steps=3, progress=False
     )
-    mine, peft = Ours(ours), Theirs(theirs)
+    mine = Ours(ours)
+    peft = Theirs(theirs)
     losses = [
         train(model, batches(), settings, callback=callback).losses
         for model, callback in ((ours, mine), (theirs, peft))

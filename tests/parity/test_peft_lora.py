@@ -34,7 +34,8 @@ from tests.parity.small_models import (
 @pytest.mark.parametrize("name", FAMILIES)
 def test_outputs_are_equal(name, tmp_path):
     ours, theirs = pair_of(partial(family, name), LoRAConfig(rank=4, alpha=7.0), tmp_path)
-    base, expected = logits(family(name)), logits(theirs.eval())
+    base = logits(family(name))
+    expected = logits(theirs.eval())
     assert error(expected, base) > 1e-2, "the adapter must have an effect"
     assert error(logits(ours), expected) <= 5e-6  # T5's scores are large, so it rounds more
     with disable_adapters(ours):
@@ -47,7 +48,8 @@ def test_mixed_dtypes_are_handled_as_in_peft(dtype, tmp_path):
     for name, layer in adapter_layers(ours).items():
         other = theirs.base_model.model.get_submodule(name)
         assert layer.lora_A["default"].dtype == other.lora_A["default"].weight.dtype
-    mine, yours = logits(ours), logits(theirs.eval())
+    mine = logits(ours)
+    yours = logits(theirs.eval())
     assert mine.dtype == yours.dtype == dtype
     # Compared with fp64, our error is at most twice PEFT's at the same precision.
     exact = family("llama").to(dtype).double()

@@ -39,8 +39,10 @@ PATTERNS = {
 }
 EMBED = {"rank_pattern": {"embed_tokens": 4}, "alpha_pattern": {"embed_tokens": 1}}
 ORDER = {"self_attn.q_proj": 1, "q_proj": 3, ".*": 4}
-QV, VD = ["q_proj", "v_proj"], r".*\.(v|down)_proj"
-GPT2, GPT2_KVF = ["c_attn", "mlp.c_fc"], ["c_attn", "mlp.c_proj"]
+QV = ["q_proj", "v_proj"]
+VD = r".*\.(v|down)_proj"
+GPT2 = ["c_attn", "mlp.c_fc"]
+GPT2_KVF = ["c_attn", "mlp.c_proj"]
 CASES = {
     "lora-order": ("bias", lora(target_modules=QV, rank_pattern=ORDER)),
     "lora-patterns": ("bias", lora(**PATTERNS)),
@@ -100,7 +102,8 @@ def test_outputs_are_equal_also_disabled_merged_and_removed(pair):
     rounded = exact if name.startswith("lora") and kind != "bf16" else 2 * exact
     for model in (ours, theirs):
         model.eval()
-    base, with_adapter = logits(small(kind)), logits(ours)
+    base = logits(small(kind))
+    with_adapter = logits(ours)
     assert error(with_adapter, logits(theirs)) <= exact
     assert error(with_adapter, base) > 2 * exact
     if config.bias == "none":

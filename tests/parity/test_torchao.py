@@ -82,7 +82,8 @@ def their_layer(weight, config):
 
 
 def test_a_weight_with_our_scale_is_equal_and_so_is_its_product():
-    weight, x = normal(24, 65), normal(2, 3, 65, seed=1)
+    weight = normal(24, 65)
+    x = normal(2, 3, 65, seed=1)
     ours = int8_weight(weight)
     tensor = Int8Tensor.from_hp(weight, PerRow(), scale=ours.scale)
     assert torch.equal(tensor.qdata, ours.codes)
@@ -92,7 +93,8 @@ def test_a_weight_with_our_scale_is_equal_and_so_is_its_product():
 
 
 def test_the_weight_only_layer_is_that_of_our_functions_with_its_scale():
-    weight, x = normal(24, 65), normal(4, 65, seed=1)
+    weight = normal(24, 65)
+    x = normal(4, 65, seed=1)
     layer = their_layer(weight, Int8WeightOnlyConfig())
     scale = layer.weight.scale
     assert torch.allclose(scale, symmetric_scale(weight) * 127 / 127.5, rtol=1e-6)
@@ -104,7 +106,8 @@ def test_the_weight_only_layer_is_that_of_our_functions_with_its_scale():
 
 
 def test_the_dynamic_layer_is_that_of_our_functions_with_its_scales_bit_for_bit():
-    weight, x = normal(24, 64), normal(5, 64, seed=1)
+    weight = normal(24, 64)
+    x = normal(5, 64, seed=1)
     layer = their_layer(weight, Int8DynamicActivationInt8WeightConfig())
     scale = x.abs().amax(1, keepdim=True) / 127.5
     codes = quantize(x, scale, torch.zeros(1))
@@ -114,7 +117,8 @@ def test_the_dynamic_layer_is_that_of_our_functions_with_its_scales_bit_for_bit(
 
 @pytest.mark.parametrize("affine", [False, True], ids=["symmetric", "affine"])
 def test_static_and_dynamic_products_with_our_weight_are_equal(affine):
-    weight, x = normal(24, 64), normal(5, 64, seed=1) + 0.5
+    weight = normal(24, 64)
+    x = normal(5, 64, seed=1) + 0.5
     mapping = MAPPINGS.ASYMMETRIC if affine else MAPPINGS.SYMMETRIC
     static = int8_weight(weight, Activations("tensor", affine), [x])
     options = {"scale": static.scale}

@@ -31,7 +31,8 @@ def test_smollm2(smollm2):
     engine = Engine(model, tokenizer, blocks=64, token_budget=24, max_sequences=8)
     found = engine.generate(prompts, params)
     for prompt, each, request in zip(prompts, params, found, strict=True):
-        [ours], expected = request.completions, theirs(model, tokenizer, prompt, each.max_tokens)
+        [ours] = request.completions
+        expected = theirs(model, tokenizer, prompt, each.max_tokens)
         assert ours.tokens == expected
         assert ours.text == tokenizer.decode(expected, skip_special_tokens=True)
     assert found[-1].completions[0].finish_reason == "stop"  # at <|im_end|>

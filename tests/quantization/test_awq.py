@@ -76,7 +76,8 @@ def test_alpha_0_is_rounding_to_nearest(symmetric):
     W, _, statistics = layer()
     grid = Grid(3, 8, symmetric)
     assert torch.equal(channel_scales(statistics.mean_abs, 0.0), torch.ones(32))
-    found, expected = rounded(W, grid), round_to_nearest(W, grid)
+    found = rounded(W, grid)
+    expected = round_to_nearest(W, grid)
     for name, tensor in expected.tensors().items():
         assert torch.equal(found.tensors()[name], tensor)
     choice = AWQ(grid, points=1).search([W], statistics)
@@ -147,7 +148,8 @@ def test_clipping_is_the_best_of_the_shrunk_ranges_for_each_group(symmetric):
     for row in range(len(W)):
         for group in range(4):
             part = slice(8 * group, 8 * group + 8)
-            scale, zero = plain.scale[row, group].float(), plain.zero[row, group].float()
+            scale = plain.scale[row, group].float()
+            zero = plain.zero[row, group].float()
             tried = {}
             for shrink in SHRINKS:
                 step = (scale * shrink).half().float()

@@ -151,7 +151,8 @@ def test_the_scale_of_the_hessian_does_not_matter(factor, options):
     H[3] = 0  # a dead column, whose diagonal must not become a number of another scale
     H[:, 3] = 0
     method = GPTQ(Grid(3, 8), **options)
-    first, second = method.quantize(W, H), method.quantize(W, factor * H)
+    first = method.quantize(W, H)
+    second = method.quantize(W, factor * H)
     assert torch.equal(first.codes, second.codes)
     assert torch.equal(first.scale, second.scale)
 
@@ -348,7 +349,8 @@ def test_the_stored_weight_is_what_was_computed(dtype):
     W, H, _ = layer()
     W = W.to(dtype)
     method = GPTQ(Grid(3, 8), act_order=True)
-    found, solution = method.quantize(W, H.float()), method.solve(W, H.float())
+    found = method.quantize(W, H.float())
+    solution = method.solve(W, H.float())
     assert found.dtype == dtype
     assert solution.Q.dtype == torch.float32
     assert torch.equal(found.dequantize(torch.float32)[:, solution.permutation], solution.Q)

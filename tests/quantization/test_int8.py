@@ -129,7 +129,8 @@ def stored(name, weight, x):
 @pytest.mark.parametrize("name", STORAGES)
 @pytest.mark.parametrize(("k", "n"), [(1, 1), (33, 97), (1023, 5), (64, 32)])
 def test_the_product_is_close_to_that_in_full_precision(name, k, n):
-    weight, x = normal(n, k), normal(2, 3, k, seed=1) + 0.5
+    weight = normal(n, k)
+    x = normal(2, 3, k, seed=1) + 0.5
     storage = stored(name, weight, x)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         result = storage.matmul(x.to(dtype))
@@ -143,7 +144,8 @@ def test_the_product_is_close_to_that_in_full_precision(name, k, n):
 @pytest.mark.parametrize("name", [name for name in STORAGES if name != "W8A16"])
 def test_the_product_is_that_of_the_codes_exactly(name):
     """All numbers are dequantized codes, so that the formula can be computed in fp64."""
-    weight, x = normal(7, 40), normal(4, 40, seed=1) - 0.3
+    weight = normal(7, 40)
+    x = normal(4, 40, seed=1) - 0.3
     storage = stored(name, weight, x)
     activations, static = STORAGES[name]
     bits = activations.bits
@@ -163,7 +165,8 @@ def test_the_product_is_that_of_the_codes_exactly(name):
 
 
 def test_each_token_has_its_own_scale_or_all_share_one():
-    weight, x = normal(8, 16), normal(3, 16, seed=1)
+    weight = normal(8, 16)
+    x = normal(3, 16, seed=1)
     big = torch.cat([x, 1000 * normal(1, 16, seed=2)])
     for name, independent in (("per token", True), ("per tensor", False), ("static", True)):
         storage = stored(name, weight, x)
@@ -189,7 +192,8 @@ def test_nan_in_a_token_stays_visible(name):
 
 
 def test_an_outlier_costs_the_other_tokens_precision_only_per_tensor():
-    weight, x = normal(8, 64), normal(16, 64, seed=1)
+    weight = normal(8, 64)
+    x = normal(16, 64, seed=1)
     x[0, 0] = 200.0
     exact = F.linear(x, weight)
     error = {}
@@ -240,7 +244,8 @@ def test_on_a_gpu_large_activations_keep_finite_products(dtype):
 
 @pytest.mark.parametrize("name", STORAGES)
 def test_a_layer_saves_loads_copies_and_takes_gradients(name):
-    weight, x = normal(32, 64), normal(3, 64, seed=1)
+    weight = normal(32, 64)
+    x = normal(3, 64, seed=1)
     layer = QuantizedLinear(stored(name, weight, x))
     expected = layer(x)
     other = QuantizedLinear(stored(name, normal(32, 64, seed=5), x))
@@ -258,7 +263,8 @@ def test_a_layer_saves_loads_copies_and_takes_gradients(name):
 
 
 def test_names_and_bits_are_told():
-    weight, x = normal(32, 64), normal(2, 64)
+    weight = normal(32, 64)
+    x = normal(2, 64)
     names = {name: stored(name, weight, x).describe() for name in STORAGES}
     assert len(set(names.values())) == len(STORAGES)
     assert names["W8A16"] == "int8 weight"

@@ -32,7 +32,8 @@ SHAPES = [(1, 1, 1), (3, 7, 5), (2, 1023, 3), (2, 1025, 3), (5, 2048, 9), (1, 40
 
 @pytest.mark.parametrize(("rows", "k", "n"), SHAPES)
 def test_the_product_equals_that_in_64_bit_integers(rows, k, n):
-    a, b = codes(rows, k), codes(n, k, seed=1)
+    a = codes(rows, k)
+    b = codes(n, k, seed=1)
     result = int8_matmul(a, b)
     assert result.dtype == torch.int32 and torch.equal(result, in_64_bits(a, b))
 
@@ -51,7 +52,8 @@ def test_the_largest_sums_are_exact(k):
 
 
 def test_where_torch_has_an_integer_kernel_it_gives_the_same(monkeypatch):
-    a, b = codes(2, 3, 64), codes(8, 64, seed=1)
+    a = codes(2, 3, 64)
+    b = codes(8, 64, seed=1)
     expected = int8_matmul(a, b)
     used = []
 
@@ -69,14 +71,17 @@ def test_where_torch_has_an_integer_kernel_it_gives_the_same(monkeypatch):
 @settings(max_examples=40)
 @given(st.integers(-128, 127), st.integers(-128, 127), st.integers(1, 40), st.integers(0, 9))
 def test_zero_points_are_corrected(zero_a, zero_b, k, seed):
-    a, b = codes(3, k, seed=seed), codes(4, k, seed=seed + 1)
+    a = codes(3, k, seed=seed)
+    b = codes(4, k, seed=seed + 1)
     expected = (a.long() - zero_a) @ (b.long() - zero_b).T
     assert torch.equal(affine_matmul(a, zero_a, b, zero_b), expected.int())
 
 
 def test_zero_points_may_differ_by_row():
-    a, b = codes(2, 3, 9), codes(4, 9, seed=1)
-    zero_a, zero_b = codes(2, 3, 1, seed=2), codes(4, 1, seed=3)
+    a = codes(2, 3, 9)
+    b = codes(4, 9, seed=1)
+    zero_a = codes(2, 3, 1, seed=2)
+    zero_b = codes(4, 1, seed=3)
     expected = (a.long() - zero_a) @ (b.long() - zero_b).T
     assert torch.equal(affine_matmul(a, zero_a, b, zero_b), expected.int())
 
@@ -94,7 +99,8 @@ def test_with_its_scales_a_product_of_codes_fits_into_fp16(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_does_not_round_sums(dtype):
-    a, b = codes(3, 900), codes(5, 900, seed=1)
+    a = codes(3, 900)
+    b = codes(5, 900, seed=1)
     x = torch.full((3, 900), 30.0)
     with torch.autocast("cpu", dtype=dtype):
         product = int8_matmul(a, b)
@@ -104,7 +110,8 @@ def test_autocast_does_not_round_sums(dtype):
 
 
 def test_conversion_in_pieces_changes_nothing(monkeypatch):
-    x, b = torch.randn(2, 3, 10, dtype=torch.float64), codes(7, 10)
+    x = torch.randn(2, 3, 10, dtype=torch.float64)
+    b = codes(7, 10)
     monkeypatch.setattr(module, "CONVERTED", 25)  # two rows at a time; the last by itself
     assert torch.allclose(float_rows_matmul(x, b), x @ b.double().T, rtol=0, atol=1e-10)
     monkeypatch.setattr(module, "CONVERTED", 3)  # less than a row
@@ -129,7 +136,8 @@ def test_the_largest_codes_of_seven_bits_do_not_overflow_in_the_kernel():
 
 
 def test_without_the_kernel_the_numbers_are_the_same(monkeypatch):
-    a, b = codes(4, 40, low=-64, high=63).float(), codes(6, 40)
+    a = codes(4, 40, low=-64, high=63).float()
+    b = codes(6, 40)
     expected = Int8Kernel()(a, b, 7)
     monkeypatch.setattr(module, "_pack_for_fbgemm", None)  # would fail if it were called
     monkeypatch.setattr(module, "_has_fbgemm", lambda x: False)
@@ -149,7 +157,8 @@ def test_the_kernel_packs_once_and_again_when_the_weight_changes(monkeypatch):
     engine = next(each for each in engines if each not in ("none", "fbgemm"))
     monkeypatch.setattr(torch.backends.quantized, "engine", engine)
     kernel = Int8Kernel()
-    a, b = codes(2, 16, low=-64, high=63), codes(3, 16)
+    a = codes(2, 16, low=-64, high=63)
+    b = codes(3, 16)
     for _ in range(2):
         assert torch.equal(kernel(a.float(), b.detach(), 7), in_64_bits(a, b).float())
     assert len(packed) == 1 and torch.backends.quantized.engine == engine

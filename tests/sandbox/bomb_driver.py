@@ -153,7 +153,8 @@ def main() -> None:
     process.stdin.flush()
     os.set_blocking(process.stdout.fileno(), False)
     last = b""
-    ended, filled_mib = False, 0
+    ended = False
+    filled_mib = 0
     while not ended and time.monotonic() - began < END_WITHIN_S:
         ended = process.poll() is not None
         ended = ended or enforcer.out_of_memory() or enforcer.out_of_processes()

@@ -28,14 +28,17 @@ class FakeGpus:
 
     def __init__(self, folder: Path, *minors: int, **fields: str) -> None:
         """fields: other values of the first GPU's entry."""
-        self.folder, self.dev, self.sys = folder, folder / "dev", folder / "sys"
+        self.folder = folder
+        self.dev = folder / "dev"
+        self.sys = folder / "sys"
         for path in (self.dev, self.sys / "devices/system/cpu", self.sys / "module/nvidia"):
             path.mkdir(parents=True)
         for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{minor}" for minor in minors)):
             (self.dev / name).symlink_to("/dev/null")
         entries = []
         for number, minor in enumerate(minors):
-            uuid, bus = f"GPU-fake-{number}", f"00000000:{0x19 + number:X}:00.0"
+            uuid = f"GPU-fake-{number}"
+            bus = f"00000000:{0x19 + number:X}:00.0"
             device = self.sys / "devices" / f"pci-{number}"
             device.mkdir()
             link = self.sys / "bus/pci/devices" / f"0000:{0x19 + number:x}:00.0"

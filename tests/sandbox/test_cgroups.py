@@ -55,7 +55,8 @@ def test_closing_a_group_kills_and_removes_it_and_may_be_repeated(parent, group)
     process = started_in(group, "exec sleep 60")
     second = cgroups.Cgroup(parent, "test", 100 * MIB, 20)  # as of a killed grader with our id
     second.close()
-    folders, descriptors = group._folders, group.join_descriptors
+    folders = group._folders
+    descriptors = group.join_descriptors
     assert all(folder.is_dir() for folder in folders)
     group.close()
     group.close()

@@ -132,7 +132,9 @@ def test_a_late_answer_is_not_mistaken_for_the_next_one():
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(0.05)
     server = ForkServer.__new__(ForkServer)
-    server._socket, server._lock, server._requests = ours, threading.Lock(), 0
+    server._socket = ours
+    server._lock = threading.Lock()
+    server._requests = 0
     with ours, theirs:
         with pytest.raises(SandboxFailed, match="does not answer"):
             server.fork({}, [0], **NO_SANDBOX)

@@ -16,7 +16,8 @@ class Meter:
     """What is in use on a GPU; the test changes it."""
 
     def __init__(self, now: int | None) -> None:
-        self.now, self.calls = now, 0
+        self.now = now
+        self.calls = 0
 
     def __call__(self, gpu: Gpu) -> int | None:
         self.calls += 1
@@ -24,7 +25,8 @@ class Meter:
 
     def wait(self) -> None:
         """Until somebody has looked twice: the first look may have begun before a change."""
-        until, seen = time.monotonic() + 10, self.calls
+        until = time.monotonic() + 10
+        seen = self.calls
         while self.calls < seen + 2:
             assert time.monotonic() < until
             time.sleep(0.001)
@@ -44,7 +46,9 @@ def test_the_peak_counts_from_what_was_in_use_before():
 
 
 def test_above_the_limit_it_calls_back_once():
-    meter, calls, called = Meter(0), [], threading.Event()
+    meter = Meter(0)
+    calls = []
+    called = threading.Event()
     with watch(meter, 4 * GB, lambda: (calls.append(1), called.set())) as memory:
         meter.now = 4 * GB
         meter.wait()

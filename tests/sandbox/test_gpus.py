@@ -193,7 +193,8 @@ def test_a_real_gpu_is_found_and_computes_in_a_sandbox():
     """Needs a GPU: a kernel forked from a process that imported torch computes on it, confined."""
     found, reasons = find_gpus()
     assert found, reasons
-    gpu, before = found[0], used_bytes(found[0])
+    gpu = found[0]
+    before = used_bytes(found[0])
     env = policy.environment({"PYTHONPATH": str(ROOT), **fork_server_environment([gpu])})
     view = View(policy.python_folders(), writable={"/tmp": 64 * MIB, "/home/student": 64 * MIB})
     limits = replace(LIMITS, memory_bytes=8_000 * MIB, processes=256, files=1024)

@@ -16,7 +16,8 @@ from course_pkg.sandbox.limits import MIB, ResourceLimits
 from tests.sandbox.conftest import CONTROL_GROUPS, ROOT, needs_sandbox
 
 NOBODY = 65534
-MEMORY_MIB, PROCESSES = 250, 30
+MEMORY_MIB = 250
+PROCESSES = 30
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,8 @@ def write(folder: Path, *names: str, text: str = "x") -> None:
 
 def run(view: View, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command in the sandbox instead of the one that waits there."""
-    files, line = [], []
+    files = []
+    line = []
     for part in bubblewrap_command(view, None):
         if isinstance(part, bytes):
             read, write = os.pipe()
@@ -74,7 +75,8 @@ def test_a_hidden_folder_shows_only_readable_paths_inside_it(tmp_path):
 
 
 def test_masked_modules_contain_their_stub_and_no_compiled_file(tmp_path):
-    package, module = tmp_path / "package", tmp_path / "module.py"
+    package = tmp_path / "package"
+    module = tmp_path / "module.py"
     write(package, "__init__.py", "secret.py", "__pycache__/secret.pyc", "../module.py")
     view = View((tmp_path,), masks={package: "stub 1", module: "stub 2"})
     assert run(view, "ls", "-A", str(package)).stdout.split() == ["__init__.py"]

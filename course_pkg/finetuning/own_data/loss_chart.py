@@ -8,8 +8,12 @@ from collections.abc import Callable, Sequence
 
 from course_pkg.finetuning.history import History
 
-WIDTH, HEIGHT = 480, 300
-LEFT, RIGHT, TOP, BOTTOM = 46, 470, 40, 256  # of the axes
+WIDTH = 480
+HEIGHT = 300
+LEFT = 46  # of the axes
+RIGHT = 470
+TOP = 40
+BOTTOM = 256
 STYLE = """
 .chart { width: 100%; max-width: 36rem; height: auto; display: block; font-size: 14px; }
 .chart text { fill: var(--soft); } .chart .axis { stroke: var(--line); }

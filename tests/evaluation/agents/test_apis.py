@@ -231,7 +231,8 @@ def test_a_guide_of_calls_writes_nothing_else():
 
 
 def test_prompts_describe_what_the_level_allows_and_show_results():
-    first, last = DIALOGUES[0], DIALOGUES[-1]
+    first = DIALOGUES[0]
+    last = DIALOGUES[-1]
     assert call_prompt(first, [], 0).count(": ") < call_prompt(last, [], 0).count(": ")
     assert all(f"\n{name}(" in call_prompt(last, [], 0) for name in APIS)
     prompt = call_prompt(last, [str(last.calls[0])], 4)

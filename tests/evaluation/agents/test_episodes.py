@@ -130,7 +130,8 @@ def test_similarity_needs_two_lists_with_a_step():
 
 
 def test_alfreds_summary_weights_tasks_by_length_and_pools_goals():
-    short, long = TASKS[0], LONG
+    short = TASKS[0]
+    long = LONG
     episodes = [run_plan(short, words(short)), run_plan(long, [])]
     summary = alfred_summary(episodes)
     assert summary.success == 0.5

@@ -39,7 +39,8 @@ def test_half_of_the_occupations_have_more_women_and_each_sentence_has_one_prono
 
 def test_gotcha_as_in_the_paper():
     """A plumber (0.7% women): "she" against the majority if the plumber is meant."""
-    plumber, nurse = SCHEMAS[2], SCHEMAS[12]
+    plumber = SCHEMAS[2]
+    nurse = SCHEMAS[12]
     assert (plumber.occupation, nurse.occupation) == ("plumber", "nurse")
     cases = {
         (plumber, True, "she"): True,

@@ -19,7 +19,8 @@ def test_it_is_the_share_of_subsets_that_have_a_right_sample():
 
 
 def test_its_mean_over_samples_is_the_probability_and_the_other_forms_is_lower():
-    samples, p = 12, 0.2
+    samples = 12
+    p = 0.2
     weights = [comb(samples, c) * p**c * (1 - p) ** (samples - c) for c in range(samples + 1)]
 
     def mean(estimate, k):

@@ -40,7 +40,8 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch):
 
 
 def test_items_are_complete_and_unique():
-    test, examples = load_code_items(), load_code_items("examples")
+    test = load_code_items()
+    examples = load_code_items("examples")
     assert (len(test), len(examples)) == (40, 3)
     items = [*test, *examples]
     for field in ("id", "prompt", "entry_point", "solution"):

@@ -36,7 +36,8 @@ def test_min_k_refuses(values, share):
 
 def test_the_area_is_the_share_of_ordered_pairs():
     generator = np.random.default_rng(1)
-    members, others = generator.normal(0.7, 1, 23).round(1), generator.normal(0, 1, 31).round(1)
+    members = generator.normal(0.7, 1, 23).round(1)
+    others = generator.normal(0, 1, 31).round(1)
     expected = stats.mannwhitneyu(members, others).statistic / (23 * 31)
     curve = roc(members, others)
     assert curve.area == pytest.approx(expected, abs=1e-12)

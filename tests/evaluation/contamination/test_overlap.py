@@ -74,7 +74,8 @@ def test_spans_are_where_the_text_is_in_the_item_and_name_the_first_text():
 
 
 def test_a_changed_word_divides_a_span():
-    item, text = "one two three four five six seven", "one two three 4 five six seven"
+    item = "one two three four five six seven"
+    text = "one two three 4 five six seven"
     [found] = find_overlaps([item], [text], 3)
     assert [(span.start, span.end, span.words) for span in found.spans] == [(0, 13, 3), (19, 33, 3)]
     assert (found.covered, found.longest) == (6, 3)

@@ -33,7 +33,8 @@ def minorize_maximize(names, matches, steps=2000):
     wins = np.zeros(len(names))
     met = np.zeros((len(names), len(names)))
     for match in matches:
-        i, j = place[match.first], place[match.second]
+        i = place[match.first]
+        j = place[match.second]
         wins[i] += match.outcome
         wins[j] += 1 - match.outcome
         met[i, j] += 1
@@ -96,7 +97,8 @@ def test_predicted_wins_add_up_to_the_wins_that_each_one_has():
 def test_the_order_of_matches_and_of_sides_does_not_matter():
     matches = simulated(20)
     turned = [Match(m.second, m.first, 1 - m.outcome, m.question) for m in reversed(matches)]
-    one, other = bradley_terry(matches), bradley_terry(turned)
+    one = bradley_terry(matches)
+    other = bradley_terry(turned)
     for name in STRENGTHS:
         assert one.strength(name).low == pytest.approx(other.strength(name).low)
         assert one.strength(name).high == pytest.approx(other.strength(name).high)
@@ -193,7 +195,8 @@ def test_elo_keeps_the_sum_of_ratings_and_moves_at_most_k():
 
 
 def test_elo_depends_on_the_order_and_bradley_terry_does_not():
-    wins, losses = [Match("a", "b", 1)] * 5, [Match("a", "b", 0)] * 5
+    wins = [Match("a", "b", 1)] * 5
+    losses = [Match("a", "b", 0)] * 5
     assert elo_ratings(wins + losses).ratings["a"] < 1000 < elo_ratings(losses + wins).ratings["a"]
     assert bradley_terry(wins + losses).strengths == pytest.approx([0, 0], abs=1e-12)
 

@@ -101,7 +101,8 @@ def test_items_in_groups_that_agree_make_the_interval_longer():
 
 def test_difficulties_are_recovered_up_to_their_shrinkage():
     rng = np.random.default_rng(0)
-    models, items = 12, 80
+    models = 12
+    items = 80
     hard = rng.normal(0, 1.5, items)
     base = rng.integers(200, 800, items)
     own = rng.integers(200, 800, (models, items))

@@ -20,7 +20,8 @@ from course_pkg.evaluation.statistics import mean_interval
 def test_a_win_rate_is_the_mean_with_its_interval_by_groups():
     outcomes = [1, 0, 1, 1, 0.5, 1, 0, 1, 1, 1]
     groups = "aabbccddee"
-    found, wanted = win_rate(outcomes, groups).interval, mean_interval(outcomes, groups)
+    found = win_rate(outcomes, groups).interval
+    wanted = mean_interval(outcomes, groups)
     assert (found.estimate, found.low) == (wanted.estimate, wanted.low)
     assert found.high == 1.0 < wanted.high  # a win rate has no more to give
 

@@ -77,7 +77,9 @@ def test_probabilities_are_uniform_at_a_high_temperature_and_the_best_at_a_low_o
 
 
 def test_examples_are_drawn_one_after_the_other_without_replacement():
-    pool, violations, rounds = ["a", "b", "c"], [0.0, 0.5, 1.0], 4_000
+    pool = ["a", "b", "c"]
+    violations = [0.0, 0.5, 1.0]
+    rounds = 4_000
     rng = np.random.default_rng(0)
     drawn = Counter(tuple(draw_examples(pool, violations, 2, 1.0, rng)) for _ in range(rounds))
     weights = dict(zip(pool, np.exp(violations), strict=True))

@@ -9,7 +9,8 @@ from course_pkg.evaluation.red_team.language_model_policy import LanguageModelPo
 from course_pkg.evaluation.red_team.objective import red_team_loss
 from course_pkg.lm.load import load
 
-PROMPT, ENDS = [5, 6, 7], range(40, 90)
+PROMPT = [5, 6, 7]
+ENDS = range(40, 90)
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,8 @@ def test_the_expected_gradient_is_that_of_the_objective_whatever_the_values(alph
 
 
 def test_the_sum_over_tokens_is_the_divergence_of_whole_texts():
-    policy, initial = random_policy(5), random_policy(6)
+    policy = random_policy(5)
+    initial = random_policy(6)
     parts, log_probs = losses(policy, initial, random_rewards(0), 0.5)
     weights = log_probs.exp()
     whole = (weights * (log_probs - initial.log_prob(initial.all_cases()))).sum()
@@ -77,7 +78,8 @@ def test_the_sum_over_tokens_is_the_divergence_of_whole_texts():
 
 
 def test_without_the_later_tokens_the_kl_gradient_is_wrong():
-    policy, initial = random_policy(7), random_policy(8)
+    policy = random_policy(7)
+    initial = random_policy(8)
     cases = policy.all_cases()
     log_probs = policy.next_log_probs(cases)
     kl = torch.stack(list(map(next_token_kl, log_probs, initial.next_log_probs(cases))), 1)
@@ -93,7 +95,8 @@ def test_without_the_later_tokens_the_kl_gradient_is_wrong():
 
 
 def test_a_mean_over_draws_approaches_the_exact_gradient():
-    policy, initial = random_policy(9), random_policy(10)
+    policy = random_policy(9)
+    initial = random_policy(10)
     rewards = random_rewards(11)
     generator = torch.Generator().manual_seed(12)
     cases = policy.sample(40_000, generator)
@@ -105,7 +108,8 @@ def test_a_mean_over_draws_approaches_the_exact_gradient():
 
 
 def test_the_critic_learns_from_its_own_error_alone():
-    policy, initial = random_policy(13), random_policy(14)
+    policy = random_policy(13)
+    initial = random_policy(14)
     parts, log_probs = losses(policy, initial, random_rewards(15), 0.5)
     tables = list(policy.value_tables)
     found = torch.autograd.grad((log_probs.exp().detach() * parts.total).sum(), tables)
@@ -119,7 +123,8 @@ def test_the_critic_learns_from_its_own_error_alone():
 def test_tokens_after_the_end_count_for_nothing():
     log_probs = torch.tensor([[-1.0, -2.0]], requires_grad=True)
     mask = torch.tensor([[1.0, 0.0]])
-    values, kl = torch.full((1, 2), 0.2), torch.full((1, 2), 0.3)
+    values = torch.full((1, 2), 0.2)
+    kl = torch.full((1, 2), 0.3)
     parts = red_team_loss(log_probs, values, kl, torch.ones(1), mask, 0.5)
     short = red_team_loss(
         log_probs[:, :1], values[:, :1], kl[:, :1], torch.ones(1), mask[:, :1], 0.5
@@ -132,7 +137,8 @@ def test_tokens_after_the_end_count_for_nothing():
 def test_a_case_by_hand():
     # Two tokens; advantage 1 - 0.25: 0.75 · (1 + 2) + 0.5 · 2 · 0.5625; KL 0.1 + 0.2.
     log_probs = torch.tensor([[-1.0, -2.0]])
-    values, one = torch.full((1, 2), 0.25), torch.ones(1, 2)
+    values = torch.full((1, 2), 0.25)
+    one = torch.ones(1, 2)
     assert a2c_loss(log_probs, values, torch.ones(1), one).item() == pytest.approx(2.8125)
     kl = torch.tensor([[0.1, 0.2]])
     assert kl_loss(log_probs, kl, one).item() == pytest.approx(0.3)

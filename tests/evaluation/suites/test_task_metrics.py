@@ -60,7 +60,8 @@ def test_a_constant_column_has_no_correlation_instead_of_nan():
 
 
 def test_always_yes_on_balanced_labels_by_hand():
-    gold, said = [1, 1, 0, 0], [1, 1, 1, 1]
+    gold = [1, 1, 0, 0]
+    said = [1, 1, 1, 1]
     assert accuracy(gold, said) == 0.5
     assert binary_f1(gold, said) == pytest.approx(2 / 3)  # 2·2 / (2·2 + 2 + 0)
     assert macro_f1(gold, said) == pytest.approx(1 / 3)  # (0 + 2/3) / 2
@@ -77,7 +78,8 @@ def test_a_statistic_of_drawn_items_is_the_metric_of_these_items():
 
 def test_a_question_is_exact_if_all_of_its_answers_are_and_counts_as_often_as_it_is_drawn():
     # Questions of 2, 3 and 1 answers; the second has an error.
-    gold, said = [1, 0, 1, 1, 0, 1], [1, 0, 1, 0, 0, 1]
+    gold = [1, 0, 1, 1, 0, 1]
+    said = [1, 0, 1, 0, 0, 1]
     [statistic] = metric_statistics(["exact match"], gold, said, "aabbbc").values()
     assert statistic(np.arange(6)) == pytest.approx(2 / 3)
     drawn = np.array([0, 1, 0, 1, 2, 3, 4])  # the first question twice, the second once
@@ -86,7 +88,8 @@ def test_a_question_is_exact_if_all_of_its_answers_are_and_counts_as_often_as_it
 
 
 def test_texts_share_words_but_match_only_as_a_whole():
-    gold, said = ["Ruth Hale", "the radio"], ["Jonas Hale", "radio"]
+    gold = ["Ruth Hale", "the radio"]
+    said = ["Jonas Hale", "radio"]
     found = metric_statistics(["text F1", "text match"], gold, said)
     assert found["text F1"](np.arange(2)) == pytest.approx((0.5 + 1) / 2)
     assert found["text match"](np.arange(2)) == 0.5

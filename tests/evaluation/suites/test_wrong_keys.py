@@ -32,7 +32,9 @@ def test_without_wrong_keys_a_pair_stays_the_same():
 
 def test_a_simulation_with_wrong_keys_agrees():
     generator = np.random.default_rng(0)
-    items, options, wrong = 400_000, 4, 0.2
+    items = 400_000
+    options = 4
+    wrong = 0.2
     # Both right 0.65, only the baseline 0.05, only the system 0.15, none 0.15.
     state = generator.choice(4, size=items, p=[0.65, 0.05, 0.15, 0.15])
     truth = np.zeros(items, int)

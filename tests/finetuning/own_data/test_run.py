@@ -82,7 +82,8 @@ def test_the_command_prints_the_format_the_sizes_and_the_result_and_writes_the_a
 
 def test_the_losses_of_the_result_are_those_of_the_base_and_of_the_saved_adapter(data):
     result = finetune(settings(data), say=quiet)
-    split, pad = validation_of(data), 256
+    split = validation_of(data)
+    pad = 256
     for losses, adapter in ((result.before, None), (result.after, data.with_name("out"))):
         found = example_losses(load_model("tiny", adapter).model, split, pad)
         assert found.nats == pytest.approx(losses.nats, rel=1e-5)
