@@ -22,7 +22,9 @@ from typing import Any
 Output = dict[str, Any]
 Emit = Callable[[Output], None]
 
+# A line is handed over at once, but after many in a short time only ten times a second.
 FLUSH_S = 0.1
+BURST_S = 5.0
 MOST_TEXT = 200_000  # characters that one cell may print
 CUT = f"\n[… the rest is cut: more than {MOST_TEXT:,} characters]\n"
 WIDTH = 79
@@ -147,7 +149,7 @@ class _Written:
         self.left = MOST_TEXT
         self.kind = ""
         self.parts: list[str] = []
-        self.flushed = time.monotonic()
+        self.free = time.monotonic() - BURST_S  # when the next line may be handed over
 
     def stream(self, kind: str) -> io.TextIOBase:
         return _Stream(self, kind)
@@ -159,7 +161,7 @@ class _Written:
         if self.left > 0:
             self.parts.append(text[: self.left] + (CUT if len(text) > self.left else ""))
             self.left -= len(text)
-        if time.monotonic() - self.flushed > FLUSH_S:
+        if "\n" in text and time.monotonic() >= self.free:
             self.flush()
 
     def show(self, value: Any) -> None:
@@ -169,8 +171,8 @@ class _Written:
     def flush(self) -> None:
         text = "".join(self.parts)
         self.parts.clear()
-        self.flushed = time.monotonic()
         if text:
+            self.free = max(self.free, time.monotonic() - BURST_S) + FLUSH_S
             self.emit({"stream": self.kind, "text": text})
 
 
@@ -185,3 +187,6 @@ class _Stream(io.TextIOBase):
     def write(self, text: str) -> int:
         self.written.write(self.kind, text)
         return len(text)
+
+    def flush(self) -> None:
+        self.written.flush()

@@ -33,6 +33,24 @@ def test_streams_keep_their_order():
     ]
 
 
+def test_a_line_is_handed_over_while_the_cell_runs():
+    outputs: list[dict] = []
+    cells = Cells()
+    cells.names["seen"] = lambda: [each["text"] for each in outputs]
+    code = 'print("a")\nfirst = seen()\nprint("b", end="")\nopen_line = seen()\n'
+    code += 'print("", end="", flush=True)\nflushed = seen()'
+    assert cells.run(code, "cell 1", outputs.append)
+    assert cells.names["first"] == cells.names["open_line"] == ["a\n"]
+    assert cells.names["flushed"] == ["a\n", "b"]
+
+
+def test_many_lines_are_handed_over_together():
+    outputs: list[dict] = []
+    assert Cells().run("for n in range(20_000): print(n)", "cell 1", outputs.append)
+    assert "".join(each["text"] for each in outputs) == "".join(f"{n}\n" for n in range(20_000))
+    assert len(outputs) < 200
+
+
 def test_what_is_displayed_comes_between_what_is_printed():
     code = (
         "from course_pkg.labs.shown import HTML, display\nprint('a')\ndisplay(HTML('<b>x</b>'))\n"
