@@ -22,14 +22,6 @@ from course_pkg.labs.playgrounds import playground
 from course_pkg.labs.playgrounds.playground import Field, Playground
 
 
-def limit(field: Field) -> str:
-    """How much a control takes, in words; a choice shows it itself."""
-    if field.kind == "choice":
-        return ""
-    within = f"{field.low} to {field.high}"
-    return f" ({within if field.kind == 'integer' else f'up to {field.most} characters'})"
-
-
 def control(shown: Playground, field: Field) -> str:
     """A labeled control of the form."""
     name = f'id="play-{shown.name}-{field.name}" name="{field.name}"'
@@ -50,7 +42,8 @@ def control(shown: Playground, field: Field) -> str:
     else:
         limits = f'maxlength="{field.most}" spellcheck="false" autocomplete="off"'
         inner = f'<input type="text" {name} {limits} value="{value}">'
-    text = escape(field.label + limit(field))
+    within = f" ({field.low} to {field.high})" if field.kind == "integer" else ""
+    text = escape(field.label + within)
     label = f'<label for="play-{shown.name}-{field.name}">{text}</label>'
     return f'<div class="lab-field lab-field-{field.kind}">{label}{inner}</div>'
 

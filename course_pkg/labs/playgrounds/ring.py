@@ -37,17 +37,15 @@ def view(lines: list[str], done: int) -> str:
         raise WrongInput(f"Steps done: {len(given)} ranks need {steps} steps, but {done} was given")
     state = states[done]
     summands = ring_states([[1.0] * len(given)] * len(given))[done]  # in each chunk
-    rows = [
-        (f"rank {rank}", *(held(*each, len(given)) for each in zip(*pair, strict=True)))
-        for rank, pair in enumerate(zip(state.held, summands.held, strict=True))
-    ]
-    head = ["", *(f"chunk {at}" for at in range(len(given)))]
-    if state.sending:
-        head.append("sends")
-        rows = [
-            (*row, f"chunk {chunk} to rank {(rank + 1) % len(rows)}")
-            for rank, (row, chunk) in enumerate(zip(rows, state.sending, strict=True))
+    rows = []
+    for rank, chunks in enumerate(state.held):
+        sent = state.sending[rank] if state.sending else None
+        row = [
+            held(chunk, summands.held[rank][at] == (len(given),), at == sent)
+            for at, chunk in enumerate(chunks)
         ]
+        rows.append((f"rank {rank}", *row))
+    head = ("", *(f"chunk {at}" for at in range(len(given))))
     return joined(
         [
             element("p", element("b", f"After {done} of {steps} steps. "), says(state)),
@@ -57,28 +55,31 @@ def view(lines: list[str], done: int) -> str:
     )
 
 
-def held(chunk: tuple[float, ...], summands: tuple[float, ...], ranks: int) -> Safe:
-    """A chunk of one rank; a sum over all ranks is marked."""
+def held(chunk: tuple[float, ...], whole: bool, sent: bool) -> Safe:
+    """A chunk of one rank, with a mark if it is the sum over all ranks, an arrow if it is sent."""
     text = " ".join(number(each, 7) for each in chunk) or "empty"
-    return chip(text, "match" if chunk and summands == (ranks,) else "none")
+    return chip(f"{text} ↓" if sent else text, "match" if chunk and whole else "none")
 
 
 def says(state: RingState) -> str:
     """What the next step does."""
     if not state.sending:
         return "Every rank has all sums, marked ✓."
-    if state.adds:
-        return "Next, in the reduce-scatter: each rank adds what arrives to its own chunk."
-    return "Next, in the all-gather: each rank keeps the sum that arrives."
+    half = "reduce-scatter" if state.adds else "all-gather"
+    then = "adds it to its own" if state.adds else "keeps it"
+    return (
+        f"Next, in the {half}: each rank sends the chunk with an arrow to the next rank, which "
+        f"{then}. The last rank sends to rank 0."
+    )
 
 
 def cost(ranks: int, length: int, steps: int) -> str:
     """What a rank sends in all, against sending all its numbers to every other rank."""
     each = 2 * (ranks - 1) / ranks
+    share = f"2({ranks} − 1)/{ranks} = {number(each)}".replace(" ", "\N{NO-BREAK SPACE}")
     return (
         f"Each rank sends {steps} messages. For each of its {length} numbers, it sends on average "
-        f"2({ranks} − 1)/{ranks} = {number(each)}. To send all its numbers to every other rank, it "
-        f"would take {ranks - 1} for each."
+        f"{share}. To send all its numbers to every other rank, it would take {ranks - 1} for each."
     )
 
 
