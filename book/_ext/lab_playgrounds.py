@@ -9,6 +9,7 @@ later runs in the browser. Without labs, the page has the view alone.
 
 from __future__ import annotations
 
+import inspect
 from html import escape
 from typing import Any, ClassVar
 
@@ -71,6 +72,8 @@ class PlaygroundDirective(SphinxDirective):
             shown = playground(self.arguments[0])
         except ValueError as error:
             raise self.error(str(error)) from None
+        for source in (__file__, inspect.getfile(shown.view)):
+            self.env.note_dependency(source)  # the page is read again when they change
         html = as_html(shown, self.config.labs_built)
         return [nodes.raw("", html, format="html", playground=shown.name)]
 

@@ -8,6 +8,7 @@ Chapter: labs.
 
 from __future__ import annotations
 
+import builtins
 import json
 import signal
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 from course_pkg.labs import shown
 from course_pkg.labs.cells import Cells
 
+MODULES = "Python has its standard library and this course here. For other packages, use Jupyter."
 _cells = Cells()
 
 
@@ -33,6 +35,8 @@ def run(emit: Callable[[str], None], arguments: str) -> str:
             emit(json.dumps(output))
 
     found: dict[str, Any] = {"ended": _cells.run(given["code"], given["name"], hand_over)}
+    if isinstance(_cells.error, ModuleNotFoundError):
+        hand_over({"note": MODULES})
     report = sys.modules.get("course_pkg.grading.contract.report")
     if report and isinstance(_cells.last, report.Score):
         found["score"] = float(_cells.last)
@@ -77,8 +81,14 @@ def _give_timer(page: Any) -> None:
     signal.setitimer = setitimer
 
 
+def _no_input(prompt: object = "") -> str:
+    raise OSError("a page can't ask for input: write the value into the code")
+
+
 _give_display()
 if sys.platform == "emscripten":
     import course_labs_page
 
     _give_timer(course_labs_page)
+    builtins.input = _no_input
+    builtins.exit = builtins.quit = sys.exit  # site's also close stdin

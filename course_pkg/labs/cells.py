@@ -50,6 +50,7 @@ class Cells:
     def __init__(self) -> None:
         self.names: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
         self.last: Any = None  # the value of the last expression that ended a cell
+        self.error: BaseException | None = None  # with which the last cell ended
 
     def run(self, code: str, name: str, emit: Emit) -> bool:
         """Run a cell, and say whether it ended without an error.
@@ -57,7 +58,7 @@ class Cells:
         name: stands for the file in tracebacks. The value of a last line that is an expression is
         shown, unless it is None or the line ends with a semicolon, as in Jupyter.
         """
-        self.last = None
+        self.last = self.error = None
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
         written = _Written(emit)
         with (
@@ -74,6 +75,7 @@ class Cells:
                         written.show(self.last)
             except BaseException as error:
                 written.flush()
+                self.error = error
                 emit({"error": _traceback(error, name)})
                 return False
             written.flush()

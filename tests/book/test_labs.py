@@ -136,9 +136,40 @@ def test_stop_ends_a_loop_and_keeps_the_names(browser, labs):
     bar.get_by_role("button", name="Stop").click()
     page.wait_for_function(DONE, arg=2)
     assert bar.locator(".lab-status").inner_text() == "stopped"
+    # It doesn't run again because another cell follows it.
+    press(page, 3)
+    assert "Without cell 4, which you stopped." in page.locator(".lab-note").inner_text()
     bar.get_by_role("button", name="Reset").click()
+    assert page.evaluate("document.activeElement.textContent") == "Run"
     assert press(page, 3) == "done"  # it uses what cells before it define
     assert tab.problems == []
+
+
+def test_a_loop_that_another_cell_needs_is_named_and_can_be_stopped(browser, labs):
+    tab = Tab(browser)
+    page = tab.open(labs / "book/metrics/bleu.html")
+    loop, later = page.locator(".lab-bar").nth(2), page.locator(".lab-bar").nth(3)
+    loop.get_by_role("button", name="Edit").click()
+    page.wait_for_selector(".cm-editor.cm-focused")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("while True: pass")
+    later.get_by_role("button", name="Run").click()
+    later.get_by_text("running cell 4 first…").wait_for(timeout=60_000)
+    later.get_by_role("button", name="Stop").click()
+    page.wait_for_function(DONE, arg=3)
+    press(page, 3)
+    assert "which you stopped" in page.locator(".lab-note").inner_text()
+    assert tab.problems == []
+
+
+def test_formulas_of_an_output_are_set(browser, labs):
+    tab = Tab(browser)
+    page = tab.open(labs / "book/metrics/bleu.html")
+    cell = page.locator(".cell:not(:has(details)):has(.lab-bar):has(.text_latex)").first
+    cell.get_by_role("button", name="Run").click()
+    shown = cell.locator(".lab-output .text_latex").first
+    shown.locator("mjx-container[display=true]").wait_for(timeout=60_000)
+    assert "$" not in shown.inner_text() and "displaystyle" not in shown.inner_text()
 
 
 def test_an_error_looks_as_in_python(browser, labs):

@@ -27,7 +27,7 @@ TYPED = {
     "rouge": ("hypothesis", "nothing", "0"),
     "perplexity": ("given", "0.5 0.5", "As uncertain as a choice among 2 "),
     "tokenizer": ("text", "a-b", "a-b"),
-    "blocks": ("commands", "new z 100", "are lacking"),
+    "blocks": ("commands", "new z 100", "too few blocks"),
     "scheduler": ("lines", "0 1 1", "to the last: 1.00 s"),
     "pass-at-k": ("correct", "10", "1.0000"),
     "quantization": ("row", "1 100", "100"),

@@ -42,6 +42,13 @@ def test_the_points_of_a_check_are_returned():
     assert run("2.0")[0] == {"ended": True}
 
 
+def test_an_absent_package_is_explained():
+    outputs = run("import no_such_package")[1]
+    assert "No module named 'no_such_package'" in outputs[0]["error"]
+    assert "use Jupyter" in outputs[1]["note"]
+    assert len(run("1 / 0")[1]) == 1
+
+
 def test_reset_forgets_names():
     run("x = 1")
     browser.reset(print, "{}")

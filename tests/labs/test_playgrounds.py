@@ -102,6 +102,12 @@ def test_lines_are_stripped_and_empty_ones_dropped():
     assert Field("n", "Lines", "lines", "").value(" a \n\n b") == ["a", "b"]
 
 
+def test_bleu_says_which_precision_is_smoothed():
+    values = {"hypothesis": "the cat", "references": "the dog", "order": "2"}
+    assert text_of(playground("bleu").show({**values, "smoothing": "exp"})).count("smoothed") == 1
+    assert "smoothed" not in text_of(playground("bleu").show({**values, "smoothing": "none"}))
+
+
 def test_bleu_shows_the_librarys_numbers():
     view = text_of(
         playground("bleu").show({"hypothesis": "a cat sat on the mat", "smoothing": "exp"})
@@ -138,7 +144,8 @@ def test_rouge_marks_stems_and_names_a_text_without_tokens():
 
 def test_perplexity_is_that_of_the_probabilities():
     view = text_of(playground("perplexity").show({"given": "1/4, 0.25 0.25"}))
-    assert "4 \\]" in view.replace("= 4\\]", "= 4 \\]") and "1.386" in view
+    assert "e^{1.386} \\approx 4\\]" in view
+    assert "-0" not in playground("perplexity").show({"given": "1 1"})
     wrong = ["0", "1.5", "a", "1/0", "1/00", "-1", "1_0", "٣", "1e999", "5e-324", "0.5 " * 13, ""]
     for text in wrong:
         assert problem(playground("perplexity").show({"given": text})), text
@@ -179,7 +186,9 @@ def test_the_pool_shows_sharing_copies_and_what_lacks():
     shown = playground("blocks")
     view = shown.show({"commands": "new a 6\nfork a b\nmore b 1"})
     assert "block 2 is shared, so it is copied to 3" in text_of(view)
-    assert "are lacking" in problem(shown.show({"commands": "new a 100"}))
+    assert "too few blocks are free (8)" in problem(shown.show({"commands": "new a 100"}))
+    for tokens in ("0100000", "0001", "201", "²"):
+        assert "1 to 200" in problem(shown.show({"commands": f"new a {tokens}"}))
     assert "no sequence 'z'" in problem(shown.show({"commands": "free z"}))
     assert "exists already" in problem(shown.show({"commands": "new a 1\nnew a 1"}))
     assert "expected “new a 10”" in problem(shown.show({"commands": "dance"}))
@@ -232,8 +241,16 @@ def test_the_ring_marks_whole_sums_and_says_what_is_sent():
     assert last.count("lab-match") == 4 and "all sums" in text_of(last) and "↓" not in last
     assert "lab-match" not in shown.show({"lines": "0 0\n0 0", "done": "0"})
     assert text_of(shown.show({"lines": "5\n6\n7", "done": "4"})).count("empty") == 6
-    assert "4 steps, but 5" in problem(shown.show({"lines": "1\n2\n3", "done": "5"}))
-    for lines in ("1", "1\n" * 7, "1 2\n3", "x\n1", "1e7\n1", " ".join(["1"] * 13) + "\n1"):
+    assert "After 4 of 4 steps" in text_of(shown.show({"lines": "1\n2\n3", "done": "5"}))
+    for lines in (
+        "1_0\n1",
+        "1",
+        "1\n" * 7,
+        "1 2\n3",
+        "x\n1",
+        "1e7\n1",
+        " ".join(["1"] * 13) + "\n1",
+    ):
         assert "Ranks: expected" in problem(shown.show({"lines": lines, "done": "0"})), lines
 
 

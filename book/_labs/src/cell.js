@@ -2,6 +2,8 @@
 
 import { button, live, make } from "./elements.js";
 
+const SLOW_MS = 300; // before it says what runs
+
 export class Cell {
   #editor = null;
   #output = null;
@@ -42,9 +44,13 @@ export class Cell {
     this.runButton = button(run, () => this.run(), `${run} ${name}`);
     this.stopButton = button("Stop", () => this.stop(), `Stop ${name}`);
     this.editButton = button("Edit", () => this.edit(), `Edit ${name}`);
+    const reset = () => {
+      this.reset();
+      this.runButton.focus(); // the button that had the focus has gone
+    };
     this.resetButton = fixed
-      ? button("Clear", () => this.reset(), `Clear the output of ${name}`)
-      : button("Reset", () => this.reset(), `Reset ${name} and its output`);
+      ? button("Clear", reset, `Clear the output of ${name}`)
+      : button("Reset", reset, `Reset ${name} and its output`);
     this.status = live("span", "lab-status");
     this.stopButton.hidden = this.resetButton.hidden = true;
     this.editButton.hidden = fixed;
@@ -81,15 +87,23 @@ export class Cell {
     this.stopButton.hidden = false;
     this.bar.classList.add("running");
     this.say("starting Python…");
-    let slow;
+    let slow = 0;
+    let now = "";
+    const tell = (text) => {
+      now = text;
+      if (!slow) this.say(now);
+    };
     let result = null;
     try {
       const { session, python, append } = await this.session();
       await python.start();
       this.say("");
-      slow = setTimeout(() => this.say("running…"), 300);
+      slow = setTimeout(() => {
+        slow = 0;
+        this.say(now);
+      }, SLOW_MS);
       const list = this.#fresh();
-      result = await session.run(this.data.id, (output) => append(list, output));
+      result = await session.run(this.data.id, (output) => append(list, output), tell);
       clearTimeout(slow);
       this.say(result.ended ? "done" : "ended with an error");
     } catch (error) {

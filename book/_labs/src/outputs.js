@@ -17,6 +17,12 @@ const rich = (className, html) => {
   return made;
 };
 
+/* LaTeX as a displayed formula: IPython's Math gives "$\\displaystyle …$". */
+const displayed = (latex) => {
+  const inside = latex.trim().match(/^\$\$?(?:\\displaystyle\s)?([^]*?)\$\$?$/)?.[1];
+  return inside === undefined ? latex : `\\[${inside.trim()}\\]`;
+};
+
 /* The element for one output; null if there is nothing to show. */
 const shown = (output) => {
   if (output.stream) return preformatted(`stream ${output.stream}`, output.text);
@@ -26,7 +32,7 @@ const shown = (output) => {
   if (data["image/svg+xml"]) return rich("image_svg", data["image/svg+xml"]);
   if (data["text/html"]) return rich("text_html", data["text/html"]);
   if (data["text/markdown"]) return rich("text_markdown", markdown.render(data["text/markdown"]));
-  if (data["text/latex"]) return make("div", "output text_latex math", data["text/latex"]);
+  if (data["text/latex"]) return make("div", "output text_latex math", displayed(data["text/latex"]));
   return preformatted("text_plain", data["text/plain"]);
 };
 

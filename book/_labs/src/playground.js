@@ -129,6 +129,7 @@ export const setUpPlayground = (outer, kit) => {
     if (!linked) return;
     forget();
     for (const [control, text] of first) control.value = linked.get(control.name) ?? text;
+    view.replaceChildren();
     showButton.hidden = false;
     say("This link has its own values: press Show.");
     outer.scrollIntoView();

@@ -5,6 +5,8 @@ Chapter: metrics/bleu.
 
 from __future__ import annotations
 
+from math import isclose
+
 from course_pkg.labs.playgrounds.markup import (
     Safe,
     chip,
@@ -56,6 +58,8 @@ def view(hypothesis: str, references: list[str], order: int, tokenizer: str, smo
         grams = matched(tokens, others, n)
         chips = joined((chip(text, kind) for text, kind in grams), " ") or "none"
         share = f"{score.matches[n - 1]} of {score.totals[n - 1]}"
+        if not isclose(score.precisions[n - 1] * score.totals[n - 1], score.matches[n - 1]):
+            share += ", smoothed"
         rows.append((n, chips, share, number(score.precisions[n - 1])))
     legend = joined((chip(text, kind) for kind, text in KINDS.items()), " ")
     head = ("n", "n-grams of the hypothesis", "matches", "precision")

@@ -59,10 +59,10 @@ class Pool:
         sequence = Sequence(name, tokens)
         hit = self.manager.allocate(sequence)
         self.sequences[name] = sequence
-        return f"{hit} tokens are there already" if hit else ""
+        return f"{hit} tokens are there already; at least the last is computed" if hit else ""
 
     def _number(self, text: str) -> int:
-        if not text.isdecimal() or not 1 <= int(text[:4]) <= MOST_TOKENS:
+        if not text.isdecimal() or len(text) > 3 or not 1 <= int(text) <= MOST_TOKENS:
             wanted = f"a number of tokens from 1 to {MOST_TOKENS}"
             raise WrongInput(f"Commands: expected {wanted}, but {text[:20]!r} was given")
         return int(text)
@@ -105,7 +105,11 @@ def view(blocks: int, size: int, commands: list[str]) -> str:
     for command in commands:
         try:
             said = pool.do(command)
-        except (OutOfBlocksError, WrongInput) as error:
+        except OutOfBlocksError:
+            free = pool.manager.pool.num_free
+            problem = paragraph(f"{command[:40]}: too few blocks are free ({free})", "lab-wrong")
+            break
+        except WrongInput as error:
             problem = paragraph(f"{command[:40]}: {error}", "lab-wrong")
             break
         note = [element("small", said, class_="lab-said")] if said else []

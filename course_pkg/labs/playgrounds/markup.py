@@ -91,4 +91,4 @@ def number(value: float, digits: int = 4) -> str:
     >>> number(0.28387021), number(2.0), number(1e-7)
     ('0.2839', '2', '1e-07')
     """
-    return f"{value:.{digits}g}"
+    return f"{value + 0.0:.{digits}g}"  # no "-0"

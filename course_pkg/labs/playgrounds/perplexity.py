@@ -63,7 +63,7 @@ def view(given: str) -> str:
     return joined(
         [
             table(head, rows),
-            formula(rf"\mathrm{{PPL}} = e^{{{loss}}} = {scientific(result)}"),
+            formula(rf"\mathrm{{PPL}} \approx e^{{{loss}}} \approx {scientific(result)}"),
             element(
                 "p",
                 "As uncertain as a choice among ",
@@ -80,7 +80,7 @@ PLAYGROUND = Playground(
     (
         Field(
             "given",
-            f"Probability of each token that came, at most {MOST}",
+            f"Probability of each token that came, at most {MOST}, separated by spaces",
             "text",
             "0.5 0.25 0.125 0.01",
         ),

@@ -80,7 +80,7 @@ def row_of_numbers(text: str, label: str) -> list[float]:
 
 def _number(part: str, label: str) -> float:
     try:
-        value = float(part)
+        value = math.nan if "_" in part else float(part)
     except ValueError:
         value = math.nan
     if not abs(value) <= LARGEST:

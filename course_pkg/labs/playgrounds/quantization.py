@@ -52,7 +52,7 @@ PLAYGROUND = Playground(
     (
         Field(
             "row",
-            f"Numbers of one block, at most {MOST}",
+            f"Numbers of one block, at most {MOST}, separated by spaces",
             "text",
             "0.12 -0.5 0.03 0.9 -1.4 0.27 -0.08 0.61",
         ),
