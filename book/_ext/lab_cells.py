@@ -68,7 +68,14 @@ def names_of(node: ast.stmt) -> tuple[frozenset[str], frozenset[str]]:
             for each in table.get_symbols()
             if each.is_global() and each.is_referenced()
         }
+    if isinstance(node, ast.For):  # it sets its variable itself
+        uses -= names_in(node.target) - names_in(node.iter)
     return frozenset(uses), frozenset(defines)
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The names in a piece of code, such as those of `a, (b, c)`."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def _inner(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

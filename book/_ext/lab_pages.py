@@ -151,7 +151,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("build-finished", copy_built)
     return {
         "version": "1",
-        "env_version": 3,
+        "env_version": 4,
         "parallel_read_safe": True,
         "parallel_write_safe": True,
     }

@@ -50,6 +50,13 @@ def test_a_name_inside_a_function_counts_and_a_parameter_does_not():
     assert offered(found) == [3, 4]
 
 
+def test_a_loop_sets_its_variable_itself():
+    first = "import numpy as np\nx, rows = np.ones(2)"
+    assert offered(cells(first, "for x in range(2): print(x)", "x")) == [1, 2]
+    assert offered(cells(first, "for x in x: print(x)")) == []
+    assert offered(cells(first, "for x, y in rows: print(y)")) == []
+
+
 def test_a_name_that_is_defined_again_can_be_used():
     assert offered(cells("import numpy as x", "x = 2", "x")) == [1, 2]
 

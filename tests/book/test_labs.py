@@ -14,7 +14,7 @@ from tests.labs.python_page import page_cells, runnable
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EXECUTED = ROOT / "_build" / "jupyter_execute"
-FEWEST = 200  # cells that run in the browser
+FEWEST = 230  # cells that run in the browser
 GROWTH = 20 * 2**20  # bytes in 30 runs; each run fills and frees 5 MB
 SITE_BYTES = 20 * 2**20  # that labs may add to the site
 STARTED_S = 6  # from the click to the output, on a machine with two cores
