@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import nbformat
 
+from course_pkg.labs.assignments import imports_of
+
 Missing = Callable[[str, str], str]  # (module, name) → the package that is missing, or ""
 HIDDEN = {"remove-cell", "remove-input", "lab-off"}
 CANNOT_FAIL = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
@@ -82,15 +84,6 @@ def _inner(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
     for child in table.get_children():
         yield child
         yield from _inner(child)
-
-
-def imports_of(node: ast.stmt) -> Iterator[tuple[str, str]]:
-    """Every (module, name) that a statement imports, also inside of functions."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Import):
-            yield from ((alias.name, "") for alias in each.names)
-        elif isinstance(each, ast.ImportFrom):
-            yield from ((each.module or "", alias.name) for alias in each.names)
 
 
 def one_by_one(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -11,6 +11,7 @@ Chapter: exercises.
 
 import ast
 import sys
+from collections.abc import Iterator
 
 from course_pkg.grading.contract import registry
 
@@ -48,13 +49,17 @@ def libraries(code: str) -> set[str]:
     >>> libraries("import math\\nimport numpy as np")
     {'numpy'}
     """
-    found = set()
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found.add(node.module.split(".")[0])
+    found = {module.split(".")[0] for module, _ in imports_of(ast.parse(code))}
     return found - sys.stdlib_module_names
+
+
+def imports_of(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Every (module, name) that code imports, also inside of functions; "" for `import module`."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Import):
+            yield from ((alias.name, "") for alias in each.names)
+        elif isinstance(each, ast.ImportFrom):
+            yield from ((each.module or "", alias.name) for alias in each.names)
 
 
 ASSIGNMENTS = {name: questions_without_libraries(name) for name in NAMES}

@@ -93,7 +93,6 @@ export const setUpPlayground = (outer, kit) => {
   const forget = () => {
     clearTimeout(waiting);
     computed = newest += 1;
-    view.innerHTML = firstView;
   };
 
   const showButton = button("Show", compute);
@@ -107,6 +106,7 @@ export const setUpPlayground = (outer, kit) => {
 
   const reset = () => {
     forget();
+    view.innerHTML = firstView;
     for (const [control, text] of first) control.value = text;
     showButton.hidden = true;
     history.replaceState(null, "", address());
