@@ -146,14 +146,18 @@ export const setUpExercise = (data, kit) => {
   }
   quiet = false;
 
-  const kept = progress.load(data);
-  if (kept) {
-    ({ scores, asked } = kept);
-    fill(kept.cells);
-  }
-  show();
-  const older = progress.older(data, asked);
-  if (older) {
+  /* Show what was kept, and ask what to do with the latest answers to an earlier version. */
+  const resume = (kept) => {
+    if (kept) {
+      ({ scores, asked } = kept);
+      fill(kept.cells);
+    }
+    show();
+    offerOlder();
+  };
+  const offerOlder = () => {
+    const older = progress.older(data, asked);
+    if (!older) return;
     const settled = () => {
       asked.push(older.key);
       keep();
@@ -169,10 +173,23 @@ export const setUpExercise = (data, kit) => {
       return false;
     };
     panel.offer(
-      `This exercise has changed since you wrote answers to it, last on ${older.saved}. They are kept.`,
+      `This exercise has changed since you wrote answers to it, last on ${older.saved.slice(0, 10)}. They are kept.`,
       { "Use them here": use, "Export them": exported, "Leave them": settled },
     );
-  }
+  };
+
+  const loaded = progress.load(data);
+  resume(loaded);
+  const codes = () => own.map(({ id }) => drawn.get(id).code());
+  const atStart = codes();
+  progress.restore(data, loaded).then((copy) => {
+    if (!copy) return offerOlder();
+    const now = codes(); // what was typed in the meantime stays
+    const typed = own.map(({ id }, at) => [id, now[at]]).filter((_, at) => now[at] !== atStart[at]);
+    resume(copy);
+    fill(Object.fromEntries(typed));
+    keep();
+  });
   addEventListener("storage", ({ key }) => {
     if (key !== progress.keyOf(data)) return;
     panel.say("Your answers were changed in another tab. Reload this page to see them.");

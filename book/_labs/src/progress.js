@@ -4,6 +4,8 @@
    earlier version stay where they are, until the reader takes them. Whatever is read is data from
    somewhere: it is checked, and fills cells; nothing of it runs by itself. */
 
+import * as mirror from "./mirror.js";
+
 const FORMAT = "course-labs-progress";
 const MOST_BYTES = 2_000_000;
 const NOT_OURS = "it is neither a file of answers that this page has exported nor a notebook";
@@ -28,20 +30,36 @@ const checked = (given, { name }) => {
 
 const isScore = ([, score]) => isRecord(score) && Number.isFinite(score.points) && typeof score.of === "string";
 
-const read = (key, exercise) => {
-  const given = JSON.parse(localStorage.getItem(key));
+const read = (text, exercise) => {
+  const given = JSON.parse(text);
   const cells = checked(given, exercise);
   const scores = Object.fromEntries(Object.entries(given.scores ?? {}).filter(isScore));
   const asked = Array.isArray(given.asked) ? given.asked.map(String) : [];
-  return { cells, scores, asked, saved: String(given.saved).slice(0, 10) };
+  return { cells, scores, asked, saved: String(given.saved ?? "") };
 };
 
-/* {cells, scores: {question: {points, of}}, asked: [key]}; null if there is none or it can't be read. */
+/* {cells, scores: {question: {points, of}}, asked: [key], saved}; null if there is none or it can't be
+   read. */
 export const load = (exercise) => {
   try {
-    return read(keyOf(exercise), exercise);
+    return read(localStorage.getItem(keyOf(exercise)), exercise);
   } catch {
     return null;
+  }
+};
+
+/* The same from the second copy, if it is newer than what `load` gave, else null. Versions that
+   localStorage lacks return to it. */
+export const restore = async (exercise, loaded) => {
+  try {
+    const copies = new Map(await mirror.entries(prefixOf(exercise)));
+    for (const [key, text] of copies) {
+      if (key !== keyOf(exercise) && localStorage.getItem(key) === null) localStorage.setItem(key, text);
+    }
+    const copy = read(copies.get(keyOf(exercise)) ?? null, exercise);
+    return copy.saved > (loaded?.saved ?? "") ? copy : null;
+  } catch {
+    return null; // there is no second copy, or it can't be read
   }
 };
 
@@ -52,7 +70,7 @@ export const older = (exercise, asked) => {
       .filter((key) => key.startsWith(prefixOf(exercise)) && key !== keyOf(exercise) && !asked.includes(key))
       .flatMap((key) => {
         try {
-          return [{ key, ...read(key, exercise) }];
+          return [{ key, ...read(localStorage.getItem(key), exercise) }];
         } catch {
           return []; // not readable: not touched
         }
@@ -66,8 +84,10 @@ export const older = (exercise, asked) => {
 
 /* Returns "" or why it could not be kept. */
 export const save = (exercise, kept) => {
+  const text = asText(exercise, { ...kept, saved: new Date().toISOString() });
+  mirror.put(keyOf(exercise), text).catch(() => {}); // localStorage has it
   try {
-    localStorage.setItem(keyOf(exercise), asText(exercise, { ...kept, saved: new Date().toISOString() }));
+    localStorage.setItem(keyOf(exercise), text);
     return "";
   } catch (error) {
     return error.name === "QuotaExceededError"
