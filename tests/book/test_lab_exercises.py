@@ -375,11 +375,10 @@ class TestPage:
     def test_a_file_replaces_an_answer_only_if_the_reader_agrees(self, page, tmp_path):
         write(page, ANSWER)
         (tmp_path / "file.json").write_text(answers({ANSWER_ID: WRONG}), "utf-8")
-        asked = []
-        page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
-        page.locator("input[type=file]").set_input_files(tmp_path / "file.json")
-        page.wait_for_timeout(300)
-        assert len(asked) == 1 and "1 of your answers" in asked[0]
+        page.on("dialog", lambda dialog: dialog.dismiss())
+        with page.expect_event("dialog") as asked:
+            page.locator("input[type=file]").set_input_files(tmp_path / "file.json")
+        assert "1 of your answers" in asked.value.message
         assert "key=lambda" in page.locator(PLACES["answer"]).inner_text()
 
     def test_text_from_a_file_stays_text(self, page, tmp_path):
