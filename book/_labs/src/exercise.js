@@ -185,7 +185,7 @@ export const setUpExercise = (data, kit) => {
   progress.restore(data, loaded).then((copy) => {
     if (!copy) return offerOlder();
     const now = codes(); // what was typed in the meantime stays
-    const typed = own.map(({ id }, at) => [id, now[at]]).filter((_, at) => now[at] !== atStart[at]);
+    const typed = own.map(({ id }, at) => [id, now[at]]).filter(([, text], at) => text !== atStart[at]);
     resume(copy);
     fill(Object.fromEntries(typed));
     keep();

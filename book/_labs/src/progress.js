@@ -56,7 +56,7 @@ export const restore = async (exercise, loaded) => {
     for (const [key, text] of copies) {
       if (key !== keyOf(exercise) && localStorage.getItem(key) === null) localStorage.setItem(key, text);
     }
-    const copy = read(copies.get(keyOf(exercise)) ?? null, exercise);
+    const copy = read(copies.get(keyOf(exercise)), exercise);
     return copy.saved > (loaded?.saved ?? "") ? copy : null;
   } catch {
     return null; // there is no second copy, or it can't be read
