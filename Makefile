@@ -25,7 +25,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: all help setup model labs book pdf gettext release grade summary lab bench test test-all lint gpu clean distclean FORCE
+.PHONY: all help setup model labs book pdf gettext release grade summary lab bench test test-all records lint gpu clean distclean FORCE
 
 # ---------------------------------------------------------------- dependencies
 
@@ -189,6 +189,9 @@ test: $(VENV)/.package | $(STAMPS)/model ## run the tests (PYTEST="-m 'not slow'
 
 test-all: $(VENV)/.package | $(STAMPS)/model ## run every test, including the exhaustive ones
 	@$(TESTS) --exhaustive $(PYTEST)
+
+records: $(VENV)/.package | $(STAMPS)/model ## list recorded experiments whose code has changed, and repeat a short row of each
+	@env OMP_NUM_THREADS=1 $(PY) book/experiments/confirm.py --run
 
 lint: $(VENV)/.package ## check style with ruff, and spelling with codespell
 	@$(PY) -m ruff check .

@@ -1,39 +1,45 @@
 """Recorded experiments: sweeps too long to run when a page is built, kept as small JSON files.
 
-A record holds the rows that were measured, how they were measured, and the hash of every file that
-they depend on, which shows when it is out of date. The scripts in book/experiments/ write the
-files; this module only reads them. Chapter: adapters/lora-rank.
+A record holds the rows that were measured, how they were measured, and a hash of every file whose
+code or data they come from. The scripts in book/experiments/ write the files; this module reads
+them, and finds out what has changed since. A record whose code has changed stays readable: its page
+says so. Chapter: adapters/lora-rank.
 """
 
-import ast
 import hashlib
-import io
 import json
-import tokenize
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from course_pkg.fingerprints.reach import DIGITS, PACKAGE, WHOLE, Sources
+
 ROOT = Path(__file__).resolve().parents[1]  # of the project, or of the installed packages
 FOLDER = ROOT / "course_pkg" / "data/experiments"
-DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+SCRIPTS = "book/experiments"
 
 
 class ExperimentError(RuntimeError):
-    """A record is missing, or stale: its code or data changed after it was measured."""
+    """There is no such record."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What an experiment measured, one dict per row, and how it was measured."""
+    """What an experiment measured, one dict per row, and how it was measured.
+
+    files: hashes by path, of the code that can have run and of the data. programs: the modules that
+    ran in processes of their own. confirmed: the last time that one row was repeated after an edit.
+    """
 
     name: str
     command: str
     settings: dict
     machine: dict
     versions: dict
-    files: dict[str, str]  # path from the project's root → hash
+    files: dict[str, str]
     rows: tuple[dict, ...]
-    confirmed: dict | None = None  # the last time one row was repeated after an edit
+    programs: tuple[str, ...] = ()
+    confirmed: dict | None = None
 
     def select(self, **values: object) -> list[dict]:
         """The rows that have all of these values, in the order in which they were measured."""
@@ -50,11 +56,8 @@ class Experiment:
         return sum(row["seconds"] for row in self.rows) / 60
 
 
-def load_experiment(name: str, *, folder: Path = FOLDER, root: Path = ROOT) -> Experiment:
-    """A recorded experiment, after checking that the files it depends on have not changed.
-
-    Files that an installed package lacks (the scripts in book/) are not checked. Raises
-    ExperimentError, with what to run, if the record is missing or stale.
+def load_experiment(name: str, *, folder: Path = FOLDER) -> Experiment:
+    """A recorded experiment. Raises ExperimentError if there is none of that name.
 
     >>> experiment = load_experiment("lora_rank")
     >>> experiment.name, len(experiment.select(targets="all", rank=8, split="held-out"))
@@ -65,49 +68,51 @@ def load_experiment(name: str, *, folder: Path = FOLDER, root: Path = ROOT) -> E
         known = ", ".join(sorted(file.stem for file in folder.glob("*.json"))) or "none"
         raise ExperimentError(f"there is no record {name!r} in {folder}; the records are: {known}")
     fields = json.loads(path.read_text("utf-8"))
-    experiment = Experiment(**{**fields, "rows": tuple(fields["rows"])})
-    if changed := stale_files(experiment, root):
-        raise ExperimentError(
-            f"the record {name!r} is stale: {', '.join(changed)} changed after it was measured. "
-            f"If the results may change, run `{experiment.command} --restart`; "
-            f"if they cannot, run `{experiment.command} --confirm`"
-        )
-    return experiment
+    return Experiment(**{**fields, "rows": tuple(fields["rows"])})
 
 
-def stale_files(experiment: Experiment, root: Path = ROOT) -> list[str]:
-    """The paths of the files that an experiment depends on and that have changed since."""
-    return [
-        name
-        for name, digest in experiment.files.items()
-        if (root / name).is_file() and content_hash(root / name) != digest
-    ]
+def script_sources(root: Path = ROOT) -> Sources:
+    """The code of the project, with the scripts of the experiments beside the package.
 
-
-def content_hash(path: Path) -> str:
-    """A short hash of a file.
-
-    In Python, comments, docstrings, blank lines and the version of the course do not count.
+    `record`, which every script imports, measures nothing.
     """
-    data = path.read_bytes()
-    if path.suffix == ".py":
-        data = _bare(path.read_text("utf-8")).encode()
-    return hashlib.sha256(data).hexdigest()[:12]
+    return Sources(root, beside=root / SCRIPTS, leave_out=("record",))
 
 
-def _bare(source: str) -> str:
-    lines = source.split("\n")
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            number, column = token.start
-            lines[number - 1] = lines[number - 1][:column].rstrip()
-    in_string = set()
-    in_docstring = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant | ast.JoinedStr):
-            in_string.update(range(node.lineno - 1, node.end_lineno - 1))
-        elif isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            in_docstring.update(range(node.body[0].lineno - 1, node.body[0].end_lineno))
-    kept = {number for number, line in enumerate(lines) if line} | in_string
-    kept -= {number for number, line in enumerate(lines) if line.startswith("__version__ = ")}
-    return "\n".join(lines[number] for number in sorted(kept - in_docstring))
+def changed_files(experiment: Experiment, sources: Sources) -> list[str]:
+    """The paths of an experiment's files whose code or data is not as it was when it was recorded.
+
+    Empty where there are no scripts, as in an installed package.
+    """
+    if sources.module(experiment.name) is None:
+        return []
+    now = code_hashes(experiment.name, experiment.programs, sources)
+    data = [path for path in experiment.files if not path.endswith(".py")]
+    now |= data_hashes(data, sources.root)
+    return [path for path, digest in experiment.files.items() if now.get(path) != digest]
+
+
+def code_hashes(script: str, programs: Iterable[str], sources: Sources) -> dict[str, str]:
+    """The hashes of what a script, and the programs that it starts, can run; by path."""
+    programs = [(program, WHOLE) for program in programs]
+    return sources.hashes(sources.reach((script, WHOLE), *programs))
+
+
+def data_hashes(paths: Iterable[str], root: Path = ROOT) -> dict[str, str]:
+    """The hashes of the contents of data files; by path. A missing one is left out."""
+    return {
+        path: hashlib.sha256((root / path).read_bytes()).hexdigest()[:DIGITS]
+        for path in paths
+        if (root / path).is_file()
+    }
+
+
+def module_of(path: str) -> str:
+    """The module's name for a path: dotted in the package, plain for a script.
+
+    >>> module_of("course_pkg/adapters/__init__.py"), module_of("book/experiments/lora_rank.py")
+    ('course_pkg.adapters', 'lora_rank')
+    """
+    if not path.startswith(f"{PACKAGE}/"):
+        return Path(path).stem
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

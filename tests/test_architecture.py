@@ -25,6 +25,7 @@ LAZY = ("adapters", "metrics.bertscore", "metrics.judge", "metrics.perplexity")
 # A module may import from its own folder and from lower layers. If its folder has several layers,
 # it may not import from the higher ones.
 LAYERS = {
+    "fingerprints": -2,
     "arguments": -1,
     "datasets": -1,
     "example_cards": -1,

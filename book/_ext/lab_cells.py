@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import nbformat
 
-from course_pkg.labs.assignments import imports_of
+from course_pkg.fingerprints.reach import all_imports
 
 Missing = Callable[[str, str], str]  # (module, name) → the package that is missing, or ""
 HIDDEN = {"remove-cell", "remove-input", "lab-off"}
@@ -102,7 +102,7 @@ def statements(code: str, lacking: dict[str, frozenset[str]], missing: Missing) 
     found = []
     for node in one_by_one(ast.parse(code).body):
         uses, defines = names_of(node)
-        packages = {missing(*each) for each in imports_of(node)} - {""}
+        packages = {missing(*each) for each in all_imports(node)} - {""}
         packages |= {package for name in uses for package in lacking.get(name, ())}
         for name in defines:
             lacking[name] = frozenset(packages)

@@ -1,4 +1,4 @@
-"""Run a page again when code that it imports, or the environment's lock, has changed.
+"""Run a page again when code that it loads, or the environment's lock, has changed.
 
 jupyter-cache keys an executed page on its code cells and its kernelspec, so editing
 `course_pkg` would leave stale outputs in the book. This extension computes a fingerprint
@@ -7,26 +7,26 @@ of everything else that a page's outputs depend on, and
 - on `source-read` writes it into the kernelspec's display name, so into the cache's key;
 - on `env-get-outdated` asks Sphinx to re-read the pages whose fingerprint has changed.
 
-A fingerprint covers: the lock file; the modules of the package that the page imports,
-found by parsing and followed through their own imports (see closure.py); the data files and
-folders that page or modules name in a string; and the recorded experiments that the page names.
-Pages without code cells have none.
+A fingerprint covers: the lock file; the structure of the code that the page's cells can run
+(course_pkg.fingerprints); the data files and folders that page or code name in a string; and what
+was measured in the recorded experiments that the page names. Pages without code cells have none.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
+import json
 import re
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from closure import PACKAGE, imported_names, package_modules, syntax_tree
 from faults import guarded
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
+
+from course_pkg.experiments import script_sources
+from course_pkg.fingerprints.reach import PACKAGE, Sources
 
 CODE_CELL = re.compile(r"^(`{3,})\{code-cell\}[^\n]*\n(.*?)^\1`*\s*$", re.MULTILINE | re.DOTALL)
 GLUED = re.compile(r"\{glue:\w+\}`([^`:]+\.md)::|^:doc: (\S+\.md)$", re.MULTILINE)
@@ -34,6 +34,7 @@ DISPLAY_NAME = re.compile(r"^(\s+display_name:\s*)(.+?)\s*$", re.MULTILINE)
 ALWAYS = ("requirements.txt", "book/matplotlibrc")  # what every page with code depends on
 DATA_ROOTS = (f"{PACKAGE}/data", "book/experiments")
 RECORDS = f"{PACKAGE}/data/experiments"  # load_experiment("name") depends on name.json there, alone
+NOT_MEASURED = ("files", "programs", "confirmed")  # of a record: no page computes with it
 
 
 def page_code(text: str) -> str:
@@ -46,13 +47,16 @@ def page_code(text: str) -> str:
     return "\n".join(kept) + "\n" if kept else ""
 
 
-def data_files(root: Path, tree: ast.AST, folders: tuple[Path, ...]) -> Iterator[Path]:
-    """Files under the data roots that a string in `tree` names, as a path from any folder."""
+def data_files(root: Path, texts: Iterable[str], folders: Iterable[Path]) -> Iterator[Path]:
+    """Files under the data roots that one of the texts names, as a path from any folder."""
     roots = [(root / name).resolve() for name in DATA_ROOTS]
     records = (root / RECORDS).resolve()
-    for text in short_strings(tree):
+    folders = list(folders)
+    known = {path.name for data in roots if data.is_dir() for path in (data, *data.rglob("*"))}
+    known |= {path.stem for path in records.glob("*.json")}
+    for text in (text for text in texts if text.rstrip("/").rpartition("/")[2] in known):
         for named in (*(folder / text for folder in folders), records / f"{text}.json"):
-            if not named.exists():  # hardly any string names a file
+            if not named.exists():
                 continue
             path = named.resolve()
             if not any(path.is_relative_to(data) for data in roots):
@@ -64,46 +68,47 @@ def data_files(root: Path, tree: ast.AST, folders: tuple[Path, ...]) -> Iterator
                 yield from (file for file in inside if records not in file.parents)
 
 
-@cache
-def short_strings(tree: ast.AST) -> list[str]:
-    """The strings in a syntax tree that may be names of files."""
-    texts = {
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    return sorted(
-        text for text in texts if 0 < len(text) < 200 and "\n" not in text and "\0" not in text
-    )
-
-
-def dependencies(root: Path, page: Path, code: str) -> set[Path]:
-    """Every file, besides the page, that the outputs of a page's `code` depend on."""
-    found = {root / name for name in ALWAYS if (root / name).is_file()}
-    tree = syntax_tree(code)
-    found.update(data_files(root, tree, (root, page.parent, *(root / d for d in DATA_ROOTS))))
-    for path, module in package_modules(root, list(imported_names(tree, "", False))).items():
-        found.add(path)
-        found.update(data_files(root, module, (root, root / PACKAGE, path.parent)))
+def dependencies(sources: Sources, page: Path, code: str) -> dict[str, str]:
+    """What, besides the page, the outputs of its `code` depend on: hashes by path."""
+    root = sources.root
+    data = {root / name for name in ALWAYS if (root / name).is_file()}
+    reached = sources.reach(sources.parsed(code, f"page {page}", page))
+    for path, texts in reached.strings.items():
+        folders = [root, root / PACKAGE, path.parent]
+        if path == page:
+            folders = [root, page.parent, *(root / name for name in DATA_ROOTS)]
+        data.update(data_files(root, texts, folders))
+    found = sources.hashes(reached)
+    found.pop(page.relative_to(root).as_posix(), None)  # its cells have a hash in the cache
+    for path in data:
+        if "__pycache__" not in path.parts:
+            found[path.relative_to(root).as_posix()] = content_hash(root, path)
     return found
 
 
-def fingerprint(root: Path, page: Path, text: str) -> str | None:
+def content_hash(root: Path, path: Path) -> str:
+    """A hash of a data file; of a record, of what pages compute with."""
+    content = path.read_bytes()
+    if path.is_relative_to(root / RECORDS):
+        fields = json.loads(content)
+        kept = {name: value for name, value in fields.items() if name not in NOT_MEASURED}
+        content = json.dumps(kept, sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def fingerprint(sources: Sources, page: Path, text: str) -> str | None:
     """A short hash of a page's dependencies; None for a page with no code cells."""
     code = page_code(text)
     if not code:
         return None
-    digest = hashlib.sha256()
-    for path in sorted(dependencies(root, page, code)):
-        if "__pycache__" not in path.parts:
-            digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:12]
+    found = dependencies(sources, page, code)
+    return hashlib.sha256(str(sorted(found.items())).encode()).hexdigest()[:12]
 
 
 @guarded
 def mark_source(app: Sphinx, docname: str, source: list[str]) -> None:
     """Write the fingerprint into the page's header as it is read."""
-    mark = fingerprint(Path(app.srcdir), Path(app.env.doc2path(docname)), source[0])
+    mark = fingerprint(app.course_sources, Path(app.env.doc2path(docname)), source[0])
     app.env.course_fingerprints[docname] = mark
     if mark is None:
         return
@@ -120,12 +125,11 @@ def mark_source(app: Sphinx, docname: str, source: list[str]) -> None:
 def outdated(app: Sphinx, env: BuildEnvironment, added: set, changed: set, removed: set) -> list:
     """Pages whose dependencies have changed since they were last read."""
     known = env.course_fingerprints
-    root = Path(app.srcdir)
     candidates = env.found_docs - added - changed
     stale = set()
     for docname in known.keys() & candidates:
         page = Path(env.doc2path(docname))
-        if fingerprint(root, page, page.read_text("utf8")) != known[docname]:
+        if fingerprint(app.course_sources, page, page.read_text("utf8")) != known[docname]:
             stale.add(docname)
     run_again = {Path(env.doc2path(docname)) for docname in stale | changed}
     for docname in candidates - stale:  # it may show values that a page run again has glued
@@ -142,6 +146,7 @@ def glued_pages(page: Path, text: str) -> Iterator[Path]:
 
 
 def prepare(app: Sphinx) -> None:
+    app.course_sources = script_sources(Path(app.srcdir))
     if not hasattr(app.env, "course_fingerprints"):
         app.env.course_fingerprints = {}
 
@@ -151,4 +156,4 @@ def setup(app: Sphinx) -> dict:
     app.connect("source-read", mark_source)
     app.connect("env-get-outdated", outdated)
     app.connect("env-purge-doc", lambda app, env, doc: env.course_fingerprints.pop(doc, None))
-    return {"version": "1", "env_version": 1, "parallel_read_safe": False}
+    return {"version": "1", "env_version": 2, "parallel_read_safe": False}

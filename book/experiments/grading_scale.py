@@ -120,7 +120,8 @@ def local_cluster(root: Path, workers: int) -> Iterator[tuple[list[psutil.Proces
 
 def environment() -> dict[str, str]:
     """The environment of every process: this course's package, and one thread."""
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    searched = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": searched, "OMP_NUM_THREADS": "1"}
 
 
 def watch(

@@ -4,8 +4,11 @@ A script passes its plan, a list of keys (dicts that say what to run), and a fun
 one of them. A plan may also be a function of the rows so far, which is asked again after each
 round. A run that is interrupted loses at most one row; run the script again to continue. If the
 code or the data have changed since, choose: `--restart` drops the old rows; `--confirm` keeps
-them if one of them, the probe, still gives the same result. Editing this file makes no record
-stale, because it measures nothing.
+them if one of them, the probe, still gives the same result.
+
+A record depends on the modules that were loaded while it was measured, here and in the processes
+that were started, and of these on the code that can have run (course_pkg.fingerprints). Editing
+this file makes no record stale, because it measures nothing.
 """
 
 import argparse
@@ -14,20 +17,29 @@ import math
 import os
 import platform
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "book" / "_ext")]
+sys.path[:0] = [str(ROOT)]
 
-from closure import script_files  # noqa: E402
-
-from course_pkg.experiments import FOLDER, content_hash  # noqa: E402
+from course_pkg.experiments import (  # noqa: E402
+    FOLDER,
+    changed_files,
+    code_hashes,
+    data_hashes,
+    load_experiment,
+    module_of,
+    script_sources,
+)
 from course_pkg.files import write_atomically  # noqa: E402
+from course_pkg.fingerprints.reach import PACKAGE, WHOLE, Sources  # noqa: E402
 
 TOLERANCE = 1e-3  # relative, for a probe's results: CPUs add floats in different orders
 ELSEWHERE = 0.05  # on another model of CPU: what is rounded to 8 bits can then round the other way
@@ -35,6 +47,18 @@ ELSEWHERE = 0.05  # on another model of CPU: what is rounded to 8 bits can then 
 TIMES = ("seconds", "finished", "peak_memory", "start_memory")
 PACKAGES = ("torch", "transformers", "numpy")
 Plan = Sequence[dict] | Callable[[Sequence[dict]], Sequence[dict]]
+# Run by every Python that is started meanwhile; a process that it forks goes on writing.
+TRACE = f"""
+import os, sys
+
+_trace = os.open(os.environ["COURSE_TRACE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+def _imported(event, arguments):
+    if event == "import" and arguments[0].partition(".")[0] == {PACKAGE!r}:
+        os.write(_trace, (arguments[0] + "\\n").encode())
+
+sys.addaudithook(_imported)
+"""
 
 
 def main(
@@ -59,56 +83,96 @@ def main(
     parser.add_argument("--confirm", action="store_true", help="run only the probe and compare")
     parser.add_argument("--restart", action="store_true", help="drop what was measured before")
     options = parser.parse_args(arguments)
-    path = folder / f"{Path(script).stem}.json"
+    name = Path(script).stem
+    path = folder / f"{name}.json"
     old = json.loads(path.read_text("utf-8")) if path.is_file() else None
     fresh = {
-        "name": Path(script).stem,
+        "name": name,
         "command": f"python book/experiments/{Path(script).name}",
         "settings": settings,
         "machine": machine(),
         "versions": {"python": platform.python_version()}
         | {name: metadata.version(name).split("+")[0] for name in PACKAGES},
-        "files": files(Path(script).resolve(), data, root),
+        "files": {},
+        "programs": [],
         "rows": [],
     }
-    if options.confirm:
-        if old is None:
-            raise SystemExit(f"there is no record to confirm: run `{fresh['command']}`")
-        row = timed(prepare(), probe, measure)
-        if differences := compare(row, find(old["rows"], probe), tolerance(old["machine"])):
-            raise SystemExit(
-                f"not confirmed, {'; '.join(differences)}: run `{fresh['command']} --restart`"
-            )
-        stamp = {"finished": row["finished"], "versions": fresh["versions"]}
-        write(path, old | {"files": fresh["files"], "confirmed": stamp})
-        return
-    if old is not None and not options.restart:
-        if changed := {name for name, _ in old["files"].items() ^ fresh["files"].items()}:
+    if options.confirm and old is None:
+        raise SystemExit(f"there is no record to confirm: run `{fresh['command']}`")
+    if old is not None and not (options.restart or options.confirm):
+        if changed := changed_files(load_experiment(name, folder=folder), script_sources(root)):
             raise SystemExit(
                 f"{', '.join(sorted(changed))} changed after these rows were measured: add "
                 "--restart to measure all rows again, or --confirm to check that one is unchanged"
             )
         fresh = old
-    task = cache(prepare)
-    rows = fresh["rows"]
-    while todo := [key for key in keys(plan, rows) if find(rows, key) is None]:
-        for number, key in enumerate(todo, start=1):
-            row = timed(task(), key, measure)
-            rows.append(row)
-            write(path, fresh)
-            print(f"{number} of {len(todo)}  {row['seconds']:6.1f} s  {key}", flush=True)
+    with traced() as loaded:
+        if options.confirm:
+            row = timed(prepare(), probe, measure)
+            if differences := compare(row, find(old["rows"], probe), tolerance(old["machine"])):
+                raise SystemExit(
+                    f"not confirmed, {'; '.join(differences)}: run `{fresh['command']} --restart`"
+                )
+            stamp = {name: row[name] for name in ("finished", "seconds")}
+            stamp["versions"] = fresh["versions"]
+            confirmed = old | depends_on(name, old, loaded(), data, script_sources(root))
+            write(path, confirmed | {"confirmed": stamp})
+            return
+        task = cache(prepare)
+        rows = fresh["rows"]
+        while todo := [key for key in keys(plan, rows) if find(rows, key) is None]:
+            for number, key in enumerate(todo, start=1):
+                row = timed(task(), key, measure)
+                rows.append(row)
+                fresh |= depends_on(name, fresh, loaded(), data, script_sources(root))
+                write(path, fresh)
+                print(f"{number} of {len(todo)}  {row['seconds']:6.1f} s  {key}", flush=True)
+
+
+@contextmanager
+def traced() -> Iterator[Callable[[], set[str]]]:
+    """A function that gives the modules loaded so far, here and by the processes started inside."""
+    before = {name: os.environ.get(name) for name in ("COURSE_TRACE", "PYTHONPATH")}
+    with tempfile.TemporaryDirectory(prefix="course-trace-") as folder:
+        Path(folder, "sitecustomize.py").write_text(TRACE)
+        trace = Path(folder, "modules.txt")
+        trace.touch()
+        searched = [folder, before["PYTHONPATH"]]
+        os.environ["COURSE_TRACE"] = str(trace)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, searched))
+        try:
+            yield lambda: {*sys.modules, *trace.read_text().split()}
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name)
+                if value is not None:
+                    os.environ[name] = value
+
+
+def depends_on(
+    script: str, record: dict, loaded: Iterable[str], data: Sequence[str], sources: Sources
+) -> dict:
+    """The fields `files` and `programs` of a record, after more of it was measured.
+
+    loaded: the names of the modules that were loaded meanwhile. What the script can't reach by
+    itself, but was loaded, ran in a process of its own, and counts whole.
+    """
+    own = Sources(sources.root, sources.beside).reach(("record", WHOLE)).modules
+    loaded = {*loaded, *map(module_of, record["files"]), script}
+    reached = sources.reach((script, WHOLE)).modules
+    strangers = [name for name in loaded if sources.module(name) is not None]
+    strangers = {name for name in strangers if name not in reached and name not in own}
+    programs = sorted(strangers.union(record.get("programs", ())))
+    kept = loaded.union(sources.reach(*((name, WHOLE) for name in programs)).modules)
+    code = code_hashes(script, programs, sources)
+    code = {path: digest for path, digest in code.items() if module_of(path) in kept}
+    paths = [f"{PACKAGE}/data/{name}" for name in data]
+    return {"files": code | data_hashes(paths, sources.root), "programs": programs}
 
 
 def keys(plan: Plan, rows: Sequence[dict]) -> Sequence[dict]:
     """The keys of a plan, as far as the measured rows tell."""
     return plan(rows) if callable(plan) else plan
-
-
-def files(script: Path, data: Sequence[str] = (), root: Path = ROOT) -> dict[str, str]:
-    """Path → hash, for the script, the code that it imports, and its data."""
-    paths = script_files(root, script, leave_out=("record",))
-    paths |= {root / "course_pkg" / "data" / name for name in data}
-    return {p.relative_to(root).as_posix(): content_hash(p) for p in sorted(paths)}
 
 
 def timed(task: object, key: dict, measure: Callable[[object, dict], dict]) -> dict:

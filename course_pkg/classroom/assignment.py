@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from course_pkg.classroom.results.grade_key import checks_hash
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.questions import Assignment
 
@@ -16,7 +17,7 @@ class ClassAssignment:
     """An assignment with its checks, or a plain nbgrader assignment, which has none.
 
     checks: its questions, and what they share. folder: of the checks. files: the contents of all
-    files of the checks, by relative path. hash: of these files. student_files: what a student's
+    files of the checks, by relative path. hash: `checks_hash`. student_files: what a student's
     sandbox may read of them. student_module: the module of them that a student's kernel imports,
     "" for none.
     """
@@ -68,7 +69,7 @@ def resolve(name: str) -> ClassAssignment:
         registry.load(name),
         registry.folder(name),
         files,
-        registry.hash_of_checks(files),
+        checks_hash(registry.load(name), files),
         registry.student_files(name),
         registry.module_name(name, "student"),
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
 
+from course_pkg.fingerprints.structure import structure
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
 from course_pkg.grading.contract.display import mark
@@ -184,7 +185,6 @@ def same_code(cell: str, answer: str, name: str) -> bool:
     except SyntaxError:  # an IPython magic
         return False
     first, second = (
-        [registry.code_structure(n) for n in body if ast.unparse(n) != f"{name} = None"]
-        for body in bodies
+        [structure(n) for n in body if ast.unparse(n) != f"{name} = None"] for body in bodies
     )
     return first == second

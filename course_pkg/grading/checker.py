@@ -83,7 +83,6 @@ def as_json(verdicts: list[Verdict]) -> str:
 def prepare(assignment: str) -> None:
     """Load what every session with an assignment needs, and depends on no student."""
     answer_key(assignment)
-    registry.draws_hash(assignment)
 
 
 def run(job: dict[str, Any], descriptors: list[int]) -> None:

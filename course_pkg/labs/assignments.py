@@ -11,8 +11,8 @@ Chapter: exercises.
 
 import ast
 import sys
-from collections.abc import Iterator
 
+from course_pkg.fingerprints.reach import all_imports
 from course_pkg.grading.contract import registry
 
 NAMES = (
@@ -49,17 +49,8 @@ def libraries(code: str) -> set[str]:
     >>> libraries("import math\\nimport numpy as np")
     {'numpy'}
     """
-    found = {module.split(".")[0] for module, _ in imports_of(ast.parse(code))}
+    found = {module.split(".")[0] for module, _ in all_imports(ast.parse(code))}
     return found - sys.stdlib_module_names
-
-
-def imports_of(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """Every (module, name) that code imports, also inside of functions; "" for `import module`."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Import):
-            yield from ((alias.name, "") for alias in each.names)
-        elif isinstance(each, ast.ImportFrom):
-            yield from ((each.module or "", alias.name) for alias in each.names)
 
 
 ASSIGNMENTS = {name: questions_without_libraries(name) for name in NAMES}

@@ -1,11 +1,14 @@
 """Running an experiment: a stopped sweep continues, and rows of other code are never mixed."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from course_pkg.experiments import ExperimentError, load_experiment
+from course_pkg.experiments import changed_files, load_experiment, script_sources
 from tests.book.support import rate_ladder, recording
 
 
@@ -39,6 +42,10 @@ class Bench:
             str(self.script), self.plan, self.prepare, self.measure, arguments=arguments, **keywords
         )
         return self.read()
+
+    def changed(self) -> list[str]:
+        record = load_experiment("squares", folder=self.root)
+        return changed_files(record, script_sources(self.root))
 
     def read(self) -> dict:
         return json.loads((self.root / "squares.json").read_text("utf-8"))
@@ -81,9 +88,7 @@ def test_rows_of_other_code_are_neither_mixed_nor_confirmed_nor_dropped_unasked(
         bench.run()
     with pytest.raises(SystemExit, match=r"not confirmed, square was 9\.0 and is 18\.0"):
         bench.run("--confirm")
-    with pytest.raises(ExperimentError, match="stale"):
-        load_experiment("squares", folder=bench.root, root=bench.root)
-    assert bench.read() == old
+    assert bench.read() == old and bench.changed() == ["book/experiments/squares.py"]
     assert [row["square"] for row in bench.run("--restart")["rows"]] == [0, 2, 8, 18]
 
 
@@ -93,7 +98,7 @@ def test_after_an_edit_that_changes_nothing_one_row_confirms_the_record(bench):
     new = bench.run("--confirm")
     assert new["rows"] == old["rows"] and bench.measured == [0, 1, 2, 3, 3]
     assert new["files"] != old["files"] and new["confirmed"]["versions"] == old["versions"]
-    load_experiment("squares", folder=bench.root, root=bench.root)
+    assert bench.changed() == []
 
 
 @pytest.mark.parametrize(
@@ -119,24 +124,6 @@ def test_another_machine_may_round_differently():
     assert recording.tolerance({"cpu": here["cpu"]}) == recording.tolerance(other)
 
 
-def test_a_script_depends_on_the_modules_beside_it_but_not_on_the_bookkeeping(bench):
-    beside = bench.script.parent
-    bench.script.write_text("import record\nimport task\n")
-    (beside / "task.py").write_text("from course_pkg import data\n")
-    (beside / "record.py").write_text("from course_pkg import records\n")
-    (beside / "other.py").write_text("")
-    package = bench.root / "course_pkg"
-    package.mkdir()
-    for name in ("__init__", "data", "records"):
-        (package / f"{name}.py").write_text("")
-    assert recording.files(bench.script, root=bench.root).keys() == {
-        "book/experiments/squares.py",
-        "book/experiments/task.py",
-        "course_pkg/__init__.py",
-        "course_pkg/data.py",
-    }
-
-
 @pytest.mark.parametrize(
     ("losses", "rates", "best"),
     [
@@ -151,3 +138,30 @@ def test_a_script_depends_on_the_modules_beside_it_but_not_on_the_bookkeeping(be
 )
 def test_a_rate_is_chosen_once_it_is_not_at_an_edge_that_can_move(losses, rates, best):
     assert rate_ladder.rates_to_try(losses, [3, 10], [1, 3, 10, 30]) == (rates, best)
+
+
+def test_what_ran_here_and_in_a_process_of_its_own_counts_and_what_was_not_loaded_does_not(bench):
+    package = bench.root / "course_pkg"
+    package.mkdir()
+    for name in ("__init__", "child", "grandchild", "never"):
+        (package / f"{name}.py").write_text("def f():\n    return 1\n")
+    (package / "child.py").write_text("from course_pkg.grandchild import f\nX = f()\n")
+    bench.script.write_text("def later():\n    from course_pkg.never import f\n    return f()\n")
+    bench.plan = ({"x": 3},)
+
+    def measure(task: None, key: dict) -> dict:
+        search = os.environ["PYTHONPATH"] + os.pathsep + str(bench.root)
+        environment = {**os.environ, "PYTHONPATH": search}
+        command = [sys.executable, "-c", "import course_pkg.child"]
+        subprocess.run(command, env=environment, check=True, cwd=bench.root)
+        return {"square": 9.0}
+
+    bench.measure = measure
+    record = bench.run()
+    files = {"book/experiments/squares.py", "course_pkg/child.py", "course_pkg/grandchild.py"}
+    assert record["files"].keys() == files and "course_pkg.child" in record["programs"]
+    (package / "never.py").write_text("def f():\n    return 2\n")
+    assert bench.changed() == []
+    (package / "grandchild.py").write_text("def f():\n    return 2\n")
+    assert bench.changed() == ["course_pkg/grandchild.py"]
+    assert "PYTHONPATH" not in os.environ or "course-trace" not in os.environ["PYTHONPATH"]

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg import experiments
-from course_pkg.experiments import FOLDER, ExperimentError, content_hash, load_experiment
+from course_pkg.experiments import (
+    FOLDER,
+    ExperimentError,
+    changed_files,
+    load_experiment,
+    script_sources,
+)
 from tests.book.support import EXPERIMENTS, ROOT, recording
 
 NAMES = sorted(
@@ -25,7 +30,6 @@ class Script:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(recording, "main", self._keep)
             runpy.run_path(str(path), run_name="__main__")
-        self.files = recording.files(path, self.data)
 
     def _keep(self, script, plan, prepare, measure, *, probe, settings, data=()) -> None:
         self.plan = list(recording.keys(plan, load_experiment(self.name).rows))
@@ -41,20 +45,15 @@ def test_every_script_has_its_record_and_every_record_its_script():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_record_is_fresh_and_has_every_row_of_its_plan_once(name):
-    """If it is stale, the message has the command that fixes it."""
+def test_a_record_has_every_row_of_its_plan_once_and_says_how_it_came_about(name):
+    """Whether its code has changed since is for `make records`."""
     record = load_experiment(name)
     script = Script(name)
-    assert (record.files, record.settings) == (script.files, script.settings)
+    assert record.settings == script.settings
     assert [key for key in script.plan if recording.find(record.rows, key) is None] == []
     assert len(record.rows) == len(script.plan)
     assert f"book/experiments/{name}.py" in record.files
     assert {f"course_pkg/data/{path}" for path in script.data} <= record.files.keys()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_record_says_how_it_came_about(name):
-    record = load_experiment(name)
     assert record.name == name and record.command.endswith(f"/{name}.py")
     assert {"cpu", "cores", "threads"} <= record.machine.keys()
     assert {"python", "torch", "transformers"} <= record.versions.keys()
@@ -142,7 +141,7 @@ def test_a_learning_rate_is_the_best_on_validation_and_not_the_last_one_tried(na
         assert list(chosen[adapter]) == [best]
 
 
-# ---------------------------------------------------------------- staleness, on a copy
+# ---------------------------------------------------------------- what changed, on a copy
 
 
 @pytest.fixture
@@ -169,64 +168,30 @@ def edit(path: Path, old: str, new: str) -> None:
         ("course_pkg/data/navigator/train.jsonl", "LOG: ", "Log: "),
     ],
 )
-def test_an_edited_constant_or_example_makes_it_stale(copy, file, old, new):
-    assert load_experiment("lora_rank", root=copy).rows
-    edit(copy / file, old, new)
-    with pytest.raises(ExperimentError) as error:
-        load_experiment("lora_rank", root=copy)
-    assert file in str(error.value)
-    assert "`python book/experiments/lora_rank.py --restart`" in str(error.value)
-    assert "`python book/experiments/lora_rank.py --confirm`" in str(error.value)
-
-
-def test_comments_docstrings_and_other_files_do_not(copy):
+def test_an_edited_constant_or_example_is_named(copy, file, old, new):
     record = load_experiment("lora_rank")
+    before = changed_files(record, script_sources(copy))
+    edit(copy / file, old, new)
+    assert set(changed_files(record, script_sources(copy))) - set(before) <= {file}
+    assert file in changed_files(record, script_sources(copy))
+
+
+def test_comments_docstrings_and_other_files_are_not(copy):
+    record = load_experiment("lora_rank")
+    before = changed_files(record, script_sources(copy))
     edit(copy / "book/experiments/lora_rank.py", '"""One run: ', '"""A run: ')
     masking = copy / "course_pkg/finetuning/masking.py"
     edit(masking, "IGNORE_INDEX = -100", "IGNORE_INDEX = -100  # none\n\n# words")
     (copy / "course_pkg/doctor.py").write_text("x = 1\n")
-    assert experiments.stale_files(record, copy) == []
+    assert changed_files(record, script_sources(copy)) == before
 
 
 def test_what_an_installed_package_lacks_is_not_asked_for(copy):
     shutil.rmtree(copy / "book")
-    assert load_experiment("lora_rank", root=copy).rows
+    assert changed_files(load_experiment("lora_rank"), script_sources(copy)) == []
 
 
 def test_a_missing_record_is_one_clear_error():
     known = r"no record 'lora_ranks' .* the records are: .*lora_delta_w, lo"
     with pytest.raises(ExperimentError, match=known):
         load_experiment("lora_ranks")
-
-
-SOURCE = '''"""Doc."""
-__version__ = "1.0.0"
-def f(x):  # a comment
-    """Doc."""
-
-    return f"#{x}" + """a
-
-    # b"""
-'''
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "same"),
-    [
-        ("  # a comment", "", True),
-        ('"""Doc."""', '"""Other.\n\n# words\n"""', True),
-        ("    return", "\n\n    # why\n    return", True),
-        ("1.0.0", "1.0.1", True),
-        ("#{x}", "{x}", False),
-        ("a\n\n", "a\n", False),  # a blank line in a string counts
-        ("    # b", "    # c", False),
-        ("f(x)", "f(x, y)", False),
-    ],
-)
-def test_the_hash_sees_what_can_change_a_result_and_no_more(tmp_path, old, new, same):
-    before = tmp_path / "before.py"
-    after = tmp_path / "after.py"
-    before.write_text(SOURCE)
-    after.write_text(SOURCE)
-    edit(after, old, new)
-    assert (content_hash(before) == content_hash(after)) is same

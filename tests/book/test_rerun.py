@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import rerun
 
+from course_pkg.fingerprints.reach import Sources
 from tests.book import small
 from tests.book.support import HEADER
 
@@ -18,29 +19,21 @@ def book(tmp_path_factory) -> Path:
 
 
 def depends(book: Path, code: str) -> set[str]:
-    files = rerun.dependencies(book, book / "book/index.md", code)
-    return {path.relative_to(book).as_posix() for path in files} - set(rerun.ALWAYS)
+    found = rerun.dependencies(Sources(book), book / "book/index.md", code)
+    return found.keys() - set(rerun.ALWAYS)
 
 
-@pytest.mark.parametrize(
-    ("code", "modules"),
-    [
-        ("import torch", set()),
-        ("import course_pkg.two", {"__init__", "two"}),
-        ("from course_pkg import two", {"__init__", "two"}),
-        ("def f():\n    from course_pkg.one import ONE", {"__init__", "one"}),
-        ("import importlib\nimportlib.import_module('course_pkg.two')", {"__init__", "two"}),
-        ("from course_pkg.chain import value", {"__init__", "chain", "one"}),
-    ],
-)
-def test_imports_are_followed(book, code, modules):
-    assert depends(book, code) == {f"course_pkg/{name}.py" for name in modules}
+def test_what_a_page_uses_counts_and_what_it_only_imports_does_not(book):
+    assert depends(book, "from course_pkg.one import ONE") == set()
+    code = "from course_pkg.chain import value\nvalue()"
+    assert depends(book, code) == {"course_pkg/chain.py", "course_pkg/one.py"}
 
 
 def test_data_named_by_a_module_or_by_the_page_counts(book):
-    assert "course_pkg/data/words.txt" in depends(book, "import course_pkg.reader")
-    assert "course_pkg/data/words.txt" in depends(book, "open('course_pkg/data/words.txt')")
-    assert "course_pkg/data/words.txt" not in depends(book, "import course_pkg.one")
+    words = "course_pkg/data/words.txt"
+    assert words in depends(book, "from course_pkg.reader import read\nread()")
+    assert words in depends(book, f"open({words!r})")
+    assert words not in depends(book, "import course_pkg.one\ncourse_pkg.one.ONE")
 
 
 def test_a_page_depends_on_the_record_that_it_names_and_on_no_other(tmp_path):
@@ -50,23 +43,28 @@ def test_a_page_depends_on_the_record_that_it_names_and_on_no_other(tmp_path):
         (folder / f"{name}.json").write_text("{}")
     (folder.parent / "words.txt").write_text("words")
     (tmp_path / "course_pkg/reader.py").write_text('DATA = "data"\n')
+    page = tmp_path / "book" / "page.md"
 
-    def found(code: str) -> set[str]:
-        page = tmp_path / "book" / "page.md"
-        return {path.name for path in rerun.dependencies(tmp_path, page, code)}
+    def found(code: str) -> dict[str, str]:
+        hashes = rerun.dependencies(Sources(tmp_path), page, code)
+        return {Path(name).name: digest for name, digest in hashes.items()}
 
-    assert found("load_experiment('one')") == {"one.json"}
-    assert found("from course_pkg import reader") == {"reader.py", "words.txt"}
+    loaded = found("load_experiment('one')")
+    assert found("from course_pkg.reader import DATA\nDATA").keys() == {"reader.py", "words.txt"}
+    (folder / "one.json").write_text('{"files": {"a": "b"}, "confirmed": {}, "programs": []}')
+    assert found("load_experiment('one')") == loaded != {}  # no page computes with these
+    (folder / "one.json").write_text('{"rows": [1]}')
+    assert found("load_experiment('one')") != loaded and loaded.keys() == {"one.json"}
 
 
 def test_the_lock_changes_the_fingerprint_of_every_page_with_code(book):
     page = book / "book/other.md"
     text = small.PAGES["other"]
-    before = rerun.fingerprint(book, page, text)
-    assert rerun.fingerprint(book, page, text) == before
+    before = rerun.fingerprint(Sources(book), page, text)
+    assert rerun.fingerprint(Sources(book), page, text) == before
     (book / "requirements.txt").write_text("torch==2\n")
-    assert rerun.fingerprint(book, page, text) != before
-    assert rerun.fingerprint(book, page, "# Text\n```python\nimport x\n```") is None
+    assert rerun.fingerprint(Sources(book), page, text) != before
+    assert rerun.fingerprint(Sources(book), page, "# Text\n```python\nimport x\n```") is None
 
 
 def test_a_cells_options_and_magics_are_not_code():

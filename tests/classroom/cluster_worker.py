@@ -55,7 +55,7 @@ def dask_setup(worker):
     if name == "sleepy":
         course.handle = lambda data, gpu: Sleep() if b'"student"' in data else handle(data, gpu)
     if name.startswith("old"):
-        course.code_hash = lambda: "0" * 64
+        course.judging_hash = lambda: "0" * 64
         course.version = lambda: "course_pkg 0.0.1"
     if name.startswith("gpu"):
         _pretend_to_have_a_gpu()

@@ -187,15 +187,14 @@ def test_checks_that_the_package_lacks_are_received_once_and_checked(warm, monke
     files = {name: data.decode() for name, data in registry.checks_files("bleu").items()}
     monkeypatch.setattr(registry, "CHECKS", tmp_path)
     assert ask(submission()).kind == ask(Preparation(WORK)).kind == "lacks"
-    reply = ask(Preparation(WORK, {**files, "more.py": ""}))
-    assert (reply.kind, reply.why) == ("unfit", "the checks did not arrive as they were sent")
-    outside = {"../../outside.py": "evil"}
-    named = registry.hash_of_checks({name: b"evil" for name in outside})
-    reply = ask(Preparation(replace(WORK, checks=named), outside))
+    for other in ({**files, "more.py": "evil = 1"}, {"more.py": ""}):
+        reply = ask(Preparation(WORK, other))
+        assert reply.kind == "unfit" and "differ from those sent" in reply.why
+    reply = ask(Preparation(WORK, {**files, "../../outside.py": "evil"}))
     assert reply.kind == "unfit" and "leaves the folder" in reply.why
     assert ask(Preparation(WORK, files)).kind == "fit"
     assert ask(submission()).result.state == State.GRADED
-    assert registry.load("bleu").questions and registry.checks_hash("bleu") == WORK.checks
+    assert resolve("bleu").hash == WORK.checks
     assert checks.__path__[1] == os.environ[registry.RECEIVED]
 
 
@@ -232,7 +231,7 @@ def test_what_waits_on_a_worker_does_not_run_if_its_run_is_stopped(warm, hold, b
 
 def test_a_package_that_was_changed_under_a_running_worker_is_refused(warm, monkeypatch):
     assert ask(Preparation(WORK)).kind == "fit"
-    monkeypatch.setattr(worker, "current_code_hash", lambda: "0" * 64)
+    monkeypatch.setattr(worker, "current_judging_hash", lambda: "0" * 64)
     assert ask(submission()).kind == "result"  # by the processes that it has
     reply = ask(submission(work=replace(WORK, limits=RunLimits(time_limit_s=5))))
     assert reply.kind == "unfit" and "has changed since it was started: start" in reply.why

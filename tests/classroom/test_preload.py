@@ -14,7 +14,6 @@ from course_pkg.classroom.assignment import resolve
 from course_pkg.classroom.execution import fork_servers
 from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.classroom.execution.sandbox_views import DEBUGGER, NOTEBOOKS, QUIET_DEBUGGER
-from course_pkg.grading.contract import registry
 
 ROOT = Path(__file__).parents[2]
 LOADED = """
@@ -55,17 +54,6 @@ def test_a_kernel_imports_nothing_more_when_it_starts(tmp_path):
     imports = "".join(f"import {name}\n" for name in NOTEBOOKS)
     run(imports + KERNEL, str(tmp_path / "kernel.json"), str(tmp_path / "late"))
     assert (tmp_path / "late").read_text() == "[]\n"
-
-
-def test_a_stored_hash_of_the_draws_follows_the_files(tmp_path, monkeypatch):
-    (tmp_path / "bleu").mkdir()
-    for name in ("questions.toml", "cases.py"):
-        (tmp_path / "bleu" / name).write_bytes((registry.CHECKS / "bleu" / name).read_bytes())
-    first = registry.draws_hash("bleu")
-    monkeypatch.setattr(registry, "CHECKS", tmp_path)
-    cases = tmp_path / "bleu" / "cases.py"
-    cases.write_text(cases.read_text() + "\n\nMORE = 1\n")
-    assert registry.draws_hash("bleu") != first
 
 
 def test_a_model_that_the_first_run_prepares_is_in_its_sandboxes(tmp_path, monkeypatch):

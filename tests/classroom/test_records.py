@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 import pytest
 
-from course_pkg.classroom.results import keys, store
+from course_pkg.classroom.results import grade_key, keys, store
 from course_pkg.classroom.results.keys import (
     GradingFolderError,
     course_lock,
@@ -19,7 +19,7 @@ from course_pkg.classroom.results.keys import (
     submission_key,
 )
 from course_pkg.classroom.results.record import MAX_RESULTS, State, checked_results
-from course_pkg.classroom.results.store import Store, current_code_hash, file_stem
+from course_pkg.classroom.results.store import Store, file_stem
 from course_pkg.grading.checker import as_json
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.grading_session import GradingSession
@@ -344,31 +344,11 @@ def test_file_names_are_safe_and_distinct_on_any_file_system():
 # -- the key of a grading
 
 
-def test_the_code_hash_changes_with_the_grader_and_its_libraries_only(tmp_path, monkeypatch):
-    graders = ("grading/a.py", "sandbox/b.py", "adapters/c.py")
-    others = ("cli/main.py", "grading/checks/x/d.py")
-    for name in (*graders, *others):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("1")
-    monkeypatch.setattr(store, "PACKAGE", tmp_path)
-    before = current_code_hash()
-    for name in others:
-        (tmp_path / name).write_text("2")
-    assert current_code_hash() == before
-    seen = {before}
-    for name in graders:
-        (tmp_path / name).write_text("2")
-        seen.add(current_code_hash())
-    monkeypatch.setattr(store, "version", lambda name: "0.0")
-    seen.add(current_code_hash())
-    assert len(seen) == 5
-
-
 def test_another_build_of_torch_grades_nothing_again_and_another_version_does(monkeypatch):
     """The CUDA build completes what the CPU build, whose version has a local label, began."""
     hashes = []
     for torch in ("2.13.0+cpu", "2.13.0", "2.13.1"):
-        monkeypatch.setattr(store, "version", {"torch": torch}.get)
-        monkeypatch.setattr(store, "LIBRARIES", ("torch",))
-        hashes.append(current_code_hash())
+        monkeypatch.setattr(grade_key, "version", {"torch": torch}.get)
+        monkeypatch.setattr(grade_key, "LIBRARIES", ("torch",))
+        hashes.append(grade_key.current_judging_hash())
     assert hashes[0] == hashes[1] != hashes[2]

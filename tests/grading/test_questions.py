@@ -1,11 +1,17 @@
 """Questions as data: what is read, what is refused, the draws, and what they depend on."""
 
 import random
+import re
+import shutil
+import types
+from pathlib import Path
 
 import pytest
 
 from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.answer_key import AnswerKey
 from course_pkg.grading.contract.draws import draw_cases
+from course_pkg.grading.contract.grading_session import GradingSession
 from course_pkg.grading.contract.questions import ChecksError, parse_questions
 from tests.grading.small_assignment import QUESTIONS, answer_key
 
@@ -135,15 +141,28 @@ def test_an_expected_value_that_does_not_pass_is_an_error_of_the_author():
 @pytest.mark.parametrize(
     ("name", "old", "new", "same"),
     [
-        ("questions.toml", 'says = "', 'says = "Note: ', True),
-        ("cases.py", '"""', '"""In other words: ', True),
-        ("cases.py", "\nfrom ", "\n# a comment\nfrom ", True),
-        ("cases.py", "rng.randint(", "1 + rng.randint(", False),
+        ("questions.toml", 'hint = """', 'hint = """Note: ', True),
+        ("cases.py", r"\brng\b", "random_numbers", True),
+        ("cases.py", r"\nfrom ", "\n# a comment\nfrom ", True),
+        ("cases.py", r"rng\.randint\(", "1 + rng.randint(", False),
         ("questions.toml", "points = 2, ", "points = 2, cases = 5, ", False),
     ],
 )
-def test_words_do_not_change_the_cases_and_code_does(copied, name, old, new, same):
-    before = registry.draws_hash("bleu"), registry.checks_hash("bleu")
-    copied(name, old, new)
-    assert (registry.draws_hash("bleu") == before[0]) is same
-    assert registry.checks_hash("bleu") != before[1]
+def test_words_and_names_do_not_change_the_cases_and_draws_do(tmp_path, name, old, new, same):
+    for file in ("questions.toml", "cases.py"):
+        shutil.copy(registry.CHECKS / "bleu" / file, tmp_path)
+    before = cases_of_ada(tmp_path)
+    text = (tmp_path / name).read_text("utf-8")
+    (tmp_path / name).write_text(re.sub(old, new, text), "utf-8")
+    assert (tmp_path / name).read_text("utf-8") != text
+    assert (cases_of_ada(tmp_path) == before) is same
+
+
+def cases_of_ada(folder: Path) -> dict[str, list]:
+    """The inputs of every question of the checks in a folder."""
+    code = compile((folder / "cases.py").read_text("utf-8"), "cases.py", "exec")
+    cases = types.ModuleType("cases")
+    exec(code, vars(cases))
+    questions = parse_questions("bleu", (folder / "questions.toml").read_text("utf-8"))
+    session = GradingSession("bleu", "ada", answers=AnswerKey(questions, cases))
+    return {name: session.inputs(name) for name in session.questions}

@@ -25,8 +25,8 @@ from course_pkg.classroom.execution.runner_output import (
     parsed,
     read_cell,
 )
+from course_pkg.classroom.results.grade_key import judging_hash
 from course_pkg.classroom.results.record import MAX_RESULTS, State, strict_json
-from course_pkg.classroom.results.store import code_hash
 from course_pkg.grading.contract.display import one_line
 
 MAX_WORDS = 1_000  # characters of a text
@@ -48,12 +48,12 @@ TOO_LARGE = "its outputs are too large to send, so they are not shown"
 class Work:
     """What all tasks of a run have in common.
 
-    run: a name of the run. code: `store.code_hash`. version: the same for people. checks: the hash
-    of the checks, "" for a plain nbgrader assignment.
+    run: a name of the run. judging: `judging_hash`. version: the same for people. checks:
+    `checks_hash`, "" for a plain nbgrader assignment.
     """
 
     run: str
-    code: str
+    judging: str
     version: str
     assignment: str
     checks: str
@@ -138,15 +138,15 @@ class _LastLine(BaseModel):
 
 
 def version() -> str:
-    """The versions that `store.code_hash` covers, for people; its first digits tell them apart."""
-    code = code_hash()[:12]
+    """The versions that `judging_hash` covers, for people; its first digits tell them apart."""
+    code = judging_hash()[:12]
     return f"course_pkg {__version__} (code {code}, Python {platform.python_version()})"
 
 
 def work_of(assignment: ClassAssignment, limits: RunLimits) -> Work:
     """The work of a run that starts now."""
     run = secrets.token_hex(8)
-    return Work(run, code_hash(), version(), assignment.name, assignment.hash, limits)
+    return Work(run, judging_hash(), version(), assignment.name, assignment.hash, limits)
 
 
 def task_bytes(task: Task) -> bytes:

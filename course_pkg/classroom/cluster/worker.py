@@ -34,10 +34,15 @@ from course_pkg.classroom.execution.fork_servers import SLOTS
 from course_pkg.classroom.execution.local_executor import LocalExecutor
 from course_pkg.classroom.execution.run_gpus import NoGpu
 from course_pkg.classroom.execution.runner_output import NoSandbox
-from course_pkg.classroom.results.store import code_hash, current_code_hash
+from course_pkg.classroom.results.grade_key import (
+    checks_hash,
+    current_judging_hash,
+    judging_hash,
+)
 from course_pkg.grading import checks
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.contract.questions import ChecksError, parse_questions
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import probe
 
@@ -75,7 +80,9 @@ class WarmExecutor:
             self._wait_for_turn(wanted, work.run)
             if self._made_for != wanted:
                 self.close()
-                if current_code_hash() != work.code:  # new fork servers would import other code
+                if (
+                    current_judging_hash() != work.judging
+                ):  # new fork servers would import other code
                     raise Unfit(CHANGED)
                 self._show_checks(work)
                 gpu_jobs = None if gpu else 0
@@ -142,8 +149,6 @@ class WarmExecutor:
         Raises Unfit if they are not those of the work.
         """
         contents = {name: text.encode() for name, text in files.items()}
-        if registry.hash_of_checks(contents) != work.checks:
-            raise Unfit("the checks did not arrive as they were sent")
         made = tempfile.TemporaryDirectory(prefix="course-checks-")
         folder = Path(made.name) / work.assignment.replace("-", "_")
         for name, content in contents.items():
@@ -152,13 +157,20 @@ class WarmExecutor:
                 raise Unfit(f"{name!r} leaves the folder of the checks")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
+        try:
+            questions = parse_questions(work.assignment, files.get("questions.toml", ""))
+            same = checks_hash(questions, contents) == work.checks
+        except ChecksError:
+            same = False
+        if not same:
+            raise Unfit("the checks that arrived, or what they import here, differ from those sent")
         self._received.setdefault(work.checks, made)
 
     def has(self, work: Work) -> bool:
         """Whether the checks are those of the work. Raises Unfit if the package has others."""
         folder = registry.CHECKS / work.assignment.replace("-", "_")
         own = (folder / "questions.toml").is_file()
-        if own and registry.checks_hash(work.assignment) != work.checks:
+        if own and resolve(work.assignment).hash != work.checks:
             raise Unfit(f"it has another version of the checks of {work.assignment}")
         return own or not work.checks or work.checks in self._received
 
@@ -233,7 +245,7 @@ def _reply(request: Task | Preparation, gpu: bool) -> Reply:
 
 def _require_same(work: Work) -> None:
     """Raise Unfit if this worker would grade differently, or without a sandbox."""
-    if code_hash() != work.code:
+    if judging_hash() != work.judging:
         raise Unfit(
             f"it has {version()}; expected {work.version}: install the same package and "
             "libraries there, from the same requirements.txt, under the same Python, and start the "

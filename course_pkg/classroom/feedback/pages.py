@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from course_pkg.classroom.results.store import code_hash, file_stem
+from course_pkg.classroom.results.grade_key import ROOT
+from course_pkg.classroom.results.store import file_stem
+from course_pkg.fingerprints.reach import WHOLE, Sources
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.question_record import program_points_text
 from course_pkg.grading.contract.report_html import TEMPLATES, report_html, report_style
@@ -123,8 +125,11 @@ def render(name: str, **values: Any) -> str:
 
 @functools.cache
 def _templates_hash() -> str:
+    """A hash of what every page depends on: the templates, and the code that fills them."""
+    sources = Sources(ROOT)
     files = [path.read_bytes() for path in sorted(TEMPLATES.iterdir()) if path.is_file()]
-    return hashlib.sha256(code_hash().encode() + b"".join(files)).hexdigest()
+    code = str(sources.hashes(sources.reach((__name__, WHOLE)))).encode()
+    return hashlib.sha256(code + b"".join(files)).hexdigest()
 
 
 @functools.cache

@@ -2,21 +2,18 @@
 
 A record is written whole or not at all. If its signature does not match, `load` gives
 a record with State.RECORD_CHANGED, and the student is reported, not graded. The key of a record is
-a hash of all that the grading depends on: the submission, the checks, the limits, the grader's
-code and the secret. As long as it stays the same, there is nothing to grade again.
+a hash of all that the grading depends on: the submission, the checks, the limits, what judges
+(`grade_key`) and the secret. As long as it stays the same, there is nothing to grade again.
 
 Chapter: appendix/for-instructors.
 """
 
-import functools
 import hashlib
 import hmac
 import json
-import platform
 import re
 from contextlib import suppress
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,33 +28,8 @@ from course_pkg.grading.contract.question_record import (
 )
 
 MAX_RECORD = 16 * 1024 * 1024  # bytes of a record's file
-LIBRARIES = ("ipykernel", "nbclient", "numpy", "torch", "transformers")
-PACKAGE = Path(__file__).parents[2]
-NOT_GRADING = ("grading/checks/", "cli/", "doctor.py", "pins.py")
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,79}(?<!\.)")
 _TAKEN = {"index", "grades"}  # other files in the same folder
-
-
-@functools.cache
-def code_hash() -> str:
-    """`current_code_hash` as it was when this process first asked for it."""
-    return current_code_hash()
-
-
-def current_code_hash() -> str:
-    """SHA-256 of the package's sources and the versions that a score depends on.
-
-    The checks of assignments are left out, as they have a hash of their own. So are local labels
-    of versions: a machine with the CUDA build of torch continues what one with the CPU build began.
-    It takes some milliseconds.
-    """
-    parts = [f"{name} {version(name).partition('+')[0]}" for name in LIBRARIES]
-    parts.append(f"python {platform.python_version()}")
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).as_posix()
-        if not name.startswith(NOT_GRADING):
-            parts += [name, hashlib.sha256(path.read_bytes()).hexdigest()]
-    return hashlib.sha256(length_prefixed(*parts)).hexdigest()
 
 
 def content_key(**parts: object) -> str:

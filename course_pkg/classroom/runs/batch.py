@@ -6,7 +6,6 @@ itself is a state like the others, and does not stop the other submissions.
 Chapter: appendix/for-instructors.
 """
 
-import hashlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
@@ -22,9 +21,10 @@ from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.classroom.feedback import outputs
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.classroom.gradebook.graded_notebook import with_results
+from course_pkg.classroom.results.grade_key import judging_hash, notebook_hash
 from course_pkg.classroom.results.keys import digest, secret, secret_id, submission_key
 from course_pkg.classroom.results.record import Record, State
-from course_pkg.classroom.results.store import Store, code_hash, content_key
+from course_pkg.classroom.results.store import Store, content_key
 from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.classroom.runs.recorder import Graded, Recorder
 from course_pkg.classroom.runs.scoring import CheckerScoring, NotebookScoring
@@ -71,9 +71,9 @@ class Batch:
         self.store = Store(course, self._secret)
         self._key_of_run = {
             "checks": self._scoring.hash,
-            "released": hashlib.sha256(str(self._released).encode()).hexdigest(),
+            "released": notebook_hash(self._released),
             "limits": asdict(limits),
-            "code": code_hash(),
+            "judging": judging_hash(),
             "secret": secret_id(self._secret),
         }
         self.recorder = Recorder(assignment.name, book, self.store, self._failed)

@@ -2,9 +2,10 @@
 
 One rule: each wrong answer is told apart by at least one case of every property that it loses.
 
-The draws depend on a secret, the student, the question, and the code that draws: they are the same
-at every regrade and resubmission, and nobody without the secret can predict them. Readers and stock
-nbgrader use PUBLIC_SECRET, so that everybody can reproduce what they see.
+A case follows from a secret, the student, the name of the question, and what its draws compute: it
+is the same at every regrade and resubmission, and nobody without the secret can predict it. Other
+names or words in the code that draws, and edits of other questions, change no case. Readers and
+stock nbgrader use PUBLIC_SECRET, so that everybody can reproduce what they see.
 
 Chapter: appendix/for-instructors.
 """

@@ -71,7 +71,6 @@ class GradingSession:
         self.clock = clock
         self.answers = answers or answer_key(assignment)
         self.questions = self.answers.assignment.questions
-        self._seed = (student, assignment, registry.draws_hash(assignment) if not answers else "")
         self._cases: dict[str, list[Case]] = {}
         self._opened: dict[str, float] = {}
         self._outcomes: dict[str, Any] = {} if recorded is None else recorded
@@ -173,7 +172,7 @@ class GradingSession:
         """The cases of a question, with the right values. Raises UnknownQuestion, ChecksError."""
         if name not in self._cases:
             question = self.answers[name]
-            rng = question_rng(self.secret, *self._seed, name)
+            rng = question_rng(self.secret, self.student, self.answers.assignment.name, name)
             variant = self.variant(question.variant) if question.variant else None
             self._cases[name] = draw_cases(self.answers, question, rng, variant)
         return self._cases[name]

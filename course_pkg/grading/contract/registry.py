@@ -7,13 +7,11 @@ nothing. `cases` is never imported on the student's side of the sandbox; `studen
 Chapter: appendix/for-instructors.
 """
 
-import ast
 import functools
-import hashlib
 import importlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -117,53 +115,8 @@ def student_files(assignment: str) -> tuple[Path, ...]:
     return CHECKS / "__init__.py", path / "__init__.py", path / "student.py"
 
 
-def draws_hash(assignment: str) -> str:
-    """A hash of what the cases of an assignment depend on: the code that draws them, not its words.
-
-    So fixing a typo in a hint, comment or docstring does not give every student new cases.
-    """
-    texts = tuple(p.read_text("utf-8") for p in sorted(folder(assignment).glob("*.py")))
-    questions = load(assignment).questions.values()
-    draws = [(q.name, p.name, p.draw, p.cases) for q in questions for p in q.properties]
-    return _draws_hash(texts, str(draws))
-
-
-@functools.lru_cache(maxsize=16)
-def _draws_hash(texts: tuple[str, ...], draws: str) -> str:
-    structures = [code_structure(ast.parse(text)) for text in texts]
-    return hashlib.sha256(f"{structures}{draws}".encode()).hexdigest()
-
-
-def code_structure(node: Any) -> Any:
-    """A syntax tree without docstrings as nested lists, the same in every Python version."""
-    if isinstance(node, list):
-        return [code_structure(item) for item in node]
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = dict(ast.iter_fields(node))
-    documented = isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
-    if documented and ast.get_docstring(node) is not None:
-        fields["body"] = node.body[1:]
-    given = [(name, value) for name, value in fields.items() if value not in (None, [])]
-    return [type(node).__name__, [(name, code_structure(value)) for name, value in given]]
-
-
-def checks_hash(assignment: str) -> str:
-    """SHA-256 of the names and contents of all files of an assignment's checks."""
-    return hash_of_checks(checks_files(assignment))
-
-
 def checks_files(assignment: str) -> dict[str, bytes]:
     """All files of an assignment's checks: their contents by relative path."""
     root = folder(assignment)
     paths = sorted([*root.rglob("*.py"), *root.rglob("*.toml")])
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
-
-
-def hash_of_checks(files: Mapping[str, bytes]) -> str:
-    """SHA-256 of the names and contents of these files, in this order."""
-    digest = hashlib.sha256()
-    for name, content in files.items():
-        digest.update(f"{name}\0{len(content)}\0".encode())
-        digest.update(content)
-    return digest.hexdigest()
