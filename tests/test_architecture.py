@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "course_pkg"
-LONGEST = 201  # lines of code of a module, without comments, docstrings and empty lines
+LONGEST = 350  # lines of code of a module, without comments, docstrings and empty lines
 ENGINE = ("attention.paged", "serving.block_*", "serving.engine", "serving.lora_rows")
 ENGINE += ("serving.model_runner", "serving.request", "serving.sampling", "serving.scheduler")
 ENGINE += ("serving.sequence", "serving.swap_space", "serving.text_stream")

@@ -169,7 +169,7 @@ def test_fork_servers_that_failed_are_replaced(warm, monkeypatch):
 
 
 def test_another_version_of_the_package_or_of_the_checks_is_refused(warm, monkeypatch):
-    reply = ask(submission(work=replace(WORK, code="0" * 64, version="course_pkg 9")))
+    reply = ask(submission(work=replace(WORK, judging="0" * 64, version="course_pkg 9")))
     assert reply.kind == "unfit" and "expected course_pkg 9" in reply.why
     assert reply.why.startswith(f"it has course_pkg {__version__} (code ")
     reply = ask(submission(work=replace(WORK, checks="0" * 64)))
