@@ -24,14 +24,14 @@ def umask():
 
 
 @pytest.mark.usefixtures("umask")
-@pytest.mark.parametrize(("mode", "expected"), [(None, 0o644), (0o600, 0o600), (0o664, 0o664)])
-def test_a_written_file_has_its_content_and_mode(tmp_path, mode, expected):
-    path = tmp_path / ("long" * 60)
-    write_atomically(path, b"old", mode)
-    write_atomically(path, "new", mode)
-    assert path.read_bytes() == b"new"
-    assert mode_of(path) == expected
-    assert list(tmp_path.iterdir()) == [path]
+def test_a_written_file_has_its_content_and_mode(tmp_path):
+    for mode, expected in ((None, 0o644), (0o600, 0o600), (0o664, 0o664)):
+        path = tmp_path / ("long" * 60)
+        write_atomically(path, b"old", mode)
+        write_atomically(path, "new", mode)
+        assert path.read_bytes() == b"new"
+        assert mode_of(path) == expected
+        assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ with lock(Path(sys.argv[1])):
 
 def test_a_killed_process_releases_its_lock(tmp_path):
     command = [sys.executable, "-c", KILLED, str(tmp_path / "lock")]
-    assert subprocess.run(command, timeout=60).returncode == -signal.SIGKILL
+    assert subprocess.run(command, timeout=300).returncode == -signal.SIGKILL
     with lock(tmp_path / "lock", wait=False):
         pass
 

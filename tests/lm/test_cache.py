@@ -2,13 +2,13 @@
 
 import errno
 import fcntl
+import io
 import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from course_pkg.lm import cache
 from course_pkg.lm.model_errors import CacheAccessError, ModelError, NoSpaceError
+from tests.waiting import wait_until
 
 WEIGHTS = bytes(range(256)) * 400
 
@@ -100,14 +101,15 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_damage_is_detected_and_repaired(built, damage):
-    damage(built)
-    assert cache.inspect(built, "key").state == "damaged"
-    cache.ensure(built, "key", build, 1000)
-    assert cache.inspect(built, "key").state == "valid"
-    assert (built / "weights").read_bytes() == WEIGHTS
-    assert names_in(built.parent) == {"model", ".model.lock"}
+def test_damage_is_detected_and_repaired(built, subtests):
+    for name, damage in DAMAGES.items():
+        with subtests.test(name):
+            damage(built)
+            assert cache.inspect(built, "key").state == "damaged"
+            cache.ensure(built, "key", build, 1000)
+            assert cache.inspect(built, "key").state == "valid"
+            assert (built / "weights").read_bytes() == WEIGHTS
+            assert names_in(built.parent) == {"model", ".model.lock"}
 
 
 def test_a_shallow_check_detects_a_truncated_file_but_not_a_flipped_bit(built):
@@ -120,7 +122,7 @@ def test_a_shallow_check_detects_a_truncated_file_but_not_a_flipped_bit(built):
 @settings(max_examples=40)
 @given(data=st.data(), size=st.integers(1, 40))
 def test_the_digest_changes_with_any_bit_in_any_chunk(tmp_path_factory, data, size):
-    path = tmp_path_factory.mktemp("digest") / "file"
+    path = tmp_path_factory.getbasetemp() / "digest"
     content = bytearray(data.draw(st.binary(min_size=size, max_size=size)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache, "CHUNK", 8)
@@ -161,7 +163,7 @@ ensure(Path(sys.argv[1]), "key", build, 1000)
 
 
 def test_a_killed_process_blocks_no_other_and_its_leftovers_are_deleted(folder):
-    dead = subprocess.run([sys.executable, "-c", KILLED, str(folder)], timeout=60)
+    dead = subprocess.run([sys.executable, "-c", KILLED, str(folder)], timeout=300)
     assert dead.returncode < 0
     assert list(folder.parent.glob(".model.partial-*"))
     cache.ensure(folder, "key", build, 1000)
@@ -173,12 +175,13 @@ import sys, time
 from pathlib import Path
 from course_pkg.lm.cache import ensure
 
-folder, log = Path(sys.argv[1]), Path(sys.argv[2])
+folder, log, others_wait = map(Path, sys.argv[1:])
 
 def build(partial):
     with log.open("a") as file:
         file.write("built\\n")
-    time.sleep(0.5)
+    while not others_wait.exists():
+        time.sleep(0.01)
     (partial / "weights").write_bytes(b"w" * 1000)
 
 ensure(folder, "key", build, 1000)
@@ -187,20 +190,39 @@ print((folder / "weights").stat().st_size)
 
 
 def test_concurrent_processes_build_once_and_all_get_the_complete_folder(folder, tmp_path):
-    command = [sys.executable, "-c", RACER, str(folder), str(tmp_path / "log")]
-    racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    outputs = [racer.communicate(timeout=60)[0].strip() for racer in racers]
+    log = tmp_path / "log"
+    others_wait = tmp_path / "others wait"
+    said = [tmp_path / f"stderr {number}" for number in range(4)]
+    racers = []
+    for path in said:
+        command = [sys.executable, "-c", RACER, str(folder), str(log), str(others_wait)]
+        with path.open("w") as stderr:
+            racers.append(
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+            )
+    try:
+        wait_until(lambda: sum("waiting" in path.read_text() for path in said) == 3, seconds=300)
+    finally:
+        others_wait.touch()
+        outputs = [racer.communicate()[0].strip() for racer in racers]
     assert outputs == ["1000"] * 4
-    assert (tmp_path / "log").read_text() == "built\n"
+    assert log.read_text() == "built\n"
 
 
-def test_a_waiting_process_prints_a_line(folder, capsys):
+def test_a_waiting_process_says_so_before_it_waits(folder, monkeypatch):
     folder.parent.mkdir()
     with (folder.parent / ".model.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        threading.Timer(0.3, fcntl.flock, (held, fcntl.LOCK_UN)).start()
+
+        class Unlocking(io.StringIO):
+            def write(self, text):
+                fcntl.flock(held, fcntl.LOCK_UN)
+                return super().write(text)
+
+        said = Unlocking()
+        monkeypatch.setattr(sys, "stderr", said)
         cache.ensure(folder, "key", build, 1000)
-    assert "waiting for another process" in capsys.readouterr().err
+    assert "waiting for another process" in said.getvalue()
 
 
 def test_a_disk_that_is_too_small_is_reported_before_any_work(folder, monkeypatch):
@@ -230,23 +252,23 @@ except NoSpaceError as error:
 
 def test_a_disk_that_fills_up_midway_gives_a_one_line_error_and_leaves_no_folder(folder):
     command = [sys.executable, "-c", FULL, str(folder)]
-    full = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    full = subprocess.run(command, capture_output=True, text=True, timeout=300)
     [line] = full.stdout.splitlines()
     assert "filled up" in line and "COURSE_CACHE" in line
     assert names_in(folder.parent) == {".model.lock"}
 
 
-@pytest.mark.parametrize(
-    ("code", "error", "says"),
-    [
+def test_an_error_of_the_system_is_explained(folder, subtests):
+    for code, error, says in (
         (errno.ENOSPC, NoSpaceError, "filled up"),
         (errno.EDQUOT, NoSpaceError, "filled up"),
         (errno.EACCES, CacheAccessError, "cannot be written"),
-    ],
-)
-def test_an_error_of_the_system_is_explained(folder, code, error, says):
-    with pytest.raises(error, match=rf"{says}.*{os.strerror(code)}"):
-        cache.ensure(folder, "key", raising(OSError(code, os.strerror(code))), 1000)
+    ):
+        with (
+            subtests.test(os.strerror(code)),
+            pytest.raises(error, match=rf"{says}.*{os.strerror(code)}"),
+        ):
+            cache.ensure(folder, "key", raising(OSError(code, os.strerror(code))), 1000)
 
 
 def test_a_root_that_is_a_file_gives_one_clear_line(tmp_path):
@@ -255,19 +277,17 @@ def test_a_root_that_is_a_file_gives_one_clear_line(tmp_path):
         cache.ensure(tmp_path / "root" / "model", "key", build, 1000)
 
 
-@pytest.mark.parametrize(
-    ("variables", "platform", "expected"),
-    [
+def test_the_root_follows_the_environment(monkeypatch, subtests):
+    for variables, platform, expected in (
         ({"COURSE_CACHE": "/srv/models"}, "linux", "/srv/models"),
         ({"XDG_CACHE_HOME": "/x"}, "linux", "/x/llm-course"),
         ({}, "linux", "/home/ada/.cache/llm-course"),
         ({}, "darwin", "/home/ada/Library/Caches/llm-course"),
-    ],
-)
-def test_the_root_follows_the_environment(monkeypatch, variables, platform, expected):
-    for name in ("COURSE_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in ({"HOME": "/home/ada"} | variables).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "platform", platform)
-    assert cache.cache_root() == Path(expected)
+    ):
+        with subtests.test(variables=variables, platform=platform):
+            for name in ("COURSE_CACHE", "XDG_CACHE_HOME"):
+                monkeypatch.delenv(name, raising=False)
+            for name, value in ({"HOME": "/home/ada"} | variables).items():
+                monkeypatch.setenv(name, value)
+            monkeypatch.setattr(sys, "platform", platform)
+            assert cache.cache_root() == Path(expected)

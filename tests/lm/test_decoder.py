@@ -11,6 +11,7 @@ import torch
 from course_pkg.lm.decoder import Decoder, RMSNorm, causal_attend
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.lm.tiny import tiny_model
+from tests.refusals import require_refusals
 
 IDS = torch.tensor([[5, 6, 7, 8], [1, 2, 3, 4]])
 
@@ -39,12 +40,6 @@ def test_a_token_sees_none_after_it_and_none_beyond_the_window(model):
     changed[:, 0] += 100
     moved = (windowed(changed) - windowed(IDS)).abs().amax((0, 2)) > 1e-6
     assert moved.tolist() == [True, True, True, False]
-
-
-def test_a_mask_for_another_shape(model):
-    attend = causal_attend(model.config, torch.ones(2, 3))
-    with pytest.raises(ValueError, match=r"key_mask is \(2, 3\), expected \(2, 4\)"):
-        model(IDS, attend=attend)
 
 
 def test_attend_is_called_once_in_each_layer_with_rotated_heads(model):
@@ -80,13 +75,16 @@ def test_no_tokens_give_no_logits(model):
     assert model(torch.empty(2, 0, dtype=torch.long)).shape == (2, 0, 259)
 
 
-@pytest.mark.parametrize(
-    ("ids", "positions"),
-    [(IDS[0], None), (IDS, torch.arange(3)), (IDS, torch.zeros(1, 4)), (IDS, torch.tensor(0))],
-)
-def test_ids_or_positions_of_the_wrong_shape(model, ids, positions):
-    with pytest.raises(ValueError, match=r"expected ids of shape \(batch, tokens\) and positions"):
-        model(ids, positions)
+def test_arguments_of_the_wrong_shape(model):
+    attend = causal_attend(model.config, torch.ones(2, 3))
+    shapes = r"expected ids of shape \(batch, tokens\) and positions"
+    require_refusals(
+        (lambda: model(IDS[0]), shapes),
+        (lambda: model(IDS, torch.arange(3)), shapes),
+        (lambda: model(IDS, torch.zeros(1, 4)), shapes),
+        (lambda: model(IDS, torch.tensor(0)), shapes),
+        (lambda: model(IDS, attend=attend), r"key_mask is \(2, 3\), expected \(2, 4\)"),
+    )
 
 
 def test_from_transformers_shares_tensors():

@@ -53,9 +53,8 @@ def test_the_original_length_beside_the_rope_settings_has_priority():
     assert DecoderConfig.from_dict(given).rope["original_max_position_embeddings"] == 16
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_a_config_that_the_decoder_cannot_run(subtests):
+    for given, message in (
         ({"model_type": "gpt2"}, "model_type is 'gpt2', expected one of llama, mistral, qwen2"),
         ({"vocab_size": None}, "vocab_size is None, expected a positive integer"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu', expected silu"),
@@ -79,9 +78,8 @@ def test_the_original_length_beside_the_rope_settings_has_priority():
             QWEN2 | {"layer_types": ["sliding_attention"] * 2, "use_sliding_window": False},
             "layers slide, but sliding_window is off",
         ),
-    ],
-)
-def test_a_config_that_the_decoder_cannot_run(given, message):
-    with pytest.raises(ModelError, match=message) as error:
-        DecoderConfig.from_dict(LLAMA | given)
-    assert "\n" not in str(error.value) and "use transformers" in str(error.value)
+    ):
+        with subtests.test(given=given, message=message):
+            with pytest.raises(ModelError, match=message) as error:
+                DecoderConfig.from_dict(LLAMA | given)
+            assert "\n" not in str(error.value) and "use transformers" in str(error.value)

@@ -7,6 +7,7 @@ from transformers import DistilBertConfig, DistilBertModel
 from course_pkg.lm import encoder as encoder_module
 from course_pkg.lm.encoder import Encoder, check_layer, encoder_folder, load_encoder, token_vectors
 from course_pkg.lm.model_errors import CorruptModelError, MissingPackageError, UnknownModelError
+from tests.refusals import require_refusals
 
 SENTENCE = "The cat sat on the mat, and it rained all day."
 TEXTS = ["a cat", "", SENTENCE, "a cat", "internationalization"]
@@ -25,15 +26,18 @@ def test_the_default_is_the_packages_encoder(minilm):
     assert tokenizer("Cat").input_ids == tokenizer("cat").input_ids
 
 
-@pytest.mark.parametrize("layer", range(7))
-def test_vectors_equal_the_layers_output_for_each_text(minilm, layer):
-    for text, found in zip(TEXTS, token_vectors(minilm, TEXTS, layer=layer), strict=True):
-        inputs = minilm.tokenizer(text, return_tensors="pt")
-        with torch.inference_mode():
-            expected = minilm.model(**inputs, output_hidden_states=True).hidden_states[layer][0]
-        assert found.ids.tolist() == inputs.input_ids[0].tolist()
-        assert found.special.tolist() == [True, *[False] * (len(found.ids) - 2), True]
-        torch.testing.assert_close(found.vectors, expected, atol=2e-5, rtol=0)
+def test_vectors_equal_the_layers_output_for_each_text(minilm, subtests):
+    for layer in (0, 3, 6):
+        with subtests.test(layer=layer):
+            for text, found in zip(TEXTS, token_vectors(minilm, TEXTS, layer=layer), strict=True):
+                inputs = minilm.tokenizer(text, return_tensors="pt")
+                with torch.inference_mode():
+                    expected = minilm.model(**inputs, output_hidden_states=True).hidden_states[
+                        layer
+                    ][0]
+                assert found.ids.tolist() == inputs.input_ids[0].tolist()
+                assert found.special.tolist() == [True, *[False] * (len(found.ids) - 2), True]
+                torch.testing.assert_close(found.vectors, expected, atol=2e-5, rtol=0)
 
 
 def test_the_batch_size_changes_no_vector(minilm):
@@ -53,7 +57,7 @@ def test_the_model_keeps_all_layers_after_a_lower_layer_was_used(minilm):
 
 
 def test_a_long_text_is_truncated_and_flagged(minilm):
-    long, short = token_vectors(minilm, ["cat " * 100_000, "cat"])
+    long, short = token_vectors(minilm, ["cat " * 2_000, "cat"])
     assert (len(long.ids), long.truncated, short.truncated) == (512, True, False)
     assert long.special[-1]
     [fits] = token_vectors(minilm, ["cat " * 510])
@@ -95,18 +99,13 @@ def test_each_loading_error_says_how_to_fix_it(tmp_path, monkeypatch):
         load_encoder()
 
 
-@pytest.mark.parametrize(
-    ("layer", "error", "says"),
-    [(True, TypeError, "layer must be"), (-1, ValueError, "0 to 6"), (7, ValueError, "0 to 6")],
-)
-def test_a_layer_that_does_not_exist(minilm, layer, error, says):
-    with pytest.raises(error, match=says):
-        check_layer(minilm, layer)
-
-
-def test_texts_must_be_a_list_of_strings(minilm):
-    for wrong in ("a cat", ["a cat", None], [3]):
-        with pytest.raises(TypeError, match="list of strings"):
-            token_vectors(minilm, wrong)
-    with pytest.raises(ValueError, match="batch_tokens"):
-        token_vectors(minilm, ["a"], batch_tokens=0)
+def test_arguments_are_checked(minilm):
+    require_refusals(
+        (lambda: check_layer(minilm, True), "TypeError: layer must be"),
+        (lambda: check_layer(minilm, -1), "ValueError.*0 to 6"),
+        (lambda: check_layer(minilm, 7), "ValueError.*0 to 6"),
+        (lambda: token_vectors(minilm, "a cat"), "TypeError.*list of strings"),
+        (lambda: token_vectors(minilm, ["a cat", None]), "TypeError.*list of strings"),
+        (lambda: token_vectors(minilm, ["a"], batch_tokens=0), "ValueError: batch_tokens"),
+        errors=(TypeError, ValueError),
+    )

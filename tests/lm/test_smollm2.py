@@ -81,17 +81,6 @@ def test_the_pad_token_is_not_the_end_token(smollm2):
     assert tokenizer("text").input_ids[0] != tokenizer.bos_token_id  # none is added at the start
 
 
-def test_generation_in_a_batch_equals_generation_alone(smollm2):
-    model, tokenizer = smollm2
-    texts = ["The capital of France is", "Once upon a time, there was a"]
-    options = {"max_new_tokens": 6, "do_sample": False}
-    batch = tokenizer(texts, padding=True, return_tensors="pt")
-    together = tokenizer.batch_decode(model.generate(**batch, **options), skip_special_tokens=True)
-    for text, generated in zip(texts, together, strict=True):
-        alone = model.generate(**tokenizer(text, return_tensors="pt"), **options)
-        assert tokenizer.decode(alone[0], skip_special_tokens=True) == generated
-
-
 def test_digits_are_split_off_before_words_as_in_training(smollm2):
     """The tokenizer in the GGUF gives two tokens for the two spaces before a digit."""
     tokens = smollm2.tokenizer.tokenize("a  5 12")
@@ -112,13 +101,6 @@ from course_pkg.lm.load import load
 model, tokenizer = load()
 print(model.generation_config.eos_token_id)
 """
-
-
-@pytest.mark.slow
-def test_a_new_process_loads_it_without_output(smollm2):
-    command = [sys.executable, "-c", LOAD]
-    fresh = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert (fresh.stdout, fresh.stderr) == ("[2, 0]\n", "")
 
 
 @pytest.mark.slow
