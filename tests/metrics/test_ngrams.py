@@ -43,13 +43,6 @@ def test_count_matches_equals_clipped_matches_of_each_order(tokens, texts, order
     assert references == before
 
 
-@given(st.lists(TOKENS, min_size=1, max_size=4), TOKENS, ORDERS)
-def test_the_maximum_count_is_the_largest_count_in_any_reference(references, tokens, n):
-    allowed = maximum_counts([count(reference, n) for reference in references])
-    for gram in ngrams(tokens, n):
-        assert allowed[gram] == max(ngrams(reference, n).count(gram) for reference in references)
-
-
 def test_the_maximum_is_not_the_sum_and_needs_a_reference():
     counters = [count(["a", "a"], 1), count(["a", "b"], 1)]
     assert maximum_counts(counters) == {("a",): 2, ("b",): 1}
@@ -58,12 +51,12 @@ def test_the_maximum_is_not_the_sum_and_needs_a_reference():
         maximum_counts([])
 
 
-@pytest.mark.parametrize("call", [ngrams, count, lambda x, n: count_matches(x, [Counter()] * n)])
-def test_a_text_that_is_not_tokenized_raises_an_error(call):
-    with pytest.raises(TypeError, match="split a text with tokenize"):
-        call("the cat", 2)
-    with pytest.raises(TypeError, match="got None"):
-        call(None, 2)
+def test_a_text_that_is_not_tokenized_raises_an_error():
+    for call in (ngrams, count, lambda x, n: count_matches(x, [Counter()] * n)):
+        with pytest.raises(TypeError, match="split a text with tokenize"):
+            call("the cat", 2)
+        with pytest.raises(TypeError, match="got None"):
+            call(None, 2)
 
 
 def test_an_order_that_is_not_an_integer_of_at_least_one_raises_an_error():

@@ -13,10 +13,11 @@ def words(text):
     return sorted(text.replace(".", "").split())
 
 
-@pytest.mark.parametrize("name", PERTURBATIONS)
-def test_every_perturbation_except_identical_changes_every_sentence(name):
-    changed = [a != b for a, b in zip(perturb(SENTENCES, name), ORIGINAL, strict=True)]
-    assert changed == [name != "identical"] * len(SENTENCES)
+def test_every_perturbation_except_identical_changes_every_sentence(subtests):
+    for name in PERTURBATIONS:
+        with subtests.test(name=name):
+            changed = [a != b for a, b in zip(perturb(SENTENCES, name), ORIGINAL, strict=True)]
+            assert changed == [name != "identical"] * len(SENTENCES)
 
 
 def test_reordering_keeps_the_words_and_depends_only_on_the_seed():
@@ -30,18 +31,6 @@ def test_truncating_keeps_the_beginning_and_repeating_doubles():
     for short, whole in zip(perturb(SENTENCES, "truncated"), ORIGINAL, strict=True):
         assert whole.startswith(short) and 2 * len(short.split()) <= len(whole.split())
     assert perturb(SENTENCES, "repeated") == [f"{text} {text}" for text in ORIGINAL]
-
-
-def test_another_sentence_is_from_the_same_set():
-    assert sorted(perturb(SENTENCES, "another sentence")) == sorted(ORIGINAL)
-
-
-def test_a_paraphrase_shares_fewer_words_than_a_negation():
-    """Without this, the comparison could not separate words from meaning."""
-    for sentence in SENTENCES:
-        texts = (sentence.text, sentence.paraphrase, sentence.negation)
-        original, paraphrase, negation = (set(words(text.lower())) for text in texts)
-        assert len(original & paraphrase) < len(original & negation)
 
 
 def test_an_unknown_perturbation_raises_an_error_that_lists_the_known_ones():

@@ -45,24 +45,6 @@ def test_every_sample_is_the_score_of_the_drawn_sentences():
             assert score == corpus_bleu(texts, groups).score
 
 
-def test_swapping_the_systems_reverses_the_difference():
-    worse, better, references = systems(0.05)
-    one, other = (
-        paired_bootstrap(*pair, references, samples=200)
-        for pair in ((worse, better), (better, worse))
-    )
-    assert one.difference == -other.difference
-    assert one.wins == pytest.approx(1 - other.wins)
-    assert one.interval == pytest.approx((-other.interval[1], -other.interval[0]))
-    assert one.p_value == other.p_value
-
-
-def test_a_system_against_itself_never_wins():
-    _, better, references = systems(0.1)
-    result = paired_bootstrap(better, better, references, samples=50)
-    assert (result.difference, result.wins, result.interval, result.p_value) == (0, 0, (0, 0), 1)
-
-
 def test_prepared_references_and_smoothing_are_used():
     hypotheses = ["A b", "C d"]
     references = [["a b"], ["c d"]]
@@ -124,7 +106,7 @@ def test_the_interval_of_a_mean_is_that_of_the_normal_distribution():
         assert found.high == pytest.approx(found.mean + 1.96 * error, abs=error / 4)
 
 
-@pytest.mark.parametrize("scores", [np.zeros((0, 2)), np.zeros(3), [1.0, 2.0]])
-def test_scores_without_rows_or_columns_raise_an_error(scores):
-    with pytest.raises(ValueError, match=r"scores must be \(n, columns\)"):
-        mean_intervals(scores)
+def test_scores_without_rows_or_columns_raise_an_error():
+    for scores in (np.zeros((0, 2)), np.zeros(3), [1.0, 2.0]):
+        with pytest.raises(ValueError, match=r"scores must be \(n, columns\)"):
+            mean_intervals(scores)

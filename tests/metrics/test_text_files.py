@@ -20,7 +20,7 @@ def written(folder, name, data):
 @given(LINES)
 def test_json_lines_give_back_every_text(tmp_path_factory, texts):
     rows = [json.dumps({"prediction": text, "references": text}) for text in texts]
-    path = written(tmp_path_factory.mktemp("texts"), "any", "\n".join(rows))
+    path = written(tmp_path_factory.getbasetemp(), "any", "\n".join(rows))
     found = read_scored(path)
     assert list(found.hypotheses) == texts
     assert found.references == tuple((text,) for text in texts)

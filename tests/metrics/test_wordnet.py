@@ -109,14 +109,3 @@ def test_synonym_sets_ignore_case_and_raise_an_error_for_other_values():
         SynonymSets(["car"])
     with pytest.raises(TypeError, match="set of synonyms"):
         SynonymSets([{1, 2}])
-
-
-def test_the_wordnet_of_this_machine_knows_everyday_synonyms():
-    if find_wordnet() is None:
-        pytest.skip(
-            "WordNet's files are not on this machine (package wordnet-base, or NLTK's data)"
-        )
-    base = wordnet.open_wordnet()
-    for one, other in (("car", "automobiles"), ("quickly", "rapidly"), ("physician", "doctors")):
-        assert related(base, one, other), (one, other)
-    assert not related(base, "cat", "dog")

@@ -1,11 +1,9 @@
 """BERTScore: the definition worked by hand, and its behavior with a real encoder."""
 
 import random
-from functools import cache
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_pkg.lm.encoder import Encoder, load_encoder
@@ -17,6 +15,7 @@ from course_pkg.metrics.bertscore.matching import (
     pair_scores,
     token_matches,
 )
+from tests.refusals import require_refusals
 
 HYPOTHESES = ["the cat sat", "It rained all day.", "a", "nobody likes internationalization"]
 REFERENCES = ["a cat was sitting", "It was a wet day.", "the", "good films are rare"]
@@ -25,15 +24,9 @@ sentences = st.lists(
 ).map(" ".join)
 
 
-@cache
-def shared():
-    """The encoder; hypothesis can't share a fixture between examples."""
-    return load_encoder()
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def encoder():
-    return shared()
+    return load_encoder()
 
 
 def values(scores):
@@ -61,26 +54,6 @@ def test_a_pad_never_wins_over_a_negative_cosine():
     alone = pair_scores([opposite])
     assert alone.tolist() == [[-1, -1, 0]]
     assert torch.equal(pair_scores([opposite, longer])[:1], alone)
-
-
-@settings(max_examples=15)
-@given(st.lists(st.tuples(sentences, sentences), min_size=1, max_size=4))
-def test_bounds_symmetry_and_order(pairs):
-    encoder = shared()
-    hypotheses, references = map(list, zip(*pairs, strict=True))
-    found = values(bert_score(hypotheses, references, encoder))
-    assert (found <= 1 + 1e-5).all() and (found >= -1).all()
-    swapped = values(bert_score(references, hypotheses, encoder))
-    torch.testing.assert_close(found[[1, 0, 2]], swapped, atol=1e-5, rtol=0)
-    backwards = values(bert_score(hypotheses[::-1], references[::-1], encoder))
-    torch.testing.assert_close(found.flip(1), backwards, atol=1e-5, rtol=0)
-
-
-@settings(max_examples=10)
-@given(sentences.filter(bool), st.integers(0, 6))
-def test_a_copy_scores_1_on_every_layer(text, layer):
-    found = values(bert_score([text], [text], shared(), layer=layer))
-    torch.testing.assert_close(found, torch.ones(3, 1), atol=1e-5, rtol=0)
 
 
 def test_the_score_follows_from_the_cosine_matrix(encoder):
@@ -149,55 +122,40 @@ def test_empty_texts_score_0(encoder):
 
 def test_long_texts_are_truncated_with_a_warning(encoder):
     with pytest.warns(UserWarning, match="1 of 2 pairs are longer"):
-        found = bert_score(["cat", "cat " * 100_000], ["cat", "cat"], encoder, layer=1)
+        found = bert_score(["cat", "cat " * 2_000], ["cat", "cat"], encoder, layer=1)
     assert found.truncated == (1,)
 
 
-@pytest.mark.parametrize(
-    ("hypotheses", "references", "message"),
-    [
+def test_invalid_texts_raise_an_error_that_names_them(encoder):
+    require_refusals(
         ("cat", ["cat"], "hypotheses must be a list"),
-        (["cat"], "cat", "references must be a list"),
         (["cat"], ["cat", "dog"], "1 hypotheses and 2 references"),
         ([None], ["cat"], "hypothesis 0 must be a string"),
         (["cat"], [["cat", 3]], "reference 0 must be"),
         (["cat"], [[]], "hypothesis 0 has no reference"),
-    ],
-)
-def test_invalid_texts_raise_an_error_that_names_them(encoder, hypotheses, references, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        bert_score(hypotheses, references, encoder)
+        of=lambda hypotheses, references: bert_score(hypotheses, references, encoder),
+        errors=(TypeError, ValueError),
+    )
 
 
-@pytest.mark.parametrize(
-    ("error", "name", "value"),
-    [
-        (ValueError, "layer", 9),
-        (ValueError, "batch_size", 0),
-        (ValueError, "rescale", (1.0, 0.5, 0.5)),
-        (TypeError, "rescale", (0.1,)),
-        (TypeError, "idf", "yes"),
-        (TypeError, "encoder", "minilm-l6"),
-    ],
-)
-def test_invalid_options_raise_an_error_that_names_them(encoder, error, name, value):
-    with pytest.raises(error, match=f"{name} must"):
-        bert_score(["cat"], ["cat"], **{"encoder": encoder, name: value})
+def test_invalid_options_raise_an_error_that_names_them(encoder):
+    def score(**options):
+        return bert_score(["cat"], ["cat"], **{"encoder": encoder} | options)
 
-
-def test_a_baseline_of_one_text_or_of_tokens_raises_an_error(encoder):
-    for wrong in ("a cat sat", [1, 2], None):
-        with pytest.raises(TypeError, match=r"sentences? .*must be"):
-            estimate_baseline(wrong, encoder)
-    with pytest.raises(ValueError, match="pairs must be an integer"):
-        estimate_baseline(["a", "b"], encoder, pairs=1.5)
-
-
-def test_idf_needs_references(encoder):
-    with pytest.raises(ValueError, match="at least one reference"):
-        idf_weights([], encoder)
-    with pytest.raises(ValueError, match="many references"):
-        token_matches("cat", "cat", encoder, idf=True)
+    require_refusals(
+        (lambda: score(layer=9), "ValueError: layer must"),
+        (lambda: score(batch_size=0), "ValueError: batch_size must"),
+        (lambda: score(rescale=(1.0, 0.5, 0.5)), "ValueError: rescale must"),
+        (lambda: score(rescale=(0.1,)), "TypeError: rescale must"),
+        (lambda: score(idf="yes"), "TypeError: idf must"),
+        (lambda: score(encoder="minilm-l6"), "TypeError: encoder must"),
+        (lambda: estimate_baseline("a cat sat", encoder), "TypeError.*sentences? .*must be"),
+        (lambda: estimate_baseline([1, 2], encoder), "TypeError.*sentences? .*must be"),
+        (lambda: estimate_baseline(["a", "b"], encoder, pairs=1.5), "pairs must be an integer"),
+        (lambda: idf_weights([], encoder), "at least one reference"),
+        (lambda: token_matches("cat", "cat", encoder, idf=True), "many references"),
+        errors=(TypeError, ValueError),
+    )
 
 
 def test_half_precision_is_close_and_the_default_is_minilm(encoder, monkeypatch):

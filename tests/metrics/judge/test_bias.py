@@ -1,8 +1,6 @@
 """The bias checks measure exactly the bias that a test judge has, and find none in a fair one."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from course_pkg.metrics.judge import (
     Change,
@@ -10,7 +8,6 @@ from course_pkg.metrics.judge import (
     JudgeTask,
     Pair,
     PairVerdict,
-    PositionBias,
     Spread,
     length_bias,
     pairwise_prompt,
@@ -18,6 +15,7 @@ from course_pkg.metrics.judge import (
     repeatability,
     wording_spread,
 )
+from tests.refusals import require_refusals
 
 from .judges import TASK, RuleJudge
 
@@ -41,15 +39,6 @@ def test_a_judge_that_always_prefers_the_first_answer_has_position_bias():
     assert found.first_place == pytest.approx(0.9)
     assert not any(verdict.consistent for verdict in found.verdicts)
     assert [v.preference for v in found.verdicts] == pytest.approx([0.5, 0.5])
-
-
-@given(st.floats(0.01, 0.99), st.floats(0.01, 0.99))
-def test_swapping_a_pairs_answers_reverses_the_preference_and_keeps_the_bias(as_a, as_b):
-    one = PairVerdict(as_a, as_b)
-    other = PairVerdict(1 - as_b, 1 - as_a)
-    assert other.preference == pytest.approx(1 - one.preference)
-    bias, swapped = (PositionBias((v,)).first_place for v in (one, other))
-    assert bias == pytest.approx(swapped)
 
 
 def test_a_tie_is_not_consistent():
@@ -77,17 +66,6 @@ def test_a_judge_that_counts_words_has_length_bias():
     assert found.mean == 1.5
 
 
-def test_invalid_padding_raises_an_error():
-    judge = RuleJudge(counts_words)
-    items = [{"Answer": "Boil it."}]
-    with pytest.raises(ValueError, match="pad must return a longer text, got 'BOIL IT"):
-        length_bias(judge, TASK, items, "Answer", str.upper)
-    with pytest.raises(KeyError, match=r"title must be one of \['Answer'\], got 'Summary'"):
-        length_bias(judge, TASK, items, "Summary", lambda text: text * 2)
-    with pytest.raises(ValueError, match="items is empty"):
-        length_bias(judge, TASK, [], "Answer", lambda text: text * 2)
-
-
 def test_repeatability_reads_each_answer_and_counts_those_without_a_score():
     judge = RuleJudge(writes=["2", " 4\n", "It depends.", "3", "7"])
     found = repeatability(judge, TASK, {"Answer": "x"}, repeats=5, seed=3)
@@ -113,13 +91,27 @@ def test_wordings_must_share_one_scale():
             wording_spread(judge, tasks, {"Answer": "x"})
 
 
-def test_nothing_to_compare_raises_an_error():
-    with pytest.raises(ValueError, match="pairs is empty"):
-        position_bias(RuleJudge(prefers_good), [])
-    for wrong in ([("Why?", "x", "y")], Pair("Why?", "x", "y")):
-        with pytest.raises(TypeError, match="pairs must be a list of Pair"):
-            position_bias(RuleJudge(prefers_good), wrong)
-    with pytest.raises(ValueError, match="answer B is empty"):
-        position_bias(RuleJudge(prefers_good), [Pair("Why?", "x", " ")])
-    with pytest.raises(ValueError, match="at least 2"):
-        repeatability(RuleJudge(writes="4"), TASK, {"Answer": "x"}, repeats=1)
+def test_invalid_arguments_raise_an_error():
+    fair = RuleJudge(prefers_good)
+    items = [{"Answer": "Boil it."}]
+
+    def lengthened(items, title, pad):
+        return length_bias(RuleJudge(counts_words), TASK, items, title, pad)
+
+    require_refusals(
+        (lambda: position_bias(fair, []), "pairs is empty"),
+        (
+            lambda: position_bias(fair, [("Why?", "x", "y")]),
+            "TypeError: pairs must be a list of Pair",
+        ),
+        (lambda: position_bias(fair, PAIRS[0]), "TypeError: pairs must be a list of Pair"),
+        (lambda: position_bias(fair, [Pair("Why?", "x", " ")]), "answer B is empty"),
+        (
+            lambda: lengthened(items, "Answer", str.upper),
+            "pad must return a longer text, got 'BOIL",
+        ),
+        (lambda: lengthened(items, "Summary", str.title), r"KeyError.*title must be one of \['Ans"),
+        (lambda: lengthened([], "Answer", str.title), "items is empty"),
+        (lambda: repeatability(fair, TASK, {"Answer": "x"}, repeats=1), "at least 2"),
+        errors=(KeyError, TypeError, ValueError),
+    )

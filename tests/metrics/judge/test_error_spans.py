@@ -13,6 +13,7 @@ from course_pkg.metrics.judge import (
     parse_report,
     report_prompt,
 )
+from tests.refusals import require_refusals
 
 from .judges import RuleJudge
 
@@ -42,9 +43,9 @@ def test_a_report_written_in_the_format_is_parsed_back_and_counted(errors):
     assert report.score == -severities.count("minor") - 5 * severities.count("major")
 
 
-@pytest.mark.parametrize("head", ["No errors", "no error.", "0 errors", "NO ERRORS:"])
-def test_a_text_without_errors_scores_zero(head):
-    assert parse_report(head) == Report(()) and parse_report(head).score == 0
+def test_a_text_without_errors_scores_zero():
+    for head in ("No errors", "no error.", "0 errors", "NO ERRORS:"):
+        assert parse_report(head) == Report(()) and parse_report(head).score == 0
 
 
 def test_the_lines_of_one_error_may_come_in_any_order():
@@ -61,9 +62,8 @@ def without(line):
     return "\n".join(row for row in GOOD.splitlines() if not row.startswith(line))
 
 
-@pytest.mark.parametrize(
-    ("report", "message"),
-    [
+def test_a_report_in_another_format_raises_an_error():
+    require_refusals(
         ("", "line 1 must be"),
         (GOOD.replace("2 errors", "3 errors"), "announces 3 errors, but the report has 2"),
         (without("Severity 2"), "error 2 lacks Severity"),
@@ -73,11 +73,9 @@ def without(line):
         (GOOD.replace("Error type 1", "Error location 1"), "each of them once"),
         (GOOD.replace("Severity 1: major", "Severity 1: awful"), '"minor" or "major"'),
         (GOOD.replace(" the ferry flew", ""), "location is empty"),
-    ],
-)
-def test_a_report_in_another_format_raises_an_error(report, message):
-    with pytest.raises(ErrorSpanError, match=message):
-        parse_report(report)
+        of=parse_report,
+        errors=ErrorSpanError,
+    )
 
 
 def test_all_occurrences_of_a_location_are_found_across_line_breaks():
@@ -106,13 +104,12 @@ def test_a_judges_report_is_parsed_and_checked():
     assert TEXT in prompt and "The ferry sailed." in prompt and settings["temperature"] == 0
 
 
-@pytest.mark.parametrize(
-    ("written", "message"), [("All fine!", "line 1"), (GOOD, "does not occur")]
-)
-def test_an_invalid_report_raises_an_error_that_quotes_it(written, message):
-    with pytest.raises(ErrorSpanError, match=message) as caught:
-        find_error_spans(RuleJudge(writes=[written]), "Another text.")
-    assert written in str(caught.value)
+def test_an_invalid_report_raises_an_error_that_quotes_it(subtests):
+    for written, message in (("All fine!", "line 1"), (GOOD, "does not occur")):
+        with subtests.test(written=written, message=message):
+            with pytest.raises(ErrorSpanError, match=message) as caught:
+                find_error_spans(RuleJudge(writes=[written]), "Another text.")
+            assert written in str(caught.value)
 
 
 def test_the_prompt_mentions_a_reference_only_if_there_is_one():

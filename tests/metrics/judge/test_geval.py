@@ -16,6 +16,7 @@ from course_pkg.metrics.judge import (
     generate_steps,
     read_option,
 )
+from tests.refusals import require_refusals
 
 from .judges import RuleJudge
 
@@ -62,15 +63,6 @@ def test_a_judge_without_probabilities_is_sampled_and_the_result_says_so():
     assert judge.asked[-1][2] == settings
 
 
-@given(st.lists(st.floats(0, 0.2), min_size=5, max_size=5).filter(lambda p: sum(p) > 1e-9))
-def test_a_score_is_on_the_scale_and_probabilities_add_up(masses):
-    verdict = g_eval(RuleJudge(dict(zip("12345", masses, strict=True))), TASK, TEXTS)
-    assert 1 - 1e-9 <= verdict.score <= 5 + 1e-9
-    assert math.fsum(verdict.reading.probabilities) == pytest.approx(1)
-    assert verdict.reading.outside == pytest.approx(max(0, 1 - math.fsum(masses)), abs=1e-12)
-    assert verdict.mode in TASK.scores and 0 <= verdict.std <= 2 + 1e-9
-
-
 @given(st.dictionaries(st.sampled_from(["3", " 3", "\n3", "4", "The", "34", ""]), st.floats(0, 1)))
 def test_only_spellings_of_a_score_are_added_up(tokens):
     found = add_up(tokens, ["3", "4", "5"])
@@ -96,27 +88,20 @@ def test_steps_are_written_from_the_task_only_and_stored_in_the_task():
         generate_steps(RuleJudge(writes=[" "]), TASK)
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"introduction": ""}, ValueError, "introduction is empty"),
-        ({"steps": " "}, ValueError, "steps is empty"),
-        ({"scores": (1,)}, ValueError, "two or more"),
-        ({"scores": (3, 2, 1)}, ValueError, "increasing order"),
-        ({"scores": (1.0, 2.0)}, TypeError, "must be integers"),
-        ({"scores": (True, 2)}, TypeError, "must be integers"),
-        ({"scores": 5}, TypeError, "must be integers of at least 0, got 5"),
-    ],
-)
-def test_an_invalid_task_raises_an_error(change, error, message):
+def test_an_invalid_task_raises_an_error():
     fields = {"introduction": "Rate.", "name": "Truth", "criteria": "1 is false."}
-    with pytest.raises(error, match=message):
-        JudgeTask(**{**fields, **change})
+    require_refusals(
+        ({"introduction": ""}, "ValueError.*introduction is empty"),
+        ({"scores": (1,)}, "ValueError.*two or more"),
+        ({"scores": (3, 2, 1)}, "ValueError.*increasing order"),
+        ({"scores": (True, 2)}, "TypeError.*must be integers"),
+        of=lambda change: JudgeTask(**{**fields, **change}),
+        errors=(TypeError, ValueError),
+    )
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
+def test_invalid_arguments_raise_an_error(subtests):
+    for change, error, message in (
         ({"judge": ("model", "tokenizer")}, TypeError, "judge must be a judge"),
         ({"task": "Truth"}, TypeError, "task must be a JudgeTask, got 'Truth'"),
         ({"texts": {}}, ValueError, "texts is empty"),
@@ -127,12 +112,11 @@ def test_an_invalid_task_raises_an_error(change, error, message):
         ({"judge": NO_PROBABILITIES, "method": "probabilities"}, JudgeError, 'method="samples"'),
         ({"judge": NO_PROBABILITIES}, JudgeError, "none of 20 answers"),
         ({"judge": RuleJudge({})}, JudgeError, "probability 0 to all of"),
-    ],
-)
-def test_invalid_arguments_raise_an_error(change, error, message):
-    arguments = {"judge": RuleJudge({"3": 1}), "task": TASK, "texts": {"A": "a"}} | change
-    with pytest.raises(error, match=message):
-        g_eval(**arguments)
+    ):
+        with subtests.test(change=change):
+            arguments = {"judge": RuleJudge({"3": 1}), "task": TASK, "texts": {"A": "a"}} | change
+            with pytest.raises(error, match=message):
+                g_eval(**arguments)
 
 
 def test_options_must_be_different_strings():

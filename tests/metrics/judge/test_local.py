@@ -106,10 +106,13 @@ def test_a_prompt_that_is_too_long_for_the_model_raises_an_error(tiny):
         judge.write("x" * 100)
 
 
-@pytest.mark.parametrize("temperature", [-1, float("nan"), float("inf")])
-def test_an_invalid_temperature_raises_an_error_and_is_not_greedy(tiny, temperature):
-    with pytest.raises(ValueError, match="temperature must be at least 0 and finite"):
-        LocalJudge(*tiny).write("Go on.", temperature=temperature)
+def test_an_invalid_temperature_raises_an_error_and_is_not_greedy(tiny, subtests):
+    for temperature in (-1, float("nan"), float("inf")):
+        with (
+            subtests.test(temperature=temperature),
+            pytest.raises(ValueError, match="temperature must be at least 0 and finite"),
+        ):
+            LocalJudge(*tiny).write("Go on.", temperature=temperature)
 
 
 def test_swapped_model_and_tokenizer_raise_an_error(tiny):

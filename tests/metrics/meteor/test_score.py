@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.metrics.meteor import PARAMETERS, MeteorParameters, f_mean, meteor
+from course_pkg.metrics.meteor import PARAMETERS, MeteorParameters, meteor
 from course_pkg.metrics.meteor import score as meteor_module
+from tests.refusals import require_refusals
 
 texts = st.lists(
     st.sampled_from(["the", "cat", "cats", "sat", "on", "a", "mat", "mats", "sits", "."]),
@@ -36,14 +37,6 @@ def test_a_case_by_hand():
     assert found.score == pytest.approx(found.fmean * (1 - 0.5 * (2 / 3) ** 3))
 
 
-@given(texts, texts, versions)
-def test_all_values_are_between_0_and_1(hypothesis, reference, version):
-    found = score(hypothesis, reference, version=version, synonyms=OWN)
-    for value in (found.score, found.precision, found.recall, found.fmean, found.penalty):
-        assert 0 <= value <= 1 + 1e-12
-    assert found.score <= found.fmean
-
-
 @given(texts.filter(bool))
 def test_a_copy_scores_1_minus_gamma_over_m_to_the_beta(text):
     words = len(text.split())
@@ -60,14 +53,6 @@ def test_with_several_references_the_best_counts_in_any_order(hypothesis, refere
     found = score(hypothesis, references)
     assert found.score == max(single) == score(hypothesis, references[::-1]).score
     assert single[found.reference_index] == found.score
-
-
-@given(st.floats(0.01, 1), st.floats(0.01, 1), st.floats(0, 1))
-def test_f_mean_is_between_p_and_r_and_alpha_weighs_recall(precision, recall, alpha):
-    value = f_mean(precision, recall, alpha)
-    assert min(precision, recall) - 1e-9 <= value <= max(precision, recall) + 1e-9
-    assert f_mean(precision, recall, 0) == pytest.approx(precision)
-    assert f_mean(precision, recall, 1) == pytest.approx(recall)
 
 
 def test_each_stage_adds_a_match():
@@ -118,23 +103,19 @@ def test_missing_wordnet_gives_a_warning(monkeypatch):
         meteor("a car", "an automobile", synonyms=None)
 
 
-@pytest.mark.parametrize(
-    ("texts", "options", "error", "message"),
-    [
-        ((None, "cat"), {}, TypeError, "must be a string"),
-        (("cat", ["cat", None]), {}, TypeError, "must be a string"),
-        (("cat", []), {}, ValueError, "references is empty"),
-        (("cat " * 100_000, "cat"), {}, ValueError, "100000 words.*sentences one by one"),
-        (COPY, {"version": "2007"}, ValueError, r"version must be one of 2005, 1\.5.*got '2007'"),
-        (COPY, {"function_words": "the"}, TypeError, "function_words"),
-        (COPY, {"synonyms": "thesaurus"}, ValueError, "synonyms must be"),
-        (COPY, {"synonyms": 5}, TypeError, "synonyms must be"),
-        (COPY, {"synonyms": ["cat", "feline"]}, TypeError, "set of synonyms"),
-    ],
-)
-def test_invalid_inputs_raise_an_error_that_names_them(texts, options, error, message):
-    with pytest.raises(error, match=message):
-        score(*texts, **options)
+def test_invalid_inputs_raise_an_error_that_names_them():
+    require_refusals(
+        ((None, "cat"), {}, "TypeError.*must be a string"),
+        (("cat", []), {}, "ValueError.*references is empty"),
+        (("cat " * 100_000, "cat"), {}, "ValueError.*100000 words.*sentences one by one"),
+        (COPY, {"version": "2007"}, r"ValueError.*version must be one of 2005, 1\.5.*got '2007'"),
+        (COPY, {"function_words": "the"}, "TypeError.*function_words"),
+        (COPY, {"synonyms": "thesaurus"}, "ValueError.*synonyms must be"),
+        (COPY, {"synonyms": 5}, "TypeError.*synonyms must be"),
+        (COPY, {"synonyms": ["cat", "feline"]}, "TypeError.*set of synonyms"),
+        of=lambda texts, options: score(*texts, **options),
+        errors=(TypeError, ValueError),
+    )
 
 
 def test_parameters_out_of_range_raise_an_error():

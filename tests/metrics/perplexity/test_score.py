@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from course_pkg.lm.load import load
 from course_pkg.metrics.perplexity import Likelihood, perplexity, windows
+from tests.refusals import require_refusals
 
 TEXTS = ["The kettle is on.", "A", "", "Two geese crossed the road — 两只鹅。", "ab", "ab" * 40]
 
@@ -106,9 +107,9 @@ def test_windows_score_each_token_once_with_the_documented_context(length, max_l
         assert 1 <= window.end - window.first <= stride
 
 
-@pytest.mark.parametrize("stride", [1, 5, 16, 31])
-@pytest.mark.parametrize("bos", [False, True])
-@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize(
+    ("stride", "bos", "batch_size"), [(5, True, 4), (16, False, 1), (31, True, 1)]
+)
 def test_a_long_text_in_windows_equals_a_plain_loop(tiny_model, stride, bos, batch_size):
     model, tokenizer = tiny_model
     text = "The ferry leaves at six, fog or no fog. " * 3
@@ -136,18 +137,6 @@ def test_a_text_that_is_too_long_raises_an_error_that_says_how_to_fix_it(tiny_mo
     assert perplexity(*tiny_model, "a" * 2049, stride=1024).tokens == 2048
 
 
-@pytest.mark.parametrize("bad", [{"stride": 0}, {"stride": 64}, {"stride": -3}])
-def test_a_stride_that_leaves_no_context_raises_an_error(tiny_model, bad):
-    with pytest.raises(ValueError, match="from 1 to max_length - 1 = 63, got"):
-        perplexity(*tiny_model, TEXTS, max_length=64, **bad)
-
-
-@pytest.mark.parametrize("length", [1, 4096, 2.5, "9"])
-def test_a_max_length_outside_the_models_context_raises_an_error(tiny_model, length):
-    with pytest.raises(ValueError, match="at least 2 and at most 2048, the model's context"):
-        perplexity(*tiny_model, TEXTS, max_length=length)
-
-
 def test_empty_texts_and_single_tokens_add_nothing(tiny_model):
     result = perplexity(*tiny_model, ["", "A", "ab"])
     assert [part.tokens for part in result.per_text] == [0, 0, 1]
@@ -156,35 +145,33 @@ def test_empty_texts_and_single_tokens_add_nothing(tiny_model):
     assert result.nll == perplexity(*tiny_model, "ab").nll
 
 
-@pytest.mark.parametrize(
-    ("texts", "error", "message"),
-    [
-        (None, TypeError, "texts must be a string or a list of strings"),
-        (["a", None], TypeError, "text 1 must be a string"),
-        (["a", "b\ud800"], ValueError, "text 1 contains half a character"),
-        (["A", ""], ValueError, "no token to score"),
-    ],
-)
-def test_texts_that_cannot_be_scored_raise_an_error(tiny_model, texts, error, message):
-    with pytest.raises(error, match=message):
-        perplexity(*tiny_model, texts)
-
-
-def test_another_tokenizer_or_the_two_swapped_raise_an_error(tiny_model):
+def test_what_cannot_be_scored_raises_an_error(tiny_model):
     model, tokenizer = tiny_model
-    for wrong in ((tokenizer, model), (model, "tiny"), (model, None)):
-        with pytest.raises(TypeError, match=r"tokenizer must be a transformers tokenizer, got"):
-            perplexity(*wrong, "some text")
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.add_tokens(["unknown"])
-    with pytest.raises(ValueError, match="use the tokenizer that belongs to the model"):
-        perplexity(model, tokenizer, "an unknown word")
-
-
-@pytest.mark.parametrize("wrong", [(-1, 5, 2), (10, None, 2), (10, 5, True)])
-def test_windows_of_other_numbers_raise_an_error(wrong):
-    with pytest.raises(ValueError, match="must be"):
-        windows(*wrong)
+    larger = copy.deepcopy(tokenizer)
+    larger.add_tokens(["unknown"])
+    without_bos = copy.deepcopy(tokenizer)
+    without_bos.bos_token = None
+    no_context = {"max_length": 64, "stride": 64}
+    require_refusals(
+        (model, tokenizer, None, {}, "TypeError: texts must be a string or a list of strings"),
+        (model, tokenizer, ["a", None], {}, "TypeError: text 1 must be a string"),
+        (model, tokenizer, ["a", "b\ud800"], {}, "text 1 contains half a character"),
+        (model, tokenizer, ["A", ""], {}, "no token to score"),
+        (tokenizer, model, TEXTS, {}, "TypeError: tokenizer must be a transformers tokenizer, got"),
+        (model, larger, "an unknown word", {}, "use the tokenizer that belongs to the model"),
+        (model, tokenizer, TEXTS, no_context, "from 1 to max_length - 1 = 63, got"),
+        (model, tokenizer, TEXTS, no_context | {"stride": 0}, "from 1 to max_length - 1 = 63, got"),
+        (model, tokenizer, TEXTS, {"max_length": 1}, "at least 2 and at most 2048, the model's"),
+        (model, tokenizer, TEXTS, {"max_length": 4096}, "at least 2 and at most 2048, the model's"),
+        (model, tokenizer, TEXTS, {"bos": -1}, "bos must be"),
+        (model, tokenizer, TEXTS, {"bos": 259}, "bos must be"),
+        (model, without_bos, TEXTS, {"bos": True}, "no BOS token"),
+        of=lambda model, tokenizer, texts, options: perplexity(model, tokenizer, texts, **options),
+        errors=(TypeError, ValueError),
+    )
+    require_refusals(
+        (-1, 5, 2, "must be"), (10, None, 2, "must be"), (10, 5, True, "must be"), of=windows
+    )
 
 
 def test_texts_may_come_from_a_generator_and_the_tokenizer_needs_no_pad_token():
@@ -192,16 +179,6 @@ def test_texts_may_come_from_a_generator_and_the_tokenizer_needs_no_pad_token():
     with_pad = perplexity(model, tokenizer, TEXTS)
     tokenizer.pad_token = None
     assert perplexity(model, tokenizer, (text for text in TEXTS)) == with_pad
-
-
-def test_a_missing_or_invalid_bos_raises_an_error():
-    model, tokenizer = load("tiny")
-    tokenizer.bos_token = None
-    with pytest.raises(ValueError, match="no BOS token"):
-        perplexity(model, tokenizer, TEXTS, bos=True)
-    for bos in (-1, 259, "<s>"):
-        with pytest.raises(ValueError, match="bos must be"):
-            perplexity(model, tokenizer, TEXTS, bos=bos)
 
 
 def test_no_warning_is_printed_for_a_text_longer_than_the_context(tiny_model, recwarn, caplog):

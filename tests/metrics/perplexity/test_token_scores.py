@@ -17,6 +17,7 @@ from course_pkg.metrics.perplexity import (
     token_log_probs,
     token_scores,
 )
+from tests.refusals import require_refusals
 
 
 def gpt2(**options):
@@ -45,9 +46,11 @@ def one_by_one(model, ids):
 LENGTHS = (7, 1, 40, 3, 2, 7, 19, 33, 2, 12)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("batch_size", [1, 3, 16])
-@pytest.mark.parametrize("make", [gpt2, lambda: load("tiny").model], ids=["GPT-2", "Llama"])
+@pytest.mark.parametrize(
+    ("make", "batch_size", "side"),
+    [(gpt2, 3, "left"), (gpt2, 16, "right"), (lambda: load("tiny").model, 3, "left")],
+    ids=["GPT-2 left", "GPT-2 right", "Llama"],
+)
 def test_batches_padded_on_either_side_equal_single_sequences(make, batch_size, side):
     model = make()
     texts = sequences(*LENGTHS)
@@ -114,13 +117,6 @@ def test_no_copy_of_the_logits_is_made(monkeypatch):
     assert largest < logits.nbytes / 8  # a log-softmax would be as large as the logits
 
 
-def test_ids_outside_the_vocabulary_and_wrong_shapes_raise_an_error():
-    with pytest.raises(ValueError, match="must be from 0 to 4, got 1 to 5"):
-        target_log_probs(torch.zeros(2, 5), torch.tensor([1, 5]))
-    with pytest.raises(ValueError, match="must have the shape of targets and one more axis"):
-        target_log_probs(torch.zeros(2, 5), torch.tensor([1]))
-
-
 def test_dropout_is_off_and_the_modes_of_all_modules_are_restored():
     model = gpt2(resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5)
     texts = sequences(30)
@@ -160,34 +156,31 @@ def test_adapted_models_are_scored_with_their_adapter():
         torch.testing.assert_close(found[0].double(), one_by_one(model, ids), rtol=0, atol=5e-5)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        lambda: BertForMaskedLM(BertConfig(vocab_size=60, hidden_size=12, num_hidden_layers=1)),
-        lambda: T5(T5Config(vocab_size=60, d_model=8, num_layers=1, num_heads=1, d_kv=8)),
-    ],
-    ids=["encoder", "encoder-decoder"],
-)
-def test_a_model_that_is_not_causal_raises_an_error(model):
-    with pytest.raises(ValueError, match="AutoModelForCausalLM"):
-        token_log_probs(model(), sequences(4))
-
-
 def test_invalid_arguments_raise_an_error():
     model = gpt2()
-    for options in ({"batch_size": 0}, {"first": [0]}, {"first": [1, 1]}):
-        with pytest.raises(ValueError, match="at least 1"):
-            token_log_probs(model, sequences(4), **options)
-    with pytest.raises(ValueError, match="padding_side"):
-        token_log_probs(model, sequences(4), padding_side="both")
-    for ids in ([1, 2, 3000], [-1, 2]):
-        with pytest.raises(ValueError, match=r"sequence 1 go from .* use the tokenizer that"):
-            token_log_probs(model, [[1, 2], ids])
-    for ids in ("12", ["1", "2"], 3):
-        with pytest.raises(TypeError, match="sequence 1 must be a list of token ids"):
-            token_log_probs(model, [[1, 2], ids])
-    with pytest.raises(TypeError, match="language model, got str"):
-        token_log_probs("gpt2", sequences(4))
+    encoder = BertForMaskedLM(BertConfig(vocab_size=60, hidden_size=12, num_hidden_layers=1))
+    both = T5(T5Config(vocab_size=60, d_model=8, num_layers=1, num_heads=1, d_kv=8))
+    four = sequences(4)
+    logits = torch.zeros(2, 5)
+    require_refusals(
+        (lambda: token_log_probs(model, four, batch_size=0), "at least 1"),
+        (lambda: token_log_probs(model, four, first=[0]), "at least 1"),
+        (lambda: token_log_probs(model, four, first=[1, 1]), "at least 1"),
+        (lambda: token_log_probs(model, four, padding_side="both"), "padding_side"),
+        (
+            lambda: token_log_probs(model, [[1], [1, 3000]]),
+            "sequence 1 go from .* use the tokenizer",
+        ),
+        (lambda: token_log_probs(model, [[1], [-1, 2]]), "sequence 1 go from .* use the tokenizer"),
+        (lambda: token_log_probs(model, [[1], "12"]), "TypeError: sequence 1 must be a list of"),
+        (lambda: token_log_probs(model, [[1], ["1", "2"]]), "TypeError: sequence 1 must be a list"),
+        (lambda: token_log_probs("gpt2", four), "TypeError.*language model, got str"),
+        (lambda: token_log_probs(encoder, four), "AutoModelForCausalLM"),
+        (lambda: token_log_probs(both, four), "AutoModelForCausalLM"),
+        (lambda: target_log_probs(logits, torch.tensor([1, 5])), "from 0 to 4, got 1 to 5"),
+        (lambda: target_log_probs(logits, torch.tensor([1])), "the shape of targets and one more"),
+        errors=(TypeError, ValueError),
+    )
 
 
 def test_nan_is_reported_and_not_averaged():

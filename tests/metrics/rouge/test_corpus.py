@@ -5,6 +5,7 @@ import pytest
 
 from course_pkg.metrics.rouge import rouge_l, rouge_n
 from course_pkg.metrics.rouge.corpus import USUAL, corpus_rouge
+from tests.refusals import require_refusals
 
 HYPOTHESES = ["the cat sat", "a dog barked at us", "it rained", ""]
 REFERENCES = [["the cat sat down", "a cat sat"], ["the dog barked"], ["it rained all day"], ["so"]]
@@ -30,22 +31,11 @@ def test_options_reach_the_scores_and_one_reference_may_be_a_string():
         assert found["rouge1"].fmeasure.mean == expected
 
 
-@pytest.mark.parametrize(
-    ("hypotheses", "references", "kinds", "says"),
-    [
+def test_lists_that_do_not_fit_and_unknown_kinds_raise_an_error():
+    require_refusals(
         (["a"], ["a", "b"], USUAL, "1 hypotheses and 2 references"),
         ([], [], USUAL, "at least one hypothesis"),
         (["a"], ["a"], ["rouge0"], "kind must be one of rouge1"),
         (["a"], [[]], USUAL, "references is empty"),
-    ],
-)
-def test_lists_that_do_not_fit_and_unknown_kinds_raise_an_error(
-    hypotheses, references, kinds, says
-):
-    with pytest.raises(ValueError, match=says):
-        corpus_rouge(hypotheses, references, kinds)
-
-
-def test_a_string_in_place_of_a_list_raises_an_error():
-    with pytest.raises(TypeError, match="hypotheses must be a list"):
-        corpus_rouge("a text", ["a text"])
+        of=corpus_rouge,
+    )

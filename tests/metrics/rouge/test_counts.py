@@ -8,13 +8,6 @@ from hypothesis import strategies as st
 
 from course_pkg.metrics.rouge import Overlap, RougeOptions, f_measure
 from course_pkg.metrics.rouge.counts import score_overlaps
-from course_pkg.metrics.rouge.options import MODES, MULTI
-
-shares = st.one_of(st.just(0.0), st.floats(1e-6, 1))
-betas = st.one_of(st.floats(0, 1e6), st.just(math.inf), st.just(1e200))
-overlaps = st.tuples(*3 * [st.integers(0, 20)]).map(
-    lambda three: Overlap(min(three), *sorted(three)[1:])
-)
 
 
 def combined(several, **options):
@@ -26,13 +19,6 @@ def test_f_by_hand():
     assert f_measure(1, 0.5) == pytest.approx(2 / 3)
     assert f_measure(1, 0.5, beta=2) == pytest.approx(5 / 9)
     assert f_measure(1, 0.5, beta=0.5) == pytest.approx(5 / 6)
-
-
-@given(shares, shares, betas)
-def test_f_is_between_precision_and_recall(p, r, beta):
-    value = f_measure(p, r, beta)
-    assert value <= max(p, r) * (1 + 1e-12)
-    assert value >= min(p, r) * (1 - 1e-12)
 
 
 @given(st.floats(0.01, 1), st.floats(0.01, 1))
@@ -60,9 +46,8 @@ PRECISE = Overlap(3, 3, 4)
 COMPLETE = Overlap(1, 3, 1)
 
 
-@pytest.mark.parametrize(
-    ("several", "options", "precision", "recall", "f"),
-    [
+def test_several_references_by_hand(subtests):
+    for several, options, precision, recall, f in (
         ([LONG, SHORT], {}, 1 / 2, 1, 2 / 3),
         ([LONG, SHORT], {"multi": "pooled"}, 5 / 8, 5 / 14, 10 / 22),
         # F is the mean of ⅔ and ⅜, not the F of the mean P and the mean R.
@@ -73,13 +58,12 @@ COMPLETE = Overlap(1, 3, 1)
         # The Perl tool chooses by recall.
         ([PRECISE, COMPLETE], {}, 1, 3 / 4, 6 / 7),
         ([PRECISE, COMPLETE], {"multi": "best", "mode": "rouge155"}, 1 / 3, 1, 1 / 2),
-    ],
-)
-def test_several_references_by_hand(several, options, precision, recall, f):
-    score = combined(several, **options)
-    found = (score.precision, score.recall, score.fmeasure)
-    assert found == pytest.approx((precision, recall, f), abs=1e-5)
-    assert score.overlaps == tuple(several)
+    ):
+        with subtests.test(several=several, options=options):
+            score = combined(several, **options)
+            found = (score.precision, score.recall, score.fmeasure)
+            assert found == pytest.approx((precision, recall, f), abs=1e-5)
+            assert score.overlaps == tuple(several)
 
 
 def test_the_perl_tool_rounds_before_it_computes_f():
@@ -88,18 +72,3 @@ def test_the_perl_tool_rounds_before_it_computes_f():
     score = combined([Overlap(1, 2, 7)], mode="rouge155")
     assert (score.precision, score.recall, score.fmeasure) == (0.5, 0.14286, 0.22223)
     assert combined([Overlap(1, 2, 7)]).fmeasure == pytest.approx(2 / 9)
-
-
-@given(st.lists(overlaps, min_size=1, max_size=5), st.sampled_from(MULTI), st.sampled_from(MODES))
-def test_bounds_and_order_of_references(several, multi, mode):
-    score = combined(several, multi=multi, mode=mode)
-    for value in (score.precision, score.recall, score.fmeasure):
-        assert 0 <= value <= 1 + 1e-12
-    backwards = combined(several[::-1], multi=multi, mode=mode)
-    # "best" takes the first of equally good references, so P and R may differ; in mode "paper" F
-    # is still the same.
-    if multi != "best":
-        assert backwards.precision == pytest.approx(score.precision)
-        assert backwards.recall == pytest.approx(score.recall)
-    if multi != "best" or mode == "paper":
-        assert backwards.fmeasure == pytest.approx(score.fmeasure)

@@ -18,11 +18,11 @@ def test_a_text_of_which_no_token_is_left_warns():
         assert rouge_tokens("大语言模型的评测。") == []
 
 
-@pytest.mark.parametrize("text", ["", " \n", "...", "a"])
-def test_a_text_without_letters_or_with_tokens_does_not_warn(text):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        rouge_tokens(text)
+def test_a_text_without_letters_or_with_tokens_does_not_warn():
+    for text in ("", " \n", "...", "a"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            rouge_tokens(text)
 
 
 def test_a_tokenizer_may_be_a_name_or_a_function():

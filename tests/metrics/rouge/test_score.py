@@ -1,11 +1,10 @@
 """ROUGE: cases worked by hand, examples of the paper, invalid inputs, and invariants."""
 
-import sys
 from functools import partial
-from subprocess import check_output
+from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from course_pkg.metrics.rouge import (
@@ -17,6 +16,7 @@ from course_pkg.metrics.rouge import (
     rouge_su,
     rouge_w,
 )
+from tests.refusals import require_refusals
 
 ALL = {
     "1": rouge_n,
@@ -31,28 +31,33 @@ MODES = ("paper", "rouge155")
 words = st.lists(st.sampled_from("abcde"), max_size=12).map(" ".join)
 texts = st.lists(words, max_size=3).map("\n".join)
 DOG = "there is a dog in the garden"
-every_kind = pytest.mark.parametrize("kind", ALL)
-every_mode = pytest.mark.parametrize("mode", MODES)
+kinds = st.sampled_from(sorted(ALL))
 
 
 def values(score):
     return score.precision, score.recall, score.fmeasure
 
 
-@pytest.mark.parametrize(
-    ("hypothesis", "reference", "one", "two", "longest"),
-    [  # R and P of ROUGE-1, ROUGE-2 and ROUGE-L, counted by hand
+def test_the_documents_worked_cases(subtests):
+    for (
+        hypothesis,
+        reference,
+        one,
+        two,
+        longest,
+    ) in (  # R and P of ROUGE-1, ROUGE-2 and ROUGE-L, counted by hand
         ("the cat sat on the mat", "the cat is on the mat", (5 / 6, 5 / 6), (3 / 5, 3 / 5), None),
         ("the cat was on the mat", "the cat sat on the mat", (5 / 6, 5 / 6), (3 / 5, 3 / 5), None),
         ("cat mat", "the cat is on the mat", (1 / 3, 1), (0, 0), None),
         ("a dog is in the garden", DOG, (6 / 7, 1), (0.5, 0.6), (5 / 7, 5 / 6)),
-    ],
-)
-def test_the_documents_worked_cases(hypothesis, reference, one, two, longest):
-    for kind, (recall, precision) in (("1", one), ("2", two), ("l", longest or one)):
-        f = 2 * recall * precision / (recall + precision) if recall else 0
-        expected = pytest.approx([precision, recall, f])
-        assert values(ALL[kind](hypothesis, reference)) == expected
+    ):
+        with subtests.test(
+            hypothesis=hypothesis, reference=reference, one=one, two=two, longest=longest
+        ):
+            for kind, (recall, precision) in (("1", one), ("2", two), ("l", longest or one)):
+                f = 2 * recall * precision / (recall + precision) if recall else 0
+                expected = pytest.approx([precision, recall, f])
+                assert values(ALL[kind](hypothesis, reference)) == expected
 
 
 class TestPaper:
@@ -113,37 +118,26 @@ class TestPerl:
         assert (score.precision, score.recall) == (1.0, 0.11111)
 
 
-@every_kind
-@every_mode
-def test_empty_texts_and_texts_without_a_match_score_zero(kind, mode):
-    for pair in (
-        ("", ""),
-        ("a b c", ""),
-        ("...", "a b c"),
-        ("a b", ["", "!"]),
-        ("a b\nd", "e\nf g"),
-    ):
-        assert values(ALL[kind](*pair, mode=mode)) == (0, 0, 0)
+def test_empty_texts_and_texts_without_a_match_score_zero():
+    pairs = [("", ""), ("a b c", ""), ("...", "a b c"), ("a b", ["", "!"]), ("a b\nd", "e\nf g")]
+    for kind, mode, pair in product(ALL, MODES, pairs):
+        assert values(ALL[kind](*pair, mode=mode)) == (0, 0, 0), (kind, mode, pair)
 
 
-@every_kind
-def test_texts_that_are_not_strings_raise_an_error(kind):
-    for wrong in (b"text", ["a", None]):
-        with pytest.raises(TypeError, match="a text must be a string"):
-            ALL[kind](wrong, "text")
-        with pytest.raises(TypeError, match="must be a string"):
-            ALL[kind]("text", wrong)
-    with pytest.raises(ValueError, match="references is empty"):
-        ALL[kind]("text", [])
-
-
-@every_kind
-def test_invalid_options_raise_an_error(kind):
-    for option in ({"mode": "perl"}, {"multi": "max"}, {"beta": -1}, {"tokenize": "words"}):
-        with pytest.raises(ValueError, match="must be"):
-            ALL[kind]("a", "a", **option)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'alpha'"):
-        ALL[kind]("a", "a", alpha=0.5)
+def test_other_texts_and_options_raise_an_error():
+    for kind in ALL:
+        require_refusals(
+            (b"text", "text", {}, "TypeError: a text must be a string"),
+            ("text", ["a", None], {}, "TypeError: .* must be a string"),
+            ("text", [], {}, "references is empty"),
+            ("a", "a", {"mode": "perl"}, "mode must be"),
+            ("a", "a", {"multi": "max"}, "multi must be"),
+            ("a", "a", {"beta": -1}, "beta must be"),
+            ("a", "a", {"tokenize": "words"}, "tokenizer must be"),
+            ("a", "a", {"alpha": 0.5}, "TypeError.*unexpected keyword argument 'alpha'"),
+            of=lambda x, y, options, kind=kind: ALL[kind](x, y, **options),
+            errors=(TypeError, ValueError),
+        )
 
 
 def test_beta_0_gives_precision():
@@ -160,19 +154,7 @@ def test_n_and_weight_are_checked():
         rouge_w("a", "a", weight="2")
 
 
-@every_kind
-@every_mode
-@settings(max_examples=40)
-@given(x=texts, references=st.lists(texts, min_size=1, max_size=3), data=st.data())
-def test_all_values_are_between_0_and_1(kind, mode, x, references, data):
-    multi = data.draw(st.sampled_from(["best", "pooled", "average"]))
-    score = ALL[kind](x, references, multi=multi, mode=mode)
-    assert all(0 <= value <= 1 + 1e-12 for value in values(score))
-    assert len(score.overlaps) == len(references)
-
-
-@every_kind
-@given(x=texts)
+@given(kind=kinds, x=texts)
 def test_a_text_scores_one_against_itself(kind, x):
     minimum = 2 if kind in ("2", "s") else 1
     if len(x.split()) >= minimum:
@@ -186,11 +168,10 @@ def test_rouge_w_with_weight_one_equals_rouge_l(x, y):
     assert values(rouge_w(x, y, weight=1)) == pytest.approx(values(rouge_l(x, y)))
 
 
-@given(x=texts, y=texts, kind=st.sampled_from(sorted(ALL)))
+@given(x=texts, y=texts, kind=st.sampled_from(["1", "2", "lsum", "s"]))
 def test_the_modes_agree_to_five_digits_if_the_tool_follows_the_paper(x, y, kind):
-    if kind in ("1", "2", "lsum", "s"):
-        paper, perl = (values(ALL[kind](x, y, mode=mode)) for mode in MODES)
-        assert perl == pytest.approx(paper, abs=2e-5)
+    paper, perl = (values(ALL[kind](x, y, mode=mode)) for mode in MODES)
+    assert perl == pytest.approx(paper, abs=2e-5)
 
 
 def test_the_perl_tools_own_values_with_stemming(monkeypatch):
@@ -209,9 +190,3 @@ def test_the_perl_tools_own_values_with_stemming(monkeypatch):
     for score, (recall, precision, f) in expected.items():
         assert values(score(x, y, stem=True, mode="rouge155")) == (precision, recall, f), score
     assert rouge_n(x, y, stem={}, mode="rouge155").recall < 0.72727
-
-
-def test_the_module_imports_neither_torch_nor_nltk():
-    code = "import sys, course_pkg.metrics.rouge.score; print(*sys.modules)"
-    loaded = set(check_output([sys.executable, "-c", code], text=True).split())
-    assert loaded.isdisjoint({"torch", "nltk", "rouge_score", "transformers"})
