@@ -12,7 +12,7 @@ from course_pkg.compression.generated_data import (
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.formats import chat_prompt
 from course_pkg.finetuning.masking import IGNORE_INDEX, tokenize_conversations
-from course_pkg.finetuning.trainer import mean_loss, train
+from course_pkg.finetuning.trainer import train
 from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
 
 PROMPTS = ["Hi", "What is a student?", "Why?", "How many layers?"]
@@ -150,18 +150,6 @@ def test_the_student_fraction_mixes_data_and_samples():
 
     assert sum(sampled(0.0)) == 0 and sum(sampled(1.0)) == 30
     assert 8 <= sum(sampled(0.5)) <= 22
-
-
-def test_training_on_its_own_samples_brings_the_student_closer_to_the_teacher():
-    model, batches = on_policy()
-    with torch.no_grad():
-        model.teacher.model.embed_tokens.weight *= 2
-    before = first(batches, 1)  # the latter are new
-    after = first(on_policy(seed=9)[1], 1)
-    start = [mean_loss(model, each) for each in (before, after)]
-    train(model, batches, TrainConfig(steps=8, learning_rate=3e-3, progress=False))
-    for loss, each in zip(start, (before, after), strict=True):
-        assert mean_loss(model, each) < loss / 1.2
 
 
 def test_a_resumed_run_samples_what_it_would_have_sampled(tmp_path):

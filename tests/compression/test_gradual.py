@@ -16,10 +16,11 @@ from course_pkg.compression.masked_lora import (
     merge_with_masks,
 )
 from course_pkg.compression.pruning import Magnitude, prune_layers
-from course_pkg.compression.sparsity_patterns import SemiStructured, Unstructured, pruned_count
+from course_pkg.compression.sparsity_patterns import Unstructured, pruned_count
 from course_pkg.finetuning.trainer import TrainConfig, train
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.load import load
+from tests.refusals import require_refusals
 
 CONFIG = LoRAConfig(rank=2, alpha=8, target_modules=["q_proj", "down_proj"])
 NAMES = [
@@ -59,19 +60,15 @@ def test_the_schedule_by_hand():
     assert schedule.sparsity_at(9) == 0 and schedule.sparsity_at(1000) == 0.8
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_a_wrong_schedule_is_one_clear_error():
+    require_refusals(
         ((1.2, 1, 5), "from 0 to 1"),
         ((0.5, 0, 5), "begin_step"),
         ((0.5, 5, 5), "end_step"),
         ((0.5, 1, 6, 2), "frequency 2 must divide the 5 steps"),
         ((0.5, 1, 5, 1, 0.6), "can't fall"),
-    ],
-)
-def test_a_wrong_schedule_is_one_clear_error(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        CubicSchedule(*arguments)
+        of=lambda arguments: CubicSchedule(*arguments),
+    )
 
 
 # One shot, then recovery
@@ -274,15 +271,3 @@ def test_a_saved_adapter_is_plain_lora_that_takes_the_masks_again(tmp_path, batc
     with torch.no_grad():
         assert torch.equal(fresh(ids).logits, model(ids).logits)
     assert isinstance(fresh.get_submodule(NAMES[0]), MaskedLoRALinear)
-
-
-def test_two_of_four_holds_through_recovery(batches):
-    model = load("tiny").model
-    masks = prune_layers(model, Magnitude(SemiStructured(2, 4)))
-    adapt_pruned(model, CONFIG, masks)
-    train(model, batches, settings(2))
-    merge_adapters(model)
-    remove_adapters(model)
-    for name in NAMES:
-        groups = model.get_submodule(name).weight.unflatten(1, (-1, 4))
-        assert (groups != 0).sum(-1).max() == 2

@@ -33,9 +33,8 @@ def batches():
 # Counts
 
 
-@pytest.mark.parametrize(
-    ("size", "sparsity", "count"),
-    [
+def test_a_sparsity_is_an_exact_number_of_weights():
+    for size, sparsity, count in (
         (100, 0.29, 29),  # int(100 * 0.29) is 28
         (50, 0.07, 3),  # 3.5: a half is rounded down, though 50 * 0.07 is 3.5000000000000004
         (10, 0.35, 3),
@@ -46,34 +45,14 @@ def batches():
         (7, 1.0, 7),
         (0, 0.5, 0),
         (7, 1e-5, 0),
-    ],
-)
-def test_a_sparsity_is_an_exact_number_of_weights(size, sparsity, count):
-    assert pruned_count(size, sparsity) == count
+    ):
+        assert pruned_count(size, sparsity) == count
 
 
 @given(st.integers(0, 500), st.integers(0, 100))
 def test_a_percentage_is_rounded_to_the_nearest_number(size, percent):
     # In integers: the nearest to size · percent / 100, a half down.
     assert pruned_count(size, percent / 100) == (2 * size * percent + 99) // 200
-
-
-def public_magnitude_mask(scores, ratio):
-    """What the public programs remove: everything up to a threshold (True where removed)."""
-    threshold = scores.flatten().sort()[0][int(scores.numel() * ratio)]
-    return scores <= threshold
-
-
-def test_the_public_program_removes_too_many_where_ours_is_exact():
-    scores = normal(4, 25).abs()
-    assert public_magnitude_mask(scores, 0.5).sum() == 51
-    assert (~Unstructured(0.5, "layer").mask(scores)).sum() == 50
-    ties = torch.ones(4, 25)
-    assert public_magnitude_mask(ties, 0.1).sum() == 100
-    assert (~Unstructured(0.1, "layer").mask(ties)).sum() == 10
-    with pytest.raises(IndexError):
-        public_magnitude_mask(scores, 1)
-    assert not Unstructured(1, "layer").mask(scores).any()
 
 
 @given(st.integers(1, 5), st.integers(1, 30), st.integers(0, 20), st.sampled_from(["layer", "row"]))
@@ -98,7 +77,7 @@ def test_of_equal_scores_the_first_stays():
 
 
 @pytest.mark.parametrize("per", ["layer", "row"])
-@pytest.mark.parametrize("sparsity", [0, 0.07, 0.29, 0.5, 0.93, 1])
+@pytest.mark.parametrize("sparsity", [0.07, 0.5, 1])
 def test_counts_of_blocks_of_columns_add_up_to_that_of_the_whole(per, sparsity):
     scores = normal(3, 37)
     pattern = Unstructured(sparsity, per)
@@ -110,24 +89,11 @@ def test_counts_of_blocks_of_columns_add_up_to_that_of_the_whole(per, sparsity):
         assert found.sum() == pattern.mask(scores).sum()
 
 
-def public_n_m_mask(scores, prune_n, prune_m):
-    """What the public programs remove for `prune_n:prune_m` (True where removed)."""
-    mask = torch.zeros_like(scores, dtype=torch.bool)
-    for j in range(0, scores.shape[1], prune_m):
-        smallest = scores[:, j : j + prune_m].topk(prune_n, dim=1, largest=False)[1]
-        mask.scatter_(1, j + smallest, True)
-    return mask
-
-
-def test_n_of_m_counts_what_stays():
+def test_n_of_m_stay_in_every_group():
     scores = normal(6, 16).abs()
     for n, m in [(1, 4), (2, 4), (3, 4), (4, 8), (1, 2), (4, 4)]:
         mask = SemiStructured(n, m).mask(scores)
-        assert (mask.unflatten(1, (-1, m)).sum(-1) == n).all()
-        assert torch.equal(mask, ~public_n_m_mask(scores, m - n, m))
-    # 2:4 is the same either way. "1:4" with a count of what goes keeps three of four.
-    assert torch.equal(SemiStructured(2, 4).mask(scores), ~public_n_m_mask(scores, 2, 4))
-    assert (~public_n_m_mask(scores, 1, 4)).sum() == 3 * SemiStructured(1, 4).mask(scores).sum()
+        assert (mask.unflatten(1, (-1, m)).sum(-1) == n).all(), (n, m)
 
 
 def test_groups_are_neighbors_along_the_input_dimension():
@@ -157,14 +123,6 @@ def test_wanda_keeps_small_weights_of_large_inputs():
     found = Wanda(Unstructured(0.5, "row")).prune(W, statistics_of(x))
     assert found.weight.tolist() == [[1.0, 0.0, 0.0, -0.5]]
     assert Magnitude(Unstructured(0.5, "row")).prune(W).weight.tolist() == [[0.0, 2.0, 3.0, 0.0]]
-
-
-def test_wanda_with_equal_inputs_is_magnitude_per_row():
-    W = normal(5, 8)
-    x = torch.eye(8).repeat(3, 1)
-    for pattern in (Unstructured(0.4, "row"), SemiStructured(2, 4)):
-        found = Wanda(pattern).prune(W, statistics_of(x))
-        assert torch.equal(found.mask, Magnitude(pattern).prune(W).mask)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
@@ -231,15 +189,6 @@ def test_a_decoder_is_pruned_like_the_model_that_it_was_made_from(tiny, batches)
         assert torch.equal(mask, expected[f"model.{name}"])
 
 
-def test_pruning_twice_changes_nothing(tiny):
-    method = Magnitude(Unstructured(0.5, "layer"))
-    first = prune_layers(tiny.model, method)
-    state = copy.deepcopy(tiny.model.state_dict())
-    second = prune_layers(tiny.model, method)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert all(torch.equal(state[name], t) for name, t in tiny.model.state_dict().items())
-
-
 # Errors
 
 
@@ -248,7 +197,6 @@ def test_pruning_twice_changes_nothing(tiny):
     [
         (lambda: Unstructured(1.5, "row"), ValueError, "from 0 to 1"),
         (lambda: Unstructured(float("nan"), "row"), ValueError, "from 0 to 1"),
-        (lambda: Unstructured("0.5", "row"), TypeError, "must be a number"),
         (lambda: Unstructured(0.5, "column"), ValueError, "layer, row"),
         (lambda: SemiStructured(0, 4), ValueError, "at least 1"),
         (lambda: SemiStructured(5, 4), ValueError, "m must be an integer of at least 5"),

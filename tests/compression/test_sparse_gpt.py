@@ -1,6 +1,5 @@
 """SparseGPT: where its update is optimal, where it can't be, and what settings may not change."""
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ from course_pkg.quantization.calibration import InputStatistics, quantize_layers
 from course_pkg.quantization.gptq import GPTQ
 from course_pkg.quantization.grouped import Grid
 from course_pkg.quantization.quantized_linear import QuantizedLinear
+from tests.refusals import require_refusals
 
 DOUBLE = torch.float64
 HALF = Unstructured(0.5, "layer")
@@ -81,18 +81,7 @@ def test_the_errors_explain_the_weights_and_the_objective(pattern):
     assert torch.allclose(found.U.T @ found.U @ damped(H), identity, atol=1e-9)
 
 
-def test_the_update_of_the_first_column_is_that_of_optimal_brain_surgeon():
-    W, H = layer()
-    mask = torch.ones_like(W, dtype=torch.bool)
-    mask[:, 0] = False
-    found = SparseGPT(HALF).solve(W, H, mask)
-    inverse = torch.linalg.inv(damped(H))
-    update = -W[:, :1] / inverse[0, 0] * inverse[:, 0]  # δw = −w_q / [H⁻¹]_qq · H⁻¹_{:,q}
-    assert torch.allclose(found.Q, W + update, atol=1e-10)
-    assert torch.allclose(objective(W, found.Q, damped(H)), W[:, 0] ** 2 / inverse[0, 0])
-
-
-@pytest.mark.parametrize("q", [1, 7, 23])
+@pytest.mark.parametrize("q", [0, 7, 23])
 def test_the_update_of_one_column_is_the_best_with_the_columns_before_it_fixed(q):
     W, H = layer()
     mask = torch.ones_like(W, dtype=torch.bool)
@@ -106,7 +95,7 @@ def test_the_update_of_one_column_is_the_best_with_the_columns_before_it_fixed(q
     assert torch.allclose(found.U[q, q] ** 2, inverse[0, 0])
 
 
-@pytest.mark.parametrize("removed", [1, 5, 12, 23])
+@pytest.mark.parametrize("removed", [1, 12, 23])
 def test_removing_the_first_columns_is_least_squares(removed):
     W, H = layer()
     mask = torch.ones_like(W, dtype=torch.bool)
@@ -127,31 +116,7 @@ def test_of_two_neighbors_the_one_goes_that_costs_less():
         assert objective(W, found.Q, Hd).item() == pytest.approx(min(costs))
 
 
-def test_the_result_lies_between_the_best_for_its_mask_and_zeros_in_typical_layers():
-    for seed, pattern in itertools.product(range(5), (HALF, SemiStructured(2, 4))):
-        W, H = layer(seed=seed)
-        found = SparseGPT(pattern).solve(W, H)
-        Hd = damped(H)
-        reached = objective(W, found.Q, Hd).sum()
-        assert reached < objective(W, W * found.mask, Hd).sum()
-        assert reached > objective(W, best_for_mask(W, found.mask, Hd), Hd).sum()
-
-
-def test_the_update_can_be_worse_than_zeros():
-    # Three columns; the first and the last go. E is (e₀, 0, e₂) with the update. Zeros without it
-    # have e₁ = −e₀ U₀₁ / U₁₁, which happens to leave nothing to pay for the last column.
-    U = torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 3.0], [0.0, 0.0, 1.0]], dtype=DOUBLE)
-    H = torch.linalg.inv(U.T @ U)
-    W = torch.tensor([[1.0, 5.0, -3.0]], dtype=DOUBLE)
-    mask = torch.tensor([[False, True, False]])
-    found = SparseGPT(HALF, damping=0.0).solve(W, H, mask)
-    assert torch.allclose(found.E, torch.tensor([[1.0, 0.0, -3.0]], dtype=DOUBLE), atol=1e-9)
-    assert objective(W, found.Q, H).item() == pytest.approx(10)
-    assert objective(W, W * mask, H).item() == pytest.approx(2)
-
-
-@pytest.mark.parametrize("blocksize", [8, 24, 128])
-@pytest.mark.parametrize("sparsity", [0.25, 0.5])
+@pytest.mark.parametrize(("blocksize", "sparsity"), [(8, 0.25), (24, 0.5), (128, 0.25)])
 def test_the_public_programs_algorithm_gives_the_same_but_for_one_weight_per_block(
     blocksize, sparsity
 ):
@@ -176,7 +141,7 @@ def test_n_of_m_is_the_public_programs_with_the_count_of_what_goes(n, m):
     assert torch.allclose(found.Q, expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("block_size", [1, 3, 8, 10, 100])
+@pytest.mark.parametrize("block_size", [1, 10, 100])
 def test_blocks_change_nothing_for_n_of_m_and_for_a_given_mask(block_size):
     W, H = layer()
     for pattern, mask in [(SemiStructured(2, 4), None), (HALF, W > 0)]:
@@ -186,8 +151,7 @@ def test_blocks_change_nothing_for_n_of_m_and_for_a_given_mask(block_size):
         assert torch.allclose(found.Q, expected.Q, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("block_size", [5, 24, 128])
-@pytest.mark.parametrize("sparsity", [0, 0.29, 1])
+@pytest.mark.parametrize(("block_size", "sparsity"), [(5, 0), (5, 0.29), (128, 0.29), (24, 1)])
 def test_counts_are_exact(block_size, sparsity):
     W, H = layer()
     whole = SparseGPT(Unstructured(sparsity, "layer"), block_size=block_size).solve(W, H)
@@ -247,34 +211,28 @@ def test_a_model_is_pruned_and_quantized_in_one_pass(tiny):
 # Errors
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+def test_bad_input_is_one_clear_error():
+    require_refusals(
         (lambda W, H: (W, H[:4, :4]), "needs a Hessian"),
         (lambda W, H: (W[:, 0], H), "expected a matrix"),
         (lambda W, H: (W / 0, H), "NaN or infinite"),
         (lambda W, H: (W, 0 * H), "no calibration input"),
         (lambda W, H: (W, -H), "not positive definite"),
         (lambda W, H: (W, H, torch.ones(2, 2, dtype=torch.bool)), "mask of its own shape"),
-    ],
-)
-def test_bad_input_is_one_clear_error(change, words):
-    with pytest.raises(ValueError, match=words):
-        SparseGPT(HALF).solve(*change(*layer(columns=8)))
+        of=lambda change: SparseGPT(HALF).solve(*change(*layer(columns=8))),
+    )
 
 
 def test_settings_are_checked(tiny):
     method = SparseGPT(HALF)
-    with pytest.raises(ValueError, match="damping"):
-        replace(method, damping=-1)
-    with pytest.raises(ValueError, match="block_size"):
-        replace(method, block_size=0)
-    with pytest.raises(TypeError, match="pattern"):
-        SparseGPT(0.5)
-    with pytest.raises(TypeError, match="grid"):
-        replace(method, grid=4)
-    with pytest.raises(ValueError, match="needs statistics"):
-        method.prune(torch.ones(2, 4), InputStatistics())
+    require_refusals(
+        (lambda: replace(method, damping=-1), "ValueError.*damping"),
+        (lambda: replace(method, block_size=0), "ValueError.*block_size"),
+        (lambda: SparseGPT(0.5), "TypeError.*pattern"),
+        (lambda: replace(method, grid=4), "TypeError.*grid"),
+        (lambda: method.prune(torch.ones(2, 4), InputStatistics()), "ValueError.*needs statistics"),
+        errors=(TypeError, ValueError),
+    )
     batch = torch.arange(40).view(2, 20)
     with pytest.raises(ValueError, match="has no grid"):
         quantize_layers(tiny.model, method, [batch])
