@@ -17,7 +17,6 @@ from course_pkg.cli import app
 from course_pkg.export import export_model
 from course_pkg.export.gguf_file import read_gguf_file
 from course_pkg.export.gguf_model import read_weights
-from course_pkg.export.merged import load_merged
 from course_pkg.export.ollama import chat_parts, modelfile
 from course_pkg.lm.load import load
 
@@ -86,11 +85,6 @@ def test_an_adapter_becomes_a_gguf_file_with_the_adapter_merged(here):
 def test_a_model_by_name_becomes_a_gguf_file_of_each_type(type, code, here):
     assert course("tiny", "--type", type, "--output", "a.gguf")[0] == 0
     assert read_gguf_file("a.gguf").metadata["general.file_type"].value == code
-
-
-def test_f16_is_the_default(here):
-    assert course("tiny")[0] == 0
-    assert left() == ["tiny-f16.Modelfile", "tiny-f16.gguf"]
 
 
 def test_a_hugging_face_folder_has_the_merged_model_and_its_tokenizer(here):
@@ -221,12 +215,6 @@ def test_an_adapter_of_another_model_is_one_line(here):
     assert code == 2 and "can't be merged into short" in output
 
 
-def test_a_model_without_an_adapter_is_what_load_gives(here):
-    loaded = load_merged("tiny")
-    state = load("tiny").model.state_dict()
-    assert all(torch.equal(weight, state[k]) for k, weight in loaded.model.state_dict().items())
-
-
 def rendered(text, messages):
     """What Ollama makes of the Modelfile's template, which has no more of Go than this."""
     template = re.search(r'TEMPLATE """(.*?)"""', text, re.DOTALL)[1]
@@ -263,13 +251,15 @@ CHATS = [
 ]
 
 
-@pytest.mark.parametrize("template", [None, SMOLLM, ROLES])
-@pytest.mark.parametrize("chat", CHATS)
-def test_ollamas_template_gives_the_prompt_of_the_tokenizers(template, chat, tiny):
-    tokenizer = tiny.tokenizer
-    tokenizer.chat_template = template or tokenizer.chat_template
-    expected = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    assert rendered(modelfile(tokenizer, "a.gguf"), chat) == expected
+def test_ollamas_template_gives_the_prompt_of_the_tokenizers(tiny):
+    for chat in CHATS:
+        for template in (None, SMOLLM, ROLES):
+            tokenizer = tiny.tokenizer
+            tokenizer.chat_template = template or tokenizer.chat_template
+            expected = tokenizer.apply_chat_template(
+                chat, tokenize=False, add_generation_prompt=True
+            )
+            assert rendered(modelfile(tokenizer, "a.gguf"), chat) == expected
 
 
 def test_a_default_system_prompt_is_the_modelfiles(tiny):

@@ -133,20 +133,6 @@ def test_transformers_and_our_reader_read_back_the_model_in_each_type(type, toke
         assert torch.equal(logits(ours), logits(model))
 
 
-def test_without_the_order_of_llama_cpps_rows_transformers_reads_another_model(
-    tokenizer, tmp_path, monkeypatch
-):
-    model = random_llama(len(tokenizer))
-    module = "course_pkg.export.gguf_model.interleave"
-    monkeypatch.setattr(module, lambda weight, heads: weight)
-    write_gguf_model(model, tokenizer, tmp_path / "a.gguf", "F32")
-    with smollm2_module.quiet():
-        theirs = AutoModelForCausalLM.from_pretrained(
-            tmp_path, gguf_file="a.gguf", dtype=torch.float32
-        )
-    assert (logits(theirs) - logits(model)).abs().max() > 0.1
-
-
 def test_rope_turns_the_same_pairs_in_both_orders():
     """Neighbors in the new order are the pair (i, i + d/2) in the old one, head by head."""
     rows = torch.arange(24)  # three heads of 8
@@ -182,22 +168,6 @@ def test_the_keys_of_smollm2_are_those_of_its_published_file(smollm2):
     theirs = {key: value for key, value in published.items() if key.startswith("tokenizer.")}
     assert theirs.pop("tokenizer.ggml.padding_token_id").value == 2
     assert mine == theirs
-
-
-@pytest.mark.model
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.minutes
-def test_smollm2_comes_back_through_transformers_with_the_same_logits_and_ids(smollm2, tmp_path):
-    model, tokenizer = smollm2
-    write_gguf_model(model, tokenizer, tmp_path / "a.gguf", "F32")
-    with smollm2_module.quiet():
-        theirs = smollm2_module.read_model(tmp_path / "a.gguf").eval()
-        their_tokenizer = smollm2_module.read_tokenizer(tmp_path / "a.gguf")
-    ids = tokenizer("The quick brown fox jumps over 3 lazy dogs.", return_tensors="pt").input_ids
-    with torch.no_grad():
-        assert torch.equal(theirs(ids).logits, model(ids).logits)
-    assert [their_tokenizer(t).input_ids for t in TEXTS] == [tokenizer(t).input_ids for t in TEXTS]
 
 
 def test_untied_embeddings_biases_and_wide_heads_come_back(tokenizer, tmp_path):

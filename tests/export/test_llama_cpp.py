@@ -28,8 +28,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from course_pkg.adapters import LoRAConfig, inject, merge_adapters
-from course_pkg.adapters.injection import remove_adapters
 from course_pkg.export.gguf_model import read_weights, write_gguf_model
 from course_pkg.quantization.gguf_blocks import write_gguf
 from tests.export.test_gguf_model import TEXTS, random_llama, trained_tokenizer
@@ -129,28 +127,6 @@ def test_a_random_llama_in_f32_has_the_same_probabilities(name, tmp_path):
     ]
 
 
-def test_a_tokenizer_that_knows_only_bytes_works(tiny, tmp_path):
-    write_gguf_model(*tiny, tmp_path / "a.gguf", "F32")
-    prompt = tiny.tokenizer("any text").input_ids
-    request = {"texts": TEXTS, "prompts": [prompt], "top": 100, "token": ord("a")}
-    answer = judge(model=str(tmp_path / "a.gguf"), **request)
-    assert difference(tiny.model, prompt, answer["generated"][0]["logprobs"][0]) < 1e-3
-    assert answer["ids"] == [tiny.tokenizer(text).input_ids for text in TEXTS]
-
-
-def test_without_the_order_of_llama_cpps_rows_the_probabilities_are_others(tmp_path, monkeypatch):
-    tokenizer = trained_tokenizer()
-    model = random_llama(len(tokenizer))
-    module = "course_pkg.export.gguf_model.interleave"
-    monkeypatch.setattr(module, lambda weight, heads: weight)
-    write_gguf_model(model, tokenizer, tmp_path / "a.gguf", "F32")
-    prompt = [1, *range(3, 60)]
-    answer = judge(
-        model=str(tmp_path / "a.gguf"), prompts=[prompt], top=100, token=tokenizer("a").input_ids[0]
-    )
-    assert difference(model, prompt, answer["generated"][0]["logprobs"][0]) > 0.05
-
-
 def test_blocks_equal_those_of_llama_cpps_own_code_byte_for_byte():
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(64, 96, generator=generator) * torch.logspace(-6, 3, 64)[:, None]
@@ -163,29 +139,6 @@ def test_blocks_equal_those_of_llama_cpps_own_code_byte_for_byte():
         assert [bytes(row.tolist()).hex() for row in mine] == [
             each[name] for each in answer["quantized"]
         ]
-
-
-@pytest.mark.parametrize("type", ["Q8_0", "Q4_0"])
-def test_in_8_and_4_bits_llama_cpp_rounds_activations_to_q8_0_as_well(type, tmp_path):
-    tokenizer = trained_tokenizer()
-    model = random_llama(len(tokenizer))
-    write_gguf_model(model, tokenizer, tmp_path / "a.gguf", type)
-    prompt = [1, *range(3, 60)]
-    token = tokenizer("a").input_ids[0]
-    answer = judge(model=str(tmp_path / "a.gguf"), prompts=[prompt], top=300, token=token)
-    [step] = answer["generated"][0]["logprobs"]
-    model.load_state_dict(read_weights(tmp_path / "a.gguf"), strict=False)
-    assert difference(model, prompt, step) > 1e-3
-    for module in model.modules():
-        if isinstance(module, torch.nn.Linear):
-            module.register_forward_pre_hook(rounded_input)
-    assert difference(model, prompt, step) < 1e-5
-
-
-def rounded_input(module, arguments):
-    """The input of a linear layer in blocks of Q8_0."""
-    [x] = arguments
-    return (write_gguf(x.flatten(0, -2), "Q8_0").dequantize().view(x.shape),)
 
 
 @pytest.mark.model
@@ -220,25 +173,3 @@ def test_smollm2_writes_transformers_greedy_tokens(type, tmp_path):
             torch.tensor([prompts[0]]), max_new_tokens=50, do_sample=False, eos_token_id=[-1]
         )
         assert written[0, len(prompts[0]) :].tolist() == answer["generated"][0]["tokens"]
-
-
-@pytest.mark.model
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_smollm2_with_a_merged_adapter_writes_transformers_greedy_tokens(smollm2, tmp_path):
-    from course_pkg.lm.load import load
-
-    model, tokenizer = load("smollm2-135m")
-    prompts = [tokenizer(f"A poem about {topic}:\n").input_ids for topic in TOPICS]
-    config = LoRAConfig(rank=4, alpha=8, target_modules=["q_proj", "k_proj", "v_proj", "down_proj"])
-    inject(model, config, generator=torch.Generator().manual_seed(0))
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, 0, 0.2, torch.Generator().manual_seed(len(name)))
-    merge_adapters(model)
-    remove_adapters(model)
-    write_gguf_model(model, tokenizer, tmp_path / "a.gguf", "F32")
-    answer = judge(model=str(tmp_path / "a.gguf"), prompts=prompts, new=30)
-    assert greedy_agreement(model, prompts, answer["generated"]) == [None] * len(prompts)
-    without = greedy_agreement(smollm2.model, prompts, answer["generated"])
-    assert None not in without  # the adapter counts

@@ -26,7 +26,6 @@ from course_pkg.export import onnx_model
 from course_pkg.export.onnx_graph import cache_names
 from course_pkg.export.onnx_model import export_onnx, quantize_onnx
 from course_pkg.export.onnx_session import OnnxDecoder
-from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.load import load
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.quantization.calibration import RoundToNearest, quantize_layers
@@ -49,10 +48,9 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 LLAMA3 |= {"original_max_position_embeddings": 16, "rope_theta": 10000.0}
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0}
 MODELS = {
-    "llama untied": (LlamaForCausalLM, LlamaConfig(**SIZES, tie_word_embeddings=False)),
-    "llama with biases": (
+    "llama untied, with biases": (
         LlamaForCausalLM,
-        LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True),
+        LlamaConfig(**SIZES, tie_word_embeddings=False, attention_bias=True, mlp_bias=True),
     ),
     "llama3 rope": (LlamaForCausalLM, LlamaConfig(**SIZES, rope_parameters=LLAMA3)),
     "yarn": (LlamaForCausalLM, LlamaConfig(**SIZES, rope_parameters=YARN)),
@@ -116,19 +114,10 @@ def assert_equal_logits(model, decoder, ids, mask, calls):
     torch.testing.assert_close(torch.cat(found, 1)[real], expected[real], **CLOSE)
 
 
-@pytest.mark.parametrize("tokens", [1, 2, 17, 65])
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(("batch", "tokens"), [(1, 1), (3, 2), (1, 17), (3, 65)])
 def test_logits_equal_those_of_transformers_for_prompts_and_steps(tiny, decoder, batch, tokens):
     ids, mask = padded(batch, tokens + 5)
     assert_equal_logits(tiny.model, decoder, ids, mask, [tokens, 1, 1, 3])
-
-
-def test_logits_equal_those_of_the_course_decoder(tiny, decoder):
-    ids, _ = padded(1, 17)
-    with torch.inference_mode():
-        expected = Decoder.from_transformers(tiny.model)(ids)
-    found, _ = decoder.forward(ids.numpy())
-    torch.testing.assert_close(torch.from_numpy(found.copy()), expected, **CLOSE)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -137,15 +126,6 @@ def test_every_supported_architecture_computes_the_same(tiny, tmp_path, name):
     decoder = OnnxDecoder(export_onnx(model, tiny.tokenizer, tmp_path).parent, threads=1)
     ids, mask = padded(3, 24)
     assert_equal_logits(model, decoder, ids, mask, [17, 1, 6])
-
-
-def test_padding_changes_nothing_for_the_real_tokens(decoder):
-    ids = np.arange(7)[None]
-    alone, _ = decoder.forward(ids)
-    wide = np.concatenate([np.full((1, 4), 9), ids], 1)
-    mask = np.array([[0] * 4 + [1] * 7])
-    beside, _ = decoder.forward(wide, mask)
-    np.testing.assert_allclose(beside[:, 4:], alone, **CLOSE)
 
 
 def test_a_sequence_of_padding_alone_is_finite_and_does_not_spoil_the_cache(decoder):
@@ -208,12 +188,6 @@ def test_greedy_tokens_equal_those_of_transformers_up_to_the_end_token(tiny, tmp
     assert len(expected[1]) < 12 and len(set(expected[2])) > 5
 
 
-def test_a_text_is_encoded_as_by_transformers(tiny, decoder):
-    text = "Aé 汉"
-    ids = tiny.tokenizer(text).input_ids
-    assert decoder.generate([text], 3) == decoder.generate([ids], 3)
-
-
 def test_a_merged_adapter_is_in_the_file_and_an_unmerged_one_is_refused(tiny, tmp_path):
     model = copy.deepcopy(tiny.model)
     inject(model, LoRAConfig(rank=2, alpha=4, target_modules=("q_proj", "down_proj")))
@@ -249,7 +223,7 @@ def test_sixteen_bit_weights_are_stored_exactly(tiny, tmp_path):
     assert_equal_logits(model.float(), decoder, ids, mask, [9])
 
 
-@pytest.mark.parametrize(("bits", "symmetric"), [(8, False), (4, False), (4, True)])
+@pytest.mark.parametrize(("bits", "symmetric"), [(8, False), (4, True)])
 def test_quantized_layers_keep_their_codes(tiny, tmp_path, bits, symmetric):
     # 96 columns have three groups of 32: the last byte of packed zero points is half empty.
     model = random_model(LlamaForCausalLM, LlamaConfig(**SIZES))
@@ -330,20 +304,3 @@ def test_a_session_needs_no_torch_and_prints_nothing(exported):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith("[[")
-
-
-@pytest.mark.model
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_smollm2_computes_the_same_and_writes_the_same_text(tmp_path):
-    model, tokenizer = load()
-    decoder = OnnxDecoder(export_onnx(model, tokenizer, tmp_path).parent, threads=1)
-    prompt = tokenizer("The capital of France is", return_tensors="pt")
-    expected = expected_logits(model, prompt.input_ids, prompt.attention_mask)
-    found, _ = decoder.forward(prompt.input_ids.numpy())
-    torch.testing.assert_close(torch.from_numpy(found.copy()), expected, rtol=0, atol=1e-4)
-    out = model.generate(**prompt, max_new_tokens=24, do_sample=False)
-    new = out[0, prompt.input_ids.shape[1] :].tolist()
-    assert decoder.generate(["The capital of France is"], 24) == [
-        [t for t in new if t not in decoder.eos]
-    ]
