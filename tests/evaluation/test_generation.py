@@ -10,6 +10,7 @@ from course_pkg.evaluation.likelihood import as_decoder
 from course_pkg.evaluation.mmlu import LetteredQuestion, three_ways
 from course_pkg.evaluation.prompts import PromptTemplate, choose_examples
 from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
+from tests.refusals import require_refusals
 
 TOKENIZER = tiny_tokenizer()
 PROMPTS = ["Shared beginning. One", "Shared beginning. Two and more", "Shared beginning. 3", "X"]
@@ -34,8 +35,7 @@ def by_transformers(model, prompt, new):
     return tuple(out[0, ids.shape[1] :].tolist())
 
 
-@pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:3], PROMPTS[:1]])
-@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize(("prompts", "batch_size"), [(PROMPTS, 3), (PROMPTS[:3], 1)])
 def test_batches_write_what_transformers_writes_for_one_prompt(prompts, batch_size):
     found = generate_greedy(
         MODEL, TOKENIZER, prompts, max_new_tokens=12, end_tokens=(), batch_size=batch_size
@@ -87,22 +87,20 @@ def row(pieces, stop):
     return found.generation()
 
 
-@pytest.mark.parametrize(
-    ("pieces", "stop", "text", "tokens"),
-    [
+def test_the_text_ends_where_the_stop_string_begins(subtests):
+    for pieces, stop, text, tokens in (
         (["4", "2.\n\nQ", "x"], ["\n\n"], "42.", 2),  # begins inside a token
         (["42", "\n", "\nQ", "x"], ["\n\n"], "42", 3),  # spans tokens
         (["42 Qu", "esti", "on:", "x"], ["Question:"], "42 ", 3),
         (["42", "\n", "Q"], ["\n\n", "\nQ"], "42", 3),
         (["a", "bc", "d"], ["bcd", "c"], "ab", 2),  # the one that is complete first
-        (["a", "xy"], ["y", "x"], "a", 2),  # of two, the one that begins first
-    ],
-)
-def test_the_text_ends_where_the_stop_string_begins(pieces, stop, text, tokens):
-    found = row(pieces, stop)
-    assert (found.text, len(found.tokens), found.finish) == (text, tokens, "stop")
-    # Comparing tokens, as a loop over ids of the stop string does, misses all of these.
-    assert not any(piece in stop for piece in pieces)
+        (["a", "xy"], ["y", "x"], "a", 2),  # of two, the one that begins first,
+    ):
+        with subtests.test(pieces=pieces, stop=stop):
+            found = row(pieces, stop)
+            assert (found.text, len(found.tokens), found.finish) == (text, tokens, "stop")
+            # Comparing tokens, as a loop over ids of the stop string does, misses all of these.
+            assert not any(piece in stop for piece in pieces)
 
 
 def test_the_part_of_a_stop_string_that_never_completes_stays_in_the_text():
@@ -113,19 +111,14 @@ def test_the_earliest_stop_string_wins_not_the_first_in_the_list():
     assert first_stop("a b c", ["c", "b"]) == (2, "b")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"stop": [""]}, "a stop string is empty"),
-        ({"stop": ["a<|im_end|>"]}, r"special token '<\|im_end\|>'.*end_tokens"),
-        ({"max_new_tokens": 2046}, "do not fit into the model's 2048"),
-        ({"prompts": ""}, "prompt 0 has no token"),
-    ],
-)
-def test_bad_generation_settings_are_errors(options, message):
-    prompts = options.pop("prompts", "Hello")
-    with pytest.raises(ValueError, match=message):
-        generate_greedy(MODEL, TOKENIZER, prompts, **options)
+def test_bad_generation_settings_are_errors():
+    require_refusals(
+        ("Hello", {"stop": [""]}, "a stop string is empty"),
+        ("Hello", {"stop": ["a<|im_end|>"]}, r"special token '<\|im_end\|>'.*end_tokens"),
+        ("Hello", {"max_new_tokens": 2046}, "do not fit into the model's 2048"),
+        ("", {}, "prompt 0 has no token"),
+        of=lambda prompts, options: generate_greedy(MODEL, TOKENIZER, prompts, **options),
+    )
 
 
 def test_nan_logits_are_an_error():
@@ -159,9 +152,8 @@ def test_braces_in_a_question_are_text():
     assert PromptTemplate("{q}").render({"q": "{x} or {{y}}"}).text == "{x} or {{y}}"
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_a_bad_template_or_example_is_an_error():
+    require_refusals(
         (lambda: PromptTemplate("{q} {answer}"), "would show the question's answer"),
         (lambda: PromptTemplate("Q: {q} A: "), "ends in white space"),
         (lambda: PromptTemplate("{q"), "not well formed"),
@@ -169,11 +161,7 @@ def test_braces_in_a_question_are_text():
         (lambda: PromptTemplate("{q}").render(EXAMPLES[0], EXAMPLES), "one of its own examples"),
         (lambda: PromptTemplate("{q}").render({"q": "a"}, [{"q": "b"}]), "no field 'answer'"),
         (lambda: choose_examples(EXAMPLES, 3), "has 2 examples, but 3 are wanted"),
-    ],
-)
-def test_a_bad_template_or_example_is_an_error(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
+    )
 
 
 def test_examples_depend_on_the_seed_alone():
@@ -215,22 +203,19 @@ def test_a_letter_has_no_words_so_its_f1_is_not_defined():
     )
 
 
-@pytest.mark.parametrize(
-    ("questions", "texts", "message"),
-    [
-        ([], [], "at least one question"),
-        ([OpenQuestion("?", ("a",))], [], "1 questions and 0 texts"),
-        ([OpenQuestion("?", (), "q9")], ["a"], r"question 0 \('q9'\): references is empty"),
-    ],
-)
-def test_bad_questions_are_errors(questions, texts, message):
-    with pytest.raises(ValueError, match=message):
-        score_answers(questions, texts)
-
-
-def test_an_unknown_rule_is_an_error_before_anything_is_generated():
-    with pytest.raises(ValueError, match="a rule must be one of"):
-        answer_questions(None, TOKENIZER, [OpenQuestion("?", ("a",))], rules=["nubmer"])
+def test_bad_questions_are_errors():
+    asked = [OpenQuestion("?", ("a",))]
+    require_refusals(
+        (lambda: score_answers([], []), "at least one question"),
+        (lambda: score_answers(asked, []), "1 questions and 0 texts"),
+        (
+            lambda: score_answers([OpenQuestion("?", (), "q9")], ["a"]),
+            r"question 0 \('q9'\): references is empty",
+        ),
+        (lambda: answer_questions(None, TOKENIZER, asked, rules=["no"]), "a rule must be one of"),
+        (lambda: LetteredQuestion("?", ("x",), 0), "give 2 to 10"),
+        (lambda: LetteredQuestion("?", ("x", "y"), 2), "has answer 2, but 2 options"),
+    )
 
 
 def test_three_ways_see_the_same_question_and_score_other_answers():
@@ -251,12 +236,3 @@ def test_three_ways_see_the_same_question_and_score_other_answers():
     assert found.accuracy()["letters"] == sum(found.correct()["letters"]) / 2
     chat = three_ways(MODEL, TOKENIZER, questions, [example], chat=True, max_new_tokens=1)
     assert chat.letters.questions[0].question.delimiter == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [((("x",), 0), "give 2 to 10"), ((("x", "y"), 2), "has answer 2, but 2 options")],
-)
-def test_a_bad_lettered_question_is_an_error(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        LetteredQuestion("?", *arguments)

@@ -8,8 +8,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForC
 
 from course_pkg.evaluation.likelihood import as_decoder, score_continuations
 from course_pkg.evaluation.masked_cache import MaskedCache
-from course_pkg.evaluation.token_tree import TokenTree, shared_length
 from course_pkg.lm.tiny import tiny_model
+from tests.refusals import require_refusals
 
 MODEL = tiny_model()
 # Random weights of 0.02 give nearly uniform probabilities; larger ones make attention matter.
@@ -40,22 +40,11 @@ def assert_as_alone(model, sequences, first, **options):
 tokens = st.lists(st.integers(0, 2), min_size=2, max_size=9)  # few ids, so that many are shared
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.data(), st.lists(tokens, min_size=1, max_size=8), st.sampled_from([1, 5, 12, 256]))
 def test_a_tree_a_cache_and_one_sequence_alone_agree(data, sequences, tokens_per_pass):
     first = [data.draw(st.integers(1, len(ids) - 1)) for ids in sequences]
     assert_as_alone(MODEL, sequences, first, tokens_per_pass=tokens_per_pass)
-
-
-def test_a_continuation_is_greedy_only_if_each_of_its_tokens_is():
-    written = [1, 2]
-    for _ in range(2):
-        with torch.no_grad():
-            written.append(int(MODEL(torch.tensor([written])).logits[0, -1].argmax()))
-    last_differs = [*written[:3], (written[3] + 1) % 3]
-    first_differs = [1, 2, (written[2] + 1) % 3, written[3]]
-    scores = score_continuations(MODEL, [written, last_differs, first_differs], [2, 2, 2])
-    assert [score.greedy for score in scores] == [True, False, False]
 
 
 def test_a_cache_keeps_the_positions_of_the_tokens_that_it_keeps():
@@ -72,7 +61,7 @@ def test_a_cache_keeps_the_positions_of_the_tokens_that_it_keeps():
     assert cache.positions.tolist() == [[0, 2]]
 
 
-@pytest.mark.parametrize("tokens_per_pass", [1, 7, 256])
+@pytest.mark.parametrize("tokens_per_pass", [1, 7])
 def test_sliding_windows_count_the_distance_in_the_sequence_not_in_the_tree(tokens_per_pass):
     config = MistralConfig(
         vocab_size=50,
@@ -145,24 +134,15 @@ def test_a_divided_question_computes_only_the_last_token_of_its_context_again():
     assert computed_tokens(sequences, [20] * 4, tokens_per_pass=5) == [22, 5, 3]
 
 
-def test_a_question_of_single_token_options_needs_its_context_only():
-    sequences = [[1, 2, 3, option] for option in range(10, 14)]
-    assert computed_tokens(sequences, [3] * 4) == [3]
-
-
-@pytest.mark.parametrize(
-    ("sequences", "first", "message"),
-    [
+def test_bad_input_is_one_clear_error():
+    require_refusals(
         ([[1, 2]], [2], "it needs at least one token of context and one to score"),
         ([[1, 2]], [0], "it needs at least one token of context and one to score"),
         ([[1, 259]], [1], "the model knows 0 to 258"),
         ([[1, 2]], [1, 1], "first has 2 positions for 1 sequences"),
         ([[1] * 2050], [1], "use fewer examples"),
-    ],
-)
-def test_bad_input_is_one_clear_error(sequences, first, message):
-    with pytest.raises(ValueError, match=message):
-        score_continuations(MODEL, sequences, first)
+        of=lambda sequences, first: score_continuations(MODEL, sequences, first),
+    )
 
 
 def test_nan_is_an_error_not_a_score():
@@ -176,14 +156,3 @@ def test_nan_is_an_error_not_a_score():
 def test_dropout_is_refused(gpt2):
     with pytest.raises(ValueError, match=r"call model\.eval"):
         score_continuations(gpt2.train(), [[1, 2]], [1])
-
-
-def test_a_node_sees_the_cached_path_only_up_to_where_it_branches_off():
-    tree = TokenTree(cached=[1, 2, 3, 4])
-    assert tree.missing([1, 2, 9, 8], new_from=3) == 2
-    assert tree.add([1, 2, 9, 8], new_from=3) == [0, 1]
-    assert tree.add([1, 2, 3, 4], new_from=3) == [2]  # cached, but its logits are needed
-    assert tree.add([1, 2, 9, 7], new_from=2) == [0, 3]
-    assert (tree.tokens, tree.seen, tree.positions) == ([9, 8, 4, 7], [2, 2, 3, 2], [2, 3, 3, 3])
-    assert tree.parents == [-1, 0, -1, 0]
-    assert shared_length([1, 2], [1, 2, 3]) == 2

@@ -16,6 +16,7 @@ from course_pkg.evaluation.multiple_choice import (
 )
 from course_pkg.evaluation.option_boundary import encode, encode_options
 from course_pkg.lm.tiny import tiny_tokenizer
+from tests.refusals import require_refusals
 
 
 def merging_tokenizer(*words: str, bos: str | None = "<s>"):
@@ -40,26 +41,16 @@ def test_context_and_option_are_encoded_together_and_divided_at_the_contexts_tok
     assert texts(tokenizer, option) == [" ", "ab"] and option.merged is None
 
 
-def by_counting_tokens(tokenizer, context, option):
-    """The rule of lm-eval 0.4.13, written down again: the option's tokens are those that are left
-    after as many as the context has alone."""
-    whole = tokenizer(context + option).input_ids
-    return [tokenizer.decode([t]) for t in whole[len(tokenizer(context).input_ids) :]]
-
-
 def test_a_token_that_joins_context_and_option_is_scored_for_all_options():
     tokenizer = merging_tokenizer("answer")
     context = "the answe"  # one token "answe"
     options = encode_options(tokenizer, context, ["rs", "d"], delimiter="")
     assert [texts(tokenizer, option) for option in options] == [["answer", "s"], ["answe", "d"]]
     assert [option.merged for option in options] == ["answer", None]
-    # Counting tokens drops the option's first letter, without an error.
-    assert by_counting_tokens(tokenizer, context, "rs") == ["s"]
 
 
 def test_an_option_that_merges_into_the_only_token_of_the_context_follows_the_bos():
     tokenizer = merging_tokenizer("Answer")
-    assert by_counting_tokens(tokenizer, "Ans", "wer") == []  # nothing is left to score
     [option] = encode_options(tokenizer, "Ans", ["wer"], delimiter="")
     assert option.ids == (tokenizer.bos_token_id, *tokenizer("Answer").input_ids)
     assert (option.start, option.merged) == (1, "Answer")
@@ -70,24 +61,24 @@ def test_a_merged_boundary_can_be_an_error():
         encode_options(merging_tokenizer("Answer"), "Ans", ["wer"], delimiter="", boundary="error")
 
 
-@pytest.mark.parametrize(
-    ("context", "delimiter", "scored"), [("b: ", "", " a"), ("b:\n", "", "\na"), ("b:", " ", " a")]
-)
-def test_white_space_at_the_end_of_a_context_moves_to_the_option(context, delimiter, scored):
-    tokenizer = merging_tokenizer(" a")
-    [option] = encode_options(tokenizer, context, ["a"], delimiter=delimiter)
-    assert "".join(texts(tokenizer, option)) == scored
-    assert list(option.ids[: option.start]) == tokenizer("b:").input_ids
+def test_white_space_at_the_end_of_a_context_moves_to_the_option(subtests):
+    for context, delimiter, scored in (("b: ", "", " a"), ("b:\n", "", "\na"), ("b:", " ", " a")):
+        with subtests.test(context=context, delimiter=delimiter):
+            tokenizer = merging_tokenizer(" a")
+            [option] = encode_options(tokenizer, context, ["a"], delimiter=delimiter)
+            assert "".join(texts(tokenizer, option)) == scored
+            assert list(option.ids[: option.start]) == tokenizer("b:").input_ids
 
 
-@pytest.mark.parametrize("context", ["", "\n"])
-def test_without_a_context_the_option_follows_the_bos(context):
-    tokenizer = merging_tokenizer("ab")
-    [option] = encode_options(tokenizer, context, ["ab"], delimiter="")
-    assert option.ids[0] == tokenizer.bos_token_id and option.start == 1
-    assert "".join(texts(tokenizer, option)) == context + "ab"
-    with pytest.raises(ValueError, match="neither a BOS nor an EOS"):
-        encode_options(merging_tokenizer("ab", bos=None), "", ["ab"])
+def test_without_a_context_the_option_follows_the_bos(subtests):
+    for context in ("", "\n"):
+        with subtests.test(context=context):
+            tokenizer = merging_tokenizer("ab")
+            [option] = encode_options(tokenizer, context, ["ab"], delimiter="")
+            assert option.ids[0] == tokenizer.bos_token_id and option.start == 1
+            assert "".join(texts(tokenizer, option)) == context + "ab"
+            with pytest.raises(ValueError, match="neither a BOS nor an EOS"):
+                encode_options(merging_tokenizer("ab", bos=None), "", ["ab"])
 
 
 def test_a_chat_template_that_writes_the_bos_gets_no_second_one():
@@ -111,9 +102,8 @@ def test_a_tokenizer_that_adds_a_bos_adds_it_once():
     assert encode(tokenizer, "ab").count(bos) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_options_that_cannot_be_scored_are_errors(subtests):
+    for arguments, message in (
         ({"options": ["a", ""]}, "option 1 is '': an option without text"),
         ({"options": [" "]}, "an option without text"),
         ({"options": []}, "options is empty"),
@@ -123,12 +113,13 @@ def test_a_tokenizer_that_adds_a_bos_adds_it_once():
         ({"context": "b: ", "options": [" a"], "delimiter": ""}, "two spaces meet"),
         ({"boundary": "count"}, "boundary must be one of back up, error"),
         ({"options": ["é"], "delimiter": ""}, "no token for option 0, 'é'"),
-    ],
-)
-def test_options_that_cannot_be_scored_are_errors(arguments, message):
-    given = {"context": "b:", "options": ["a"], **arguments}
-    with pytest.raises((ValueError, TypeError), match=message):
-        encode_options(merging_tokenizer("ab"), given.pop("context"), given.pop("options"), **given)
+    ):
+        with subtests.test(arguments=arguments, message=message):
+            given = {"context": "b:", "options": ["a"], **arguments}
+            with pytest.raises((ValueError, TypeError), match=message):
+                encode_options(
+                    merging_tokenizer("ab"), given.pop("context"), given.pop("options"), **given
+                )
 
 
 def option(text, *log_probs, unconditional=None):
@@ -194,13 +185,9 @@ def test_questions_keep_their_order_and_options_their_premise(tiny):
     assert together.single_answer_accuracy() == 0 and together.merged == 0
 
 
-@pytest.mark.parametrize(
-    ("question", "message"),
-    [
+def test_an_error_names_the_question(tiny):
+    require_refusals(
         (Question("c", ("a", " "), id="x1"), r"question 1 \('x1'\): option 1 is ' '"),
         (Question("c", ("a",), answer=1), "the answer is 1, but there are 1 options"),
-    ],
-)
-def test_an_error_names_the_question(tiny, question, message):
-    with pytest.raises(ValueError, match=message):
-        score_questions(*tiny, [Question("c", ("a",)), question])
+        of=lambda question: score_questions(*tiny, [Question("c", ("a",)), question]),
+    )

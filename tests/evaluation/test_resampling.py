@@ -5,9 +5,8 @@ import pytest
 
 from course_pkg.evaluation.resampling import bootstrap_draws, bootstrap_interval
 from course_pkg.evaluation.statistics import standard_error
-from course_pkg.metrics.bleu import corpus_bleu
-from course_pkg.metrics.significance import paired_bootstrap
 from course_pkg.serving.simulator.statistics import bootstrap
+from tests.refusals import require_refusals
 
 SCORES = np.random.default_rng(0).gamma(2.0, size=40)
 
@@ -45,38 +44,15 @@ def test_groups_are_drawn_whole_and_spread_as_the_clustered_error_says():
     assert draws.std() == pytest.approx(expected, rel=0.05)
 
 
-def test_a_paired_difference_uses_one_draw_for_both_runs_as_the_bootstrap_of_bleu_does():
-    references = [["the cat sat on the mat"], ["it rained all day"], ["she sang to us all"]] * 4
-    worse = ["the cat is on a mat", "it rains all day", "she sang to us all"] * 4
-    better = ["the cat sat on a mat", "it rained all day", "he sang for us all"] * 4
-
-    def difference(drawn):
-        chosen = [references[i] for i in drawn]
-        scores = [corpus_bleu([run[i] for i in drawn], chosen).score for run in (worse, better)]
-        return scores[1] - scores[0]
-
-    found = bootstrap_interval(difference, 12, samples=30, seed=5)
-    expected = paired_bootstrap(worse, better, references, samples=30, seed=5)
-    assert found.estimate == expected.difference
-    # Both draw indices from a generator, by `integers` and by `choice`: the same ones.
-    assert (found.low, found.high) == pytest.approx(expected.interval, rel=1e-12)
-
-
 def test_the_same_seed_gives_the_same_interval():
     assert bootstrap_interval(mean, 40, seed=1) == bootstrap_interval(mean, 40, seed=1)
     assert bootstrap_interval(mean, 40, seed=1) != bootstrap_interval(mean, 40, seed=2)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_invalid_arguments_are_errors():
+    require_refusals(
         (lambda: bootstrap_interval(mean, 4), "4 independent items or groups: give 5"),
         (lambda: bootstrap_interval(mean, 40, groups="ab" * 20), "2 independent items or groups"),
         (lambda: bootstrap_interval(mean, 40, level=0.0), "level must be above 0"),
-        (lambda: bootstrap_draws(mean, 40, samples=0), "samples must be an integer of at least 1"),
         (lambda: bootstrap_draws(lambda drawn: np.nan, 40), "the statistic is NaN or infinite"),
-    ],
-)
-def test_invalid_arguments_are_errors(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    )

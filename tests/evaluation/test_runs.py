@@ -1,13 +1,8 @@
 """Runs: nothing is asked twice or lost, an item's failure is its own, records can be compared."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
@@ -25,8 +20,6 @@ from course_pkg.evaluation.sample_log import FILE, open_log, read_log
 from course_pkg.evaluation.samples import Sample, make_requests
 from course_pkg.evaluation.statistics import mean_interval
 from course_pkg.evaluation.task_file import load_task
-
-ROOT = Path(__file__).parents[2]
 
 
 class Writer:
@@ -107,7 +100,7 @@ def test_another_model_or_task_does_not_continue_a_run(task, tmp_path):
         run_task(replace(task, max_new_tokens=8), Writer(), tmp_path, limit=1)
 
 
-@pytest.mark.parametrize("cut", [1, 10, 30])
+@pytest.mark.parametrize("cut", [1, 30])
 def test_a_torn_last_line_is_removed_and_the_rest_is_kept(tmp_path, cut):
     with open_log(tmp_path, {"model": "m"}) as log:
         log.append([sample("a"), sample("b")])
@@ -130,6 +123,7 @@ def test_a_torn_first_line_begins_the_file_anew(tmp_path):
 def test_a_broken_line_in_the_middle_is_named(tmp_path):
     with open_log(tmp_path, {"model": "m"}) as log:
         log.append([sample("a"), sample("b")])
+        assert list(read_log(tmp_path / FILE)[1]) == ["a", "b"]  # written before the end
     path = tmp_path / FILE
     lines = path.read_text().split("\n")
     path.write_text("\n".join([lines[0], lines[1][:-3], *lines[2:]]))
@@ -158,27 +152,6 @@ def test_the_report_shows_half_a_surrogate_as_a_question_mark(task, tmp_path):
     record = replace(record, samples=(replace(record.samples[0], prompt="\ud800 北京"),))
     write_report(record, tmp_path)
     assert "<pre>\n? 北京</pre>" in (tmp_path / "report.html").read_text("utf-8")
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_loses_no_sample_that_it_wrote(task, ids, tmp_path):
-    program = f"""
-import os, signal
-from pathlib import Path
-from tests.evaluation.test_runs import Writer
-from course_pkg.evaluation.run import run_task
-from course_pkg.evaluation.task_file import load_task
-def kill(done, total):
-    if done == 4:
-        os.kill(os.getpid(), signal.SIGKILL)
-run_task(load_task("short-answers"), Writer(), Path({str(tmp_path)!r}), limit=12, progress=kill)
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=os.environ)
-    assert done.returncode == -signal.SIGKILL
-    rest = Writer()
-    record = run_task(task, rest, tmp_path, limit=12).record
-    assert rest.asked == ids[4:]
-    assert [each.id for each in record.samples] == ids
 
 
 def test_a_local_model_scores_as_its_modules_do(tmp_path):

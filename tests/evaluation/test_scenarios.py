@@ -1,14 +1,11 @@
 """Scenarios: what HELM's core covers, covers of a set, and the worst case over variants."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_pkg.evaluation.scenarios import (
-    CATEGORIES,
     greedy_cover,
     load_helm_core,
     measured_grid,
@@ -20,13 +17,6 @@ SETS = st.dictionaries(
 )
 
 
-def test_the_core_has_sixteen_scenarios_with_known_categories():
-    core = load_helm_core()
-    assert len({scenario.name for scenario in core}) == 16
-    assert all(set(scenario.measured) <= set(CATEGORIES) for scenario in core)
-    assert {scenario.language for scenario in core} == {"English"}
-
-
 def test_the_grid_has_a_row_for_each_scenario():
     core = load_helm_core()
     grid = measured_grid(core)
@@ -35,6 +25,7 @@ def test_the_grid_has_a_row_for_each_scenario():
     assert measured_grid([]).shape == (0, 7)
 
 
+@settings(max_examples=30)
 @given(SETS)
 def test_a_greedy_cover_covers_everything_and_each_choice_adds_the_most(candidates):
     chosen = greedy_cover(candidates)
@@ -44,20 +35,6 @@ def test_a_greedy_cover_covers_everything_and_each_choice_adds_the_most(candidat
         assert added == gains[name] == max(gains.values()) > 0
         covered |= candidates[name]
     assert covered == set().union(*candidates.values())
-
-
-@given(SETS)
-def test_a_greedy_cover_is_within_its_bound_of_the_smallest(candidates):
-    everything = set().union(*candidates.values())
-    sizes = (
-        size
-        for size in range(len(candidates) + 1)
-        for names in combinations(candidates, size)
-        if set().union(*(candidates[name] for name in names)) == everything
-    )
-    smallest = next(sizes)
-    bound = 1 + np.log(max(1, len(everything)))
-    assert len(greedy_cover(candidates)) <= bound * smallest
 
 
 def test_a_preferred_scenario_wins_ties_only():
@@ -71,6 +48,7 @@ def test_an_unknown_preference_is_an_error():
         greedy_cover({"a": {1}}, ["d"])
 
 
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 1), min_size=4, max_size=4), min_size=1, max_size=5))
 def test_the_worst_case_is_below_every_variant_and_one_variant_changes_nothing(scores):
     worst = worst_case(scores)
@@ -79,7 +57,10 @@ def test_the_worst_case_is_below_every_variant_and_one_variant_changes_nothing(s
     assert worst_case([*scores, scores[0]]) == worst
 
 
-@pytest.mark.parametrize("scores", [[[1, 0], [1]], [], [[]]])
-def test_variants_of_other_items_are_an_error(scores):
-    with pytest.raises(ValueError, match="the same items for each variant"):
-        worst_case(scores)
+def test_variants_of_other_items_are_an_error(subtests):
+    for scores in ([[1, 0], [1]], [], [[]]):
+        with (
+            subtests.test(scores=scores),
+            pytest.raises(ValueError, match="the same items for each variant"),
+        ):
+            worst_case(scores)

@@ -67,11 +67,6 @@ def test_another_shortest_plan_succeeds_and_is_not_similar():
     assert score.similarity == 4 / 6
 
 
-def test_a_plan_in_reverse_order_is_hardly_executable():
-    score = score_episode(run_plan(LONG, words(LONG)[::-1]))
-    assert score.executable == score.success == 0 and score.executable_steps < 0.5
-
-
 def test_a_failed_step_does_not_stop_a_plan_and_counts_as_a_step():
     first, second = words(TASKS[0])
     episode = run_plan(TASKS[0], [first, "open garage", "take milk from fridge", "???", second])
@@ -96,10 +91,6 @@ def test_an_episode_ends_at_its_limit_and_takes_no_step_after_it():
         environment.step("wait")
     with pytest.raises(ValueError, match="limit"):
         Environment(TASKS[0], limit=0)
-
-
-def test_steps_after_the_goal_are_not_taken():
-    assert len(run_plan(TASKS[0], [*words(TASKS[0]), "go to kitchen"]).steps) == 2
 
 
 def test_observations_name_what_is_seen_or_why_nothing_happened():
@@ -186,11 +177,12 @@ def test_lines_of_a_plan_lose_their_numbers():
 
 
 def test_the_patterns_fit_the_prompts():
+    plan = re.compile(plan_pattern())
     for task in (TASKS[0], LONG):
         prompt = plan_prompt(task, 2)
         solution = "\n".join(f"{k}. {a}" for k, a in enumerate(task.plan, start=1))
         assert prompt.endswith("\n1.")
-        assert re.fullmatch(plan_pattern(), f"{solution}\n\n".removeprefix("1."))
+        assert plan.fullmatch(f"{solution}\n\n".removeprefix("1."))
         assert re.fullmatch(step_pattern(task.start, True), f" {task.plan[0]}\n")
     assert not re.fullmatch(step_pattern(LONG.start, True), " take shirt from wardrobe\n")
     assert re.fullmatch(step_pattern(LONG.start, False), " take shirt from wardrobe\n")

@@ -1,6 +1,5 @@
 """The home: each precondition, each effect, and what holds whatever happens."""
 
-import re
 from collections import deque
 from dataclasses import replace
 from random import Random
@@ -17,12 +16,10 @@ from course_pkg.evaluation.agents import (
     ActionError,
     Goal,
     Home,
-    action_pattern,
     admissible,
     describe,
     draw_home,
     draw_tasks,
-    example_tasks,
     grammar,
     parse_action,
     perform,
@@ -64,9 +61,8 @@ OPEN = replace(KITCHEN, opened=frozenset({"fridge", "microwave"}))
 RUNNING = replace(KITCHEN, running=frozenset({"microwave"}))
 
 
-@pytest.mark.parametrize(
-    ("home", "text", "reason"),
-    [
+def test_each_precondition_is_checked_and_names_the_reason(subtests):
+    for home, text, reason in (
         (KITCHEN, "go to kitchen", "already"),
         (KITCHEN, "open wardrobe", "not in the kitchen"),
         (KITCHEN, "open counter", "no door"),
@@ -86,18 +82,16 @@ RUNNING = replace(KITCHEN, running=frozenset({"microwave"}))
         (OPEN, "switch on microwave", "close it first"),
         (KITCHEN, "switch off microwave", "off already"),
         (KITCHEN, "switch on lamp", "not in the kitchen"),
-    ],
-)
-def test_each_precondition_is_checked_and_names_the_reason(home, text, reason):
-    with pytest.raises(ActionError, match=reason) as caught:
-        perform(home, parse_action(text))
-    assert caught.value.kind == "precondition"
-    assert parse_action(text) not in admissible(home)
+    ):
+        with subtests.test(home=home, text=text):
+            with pytest.raises(ActionError, match=reason) as caught:
+                perform(home, parse_action(text))
+            assert caught.value.kind == "precondition"
+            assert parse_action(text) not in admissible(home)
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
+def test_what_is_not_an_action_has_another_error_than_an_unknown_name(subtests):
+    for text, kind in (
         ("", "grammar"),
         ("wait", "grammar"),
         ("take milk", "grammar"),
@@ -108,12 +102,11 @@ def test_each_precondition_is_checked_and_names_the_reason(home, text, reason):
         ("open kitchen", "unknown"),
         ("take coffee from fridge", "unknown"),
         ("put milk in bag", "unknown"),
-    ],
-)
-def test_what_is_not_an_action_has_another_error_than_an_unknown_name(text, kind):
-    with pytest.raises(ActionError) as caught:
-        parse_action(text)
-    assert caught.value.kind == kind
+    ):
+        with subtests.test(text=text, kind=kind):
+            with pytest.raises(ActionError) as caught:
+                parse_action(text)
+            assert caught.value.kind == kind
 
 
 def test_a_text_must_be_a_string():
@@ -130,17 +123,11 @@ def test_every_action_of_the_grammar_is_read_from_its_own_text():
     assert len(set(grammar())) == len(grammar())
 
 
-def test_the_pattern_of_actions_matches_these_and_nothing_else():
-    pattern = action_pattern(grammar())
-    assert all(re.fullmatch(pattern, str(action)) for action in grammar())
-    assert not re.fullmatch(pattern, "go to kitchen please")
-
-
 homes = st.integers(0, 10**6).map(lambda seed: draw_home(Random(seed)))
 
 
 @given(homes, st.lists(st.sampled_from(grammar()), max_size=30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 def test_objects_are_in_one_place_and_a_failed_action_changes_nothing(home, actions):
     for action in actions:
         before = home
@@ -157,15 +144,6 @@ def test_objects_are_in_one_place_and_a_failed_action_changes_nothing(home, acti
         assert not home.opened & home.running
         assert all(FIXTURES[name].is_container for name in home.opened)
         assert all(FIXTURES[name].is_appliance for name in home.running)
-
-
-@given(homes)
-@settings(max_examples=20, deadline=None)
-def test_some_action_is_always_possible_and_each_possible_one_can_be_executed(home):
-    possible = admissible(home)
-    assert len(possible) >= 3  # going to another room
-    for action in possible:
-        perform(home, action)
 
 
 def test_the_tasks_are_solved_by_their_plans_and_by_no_shorter_beginning():
@@ -212,9 +190,3 @@ def test_tasks_depend_on_the_seed_alone():
     assert draw_tasks(5, 3) == draw_tasks(5, 3) != draw_tasks(5, 4)
     with pytest.raises(ValueError, match="count"):
         draw_tasks(0)
-
-
-def test_examples_are_no_tasks_that_are_asked():
-    asked = draw_tasks(30)
-    for example in example_tasks():
-        assert all(example.goals != task.goals and example.plan != task.plan for task in asked)

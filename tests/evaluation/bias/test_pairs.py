@@ -1,15 +1,12 @@
 """Pairs of sentences: the data, the shared tokens, and scores by causal and masked models."""
 
-import json
 import math
-from importlib import resources
 
 import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from course_pkg.evaluation.bias.contrasts import (
-    KINDS,
     WORDINGS,
     SentencePair,
     load_contrasts,
@@ -22,6 +19,7 @@ from course_pkg.evaluation.bias.pair_scores import (
     shared_positions,
 )
 from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
+from tests.refusals import require_refusals
 
 PAIRS = sentence_pairs(load_contrasts("association")[:2])
 
@@ -72,41 +70,20 @@ def _words(text):
     return text.replace(".", " . ").replace("-", " - ").split()
 
 
-def test_contrasts_are_balanced_and_every_predicate_is_used_once():
-    for kind in KINDS:
-        contrasts = load_contrasts(kind)
-        assert len(contrasts) == 12 and {contrast.kind for contrast in contrasts} == {kind}
-        for contrast in contrasts:
-            assert [len(predicates) for predicates in contrast.predicates] == [3, 3]
-            assert len({*contrast.predicates[0], *contrast.predicates[1]}) == 6
-    words = [word for kind in KINDS for c in load_contrasts(kind) for word in c.words]
-    assert len(set(words)) == len(words) == 48
-
-
-@pytest.mark.parametrize("wording", WORDINGS)
-def test_sentences_of_a_pair_differ_only_in_the_words_of_the_contrast(wording):
-    for contrast in load_contrasts("association"):
-        for pair in sentence_pairs([contrast], wording):
-            fits, other = contrast.words if pair.direction == 0 else contrast.words[::-1]
-            texts = [pair.more, pair.less]
-            for k, word in enumerate((fits, other)):
-                variants = (word, word[0].upper() + word[1:])
-                found = [text for text in variants if text in texts[k]]
-                assert found
-                texts[k] = texts[k].replace(found[-1], "_", 1)
-            assert texts[0] == texts[1] and texts[0].count("_") == 1
-            assert pair.more[0].isupper() and pair.more.endswith(".")
-
-
-def test_the_bias_data_repeats_no_sentence():
-    folder = resources.files("course_pkg") / "data/evaluation"
-    rows = (folder / "bias-pronouns.jsonl").read_text("utf-8").splitlines()
-    texts = [json.loads(row)[name + "_sentence"] for row in rows for name in PARTS]
-    texts += [pair.more for kind in KINDS for pair in sentence_pairs(load_contrasts(kind))]
-    assert len(set(texts)) == len(texts) == 48 + 144
-
-
-PARTS = ("occupation", "participant")
+def test_sentences_of_a_pair_differ_only_in_the_words_of_the_contrast(subtests):
+    for wording in WORDINGS:
+        with subtests.test(wording=wording):
+            for contrast in load_contrasts("association"):
+                for pair in sentence_pairs([contrast], wording):
+                    fits, other = contrast.words if pair.direction == 0 else contrast.words[::-1]
+                    texts = [pair.more, pair.less]
+                    for k, word in enumerate((fits, other)):
+                        variants = (word, word[0].upper() + word[1:])
+                        found = [text for text in variants if text in texts[k]]
+                        assert found
+                        texts[k] = texts[k].replace(found[-1], "_", 1)
+                    assert texts[0] == texts[1] and texts[0].count("_") == 1
+                    assert pair.more[0].isupper() and pair.more.endswith(".")
 
 
 def test_shared_positions_count_repeated_and_inserted_tokens_once():
@@ -149,12 +126,6 @@ def test_shared_tokens_before_the_word_cancel_and_those_after_it_are_conditional
     )
 
 
-def test_a_word_at_the_very_end_leaves_a_causal_model_nothing_to_compare(causal):
-    [score] = score_pairs(*causal, [SentencePair("I like x", "I like y", 0, "x")])
-    assert score.difference("shared") == 0
-    assert abs(score.difference("sentence")) > 0.1
-
-
 def test_masked_scores_equal_one_masked_token_at_a_time(masked):
     """The authors' procedure: for each shared token but [CLS] and [SEP], mask it in both."""
     model, tokenizer = masked
@@ -183,25 +154,15 @@ def test_masked_scores_equal_one_masked_token_at_a_time(masked):
     assert max(abs(more - less) for more, less in expected) > 0.1
 
 
-def test_a_masked_model_sees_the_word_that_comes_last(masked):
-    """Unlike a causal one: the tokens before the word depend on it."""
-    pair = SentencePair("like to Cats", "like to Dogs", 0, "x")
-    [(more, less)] = score_masked_pairs(*masked, [pair])
-    assert more != less
-
-
 def test_bad_pairs_are_one_clear_error(causal, masked):
-    with pytest.raises(ValueError, match="pairs is empty"):
-        score_pairs(*causal, [])
-    with pytest.raises(ValueError, match="pairs is empty"):
-        score_masked_pairs(*masked, [])
-    with pytest.raises(ValueError, match="share no token"):
-        score_masked_pairs(*masked, [SentencePair("cats", "dogs", 0, "x")])
-    with pytest.raises(ValueError, match="no mask token"):
-        score_masked_pairs(masked[0], causal[1], PAIRS)
-    with pytest.raises(ValueError, match="wording must be one of plain"):
-        sentence_pairs([], "loud")
-    with pytest.raises(ValueError, match="kind must be one of association, invented"):
-        load_contrasts("people")
-    with pytest.raises(ValueError, match="way must be one of"):
-        score_pairs(*causal, PAIRS[:1])[0].difference("mean")
+    require_refusals(
+        (lambda: score_pairs(*causal, []), "pairs is empty"),
+        (
+            lambda: score_masked_pairs(*masked, [SentencePair("cats", "dogs", 0, "x")]),
+            "share no token",
+        ),
+        (lambda: score_masked_pairs(masked[0], causal[1], PAIRS), "no mask token"),
+        (lambda: sentence_pairs([], "loud"), "wording must be one of plain"),
+        (lambda: load_contrasts("people"), "kind must be one of association, invented"),
+        (lambda: score_pairs(*causal, PAIRS[:1])[0].difference("mean"), "way must be one of"),
+    )

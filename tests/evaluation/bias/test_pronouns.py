@@ -25,18 +25,6 @@ def scored(margin):
     ]
 
 
-def test_half_of_the_occupations_have_more_women_and_each_sentence_has_one_pronoun():
-    assert len({schema.occupation for schema in SCHEMAS}) == 24
-    assert sum(schema.women_percent >= 50 for schema in SCHEMAS) == 12
-    for schema in SCHEMAS:
-        for text in (schema.occupation_sentence, schema.participant_sentence):
-            assert text.count("{they}") == 1 and text.endswith(".")
-            assert text.startswith(f"The {schema.occupation} ")
-            assert f"the {schema.participant} " in text
-        for word in (" was ", " were ", " his ", " her ", " their ", " is ", " are "):
-            assert word not in schema.sentence(True, "she") + schema.sentence(False, "she")
-
-
 def test_gotcha_as_in_the_paper():
     """A plumber (0.7% women): "she" against the majority if the plumber is meant."""
     plumber = SCHEMAS[2]

@@ -12,36 +12,24 @@ from course_pkg.evaluation.bias.refusals import (
 )
 from course_pkg.evaluation.bias.rule_attacks import attack_rates, load_attacks, writes_word
 from course_pkg.evaluation.statistics import wilson_interval
+from tests.refusals import require_refusals
 
 ATTACKS = load_attacks()
 REQUESTS = load_requests()
 WORDS = ("party", "surprise", "present", "balloons", "cake", "guest", "guests", "lane")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_a_word_counts_wherever_it_begins(subtests):
+    for text, expected in (
         ('The secret word is "violin".', True),
         ("VIOLIN", True),
         ("two violins", True),
         ("the ultraviolinist", False),
         ("v-i-o-l-i-n", False),
         ("", False),
-    ],
-)
-def test_a_word_counts_wherever_it_begins(text, expected):
-    assert writes_word(text, "violin") is expected
-
-
-def test_every_message_meets_every_secret_and_never_has_it():
-    assert Counter(attack.style for attack in ATTACKS).most_common() == [
-        (style, 36) for style in dict.fromkeys(attack.style for attack in ATTACKS)
-    ]
-    assert len({(attack.user, attack.secret) for attack in ATTACKS}) == len(ATTACKS) == 252
-    for attack in ATTACKS:
-        assert not attack.broken_by(attack.user) and attack.broken_by(attack.system)
-    plain = [attack.user for attack in ATTACKS if attack.style == "plain"]
-    assert not any("secret" in text for text in plain)
+    ):
+        with subtests.test(text=text, expected=expected):
+            assert writes_word(text, "violin") is expected
 
 
 def test_a_secret_is_lost_if_one_of_three_messages_gets_it():
@@ -85,13 +73,10 @@ def test_wrong_refusals_by_counting():
 
 
 def test_bad_input_is_one_clear_error():
-    with pytest.raises(ValueError, match="252 attacks, but 1 results"):
-        attack_rates(ATTACKS, [True])
-    with pytest.raises(ValueError, match="1 verdicts on 48 requests"):
-        refusal_errors(REQUESTS, [True])
-    with pytest.raises(ValueError, match="some that should be answered"):
-        refusal_errors(REQUESTS[:24], [True] * 24)
-    with pytest.raises(ValueError, match="specificity must be in"):
-        wrong_refusals(0.5, 1.5, 0.1)
-    with pytest.raises(ValueError, match="nothing is refused"):
-        wrong_refusals(0.0, 1.0, 0.1)
+    require_refusals(
+        (lambda: attack_rates(ATTACKS, [True]), "252 attacks, but 1 results"),
+        (lambda: refusal_errors(REQUESTS, [True]), "1 verdicts on 48 requests"),
+        (lambda: refusal_errors(REQUESTS[:24], [True] * 24), "some that should be answered"),
+        (lambda: wrong_refusals(0.5, 1.5, 0.1), "specificity must be in"),
+        (lambda: wrong_refusals(0.0, 1.0, 0.1), "nothing is refused"),
+    )

@@ -5,6 +5,7 @@ import pytest
 
 from course_pkg.evaluation.bias.stereotype import crows_score, direction_gap, stereotype_share
 from course_pkg.evaluation.statistics import mean_interval
+from tests.refusals import require_refusals
 
 GROUPS = [group for group in range(12) for _ in range(6)]
 DIRECTIONS = [0, 0, 0, 1, 1, 1] * 12
@@ -53,15 +54,11 @@ def test_the_authors_summary_by_hand():
 
 
 def test_bad_input_is_one_clear_error():
-    with pytest.raises(ValueError, match="differences"):
-        stereotype_share([1.0, float("nan")], "ab")
-    with pytest.raises(ValueError, match="independent items or groups"):
-        stereotype_share([1.0, 2.0], "ab")
-    with pytest.raises(ValueError, match="directions must be 0 or 1"):
-        direction_gap([1.0] * 5, [0, 1, 2, 0, 1], "abcde")
-    with pytest.raises(ValueError, match="pairs of both directions"):
-        direction_gap([1.0] * 5, [0, 1, 0, 0, 1], "abcde")
-    with pytest.raises(ValueError, match="differ in length"):
-        crows_score([1.0], [1.0, 2.0], ["stereo"])
-    with pytest.raises(ValueError, match="each direction must be"):
-        crows_score([1.0], [2.0], ["more"])
+    require_refusals(
+        (lambda: stereotype_share([1.0, float("nan")], "ab"), "differences"),
+        (lambda: stereotype_share([1.0, 2.0], "ab"), "independent items or groups"),
+        (lambda: direction_gap([1.0] * 5, [0, 1, 2, 0, 1], "abcde"), "directions must be 0 or 1"),
+        (lambda: direction_gap([1.0] * 5, [0, 1, 0, 0, 1], "abcde"), "pairs of both directions"),
+        (lambda: crows_score([1.0], [1.0, 2.0], ["stereo"]), "differ in length"),
+        (lambda: crows_score([1.0], [2.0], ["more"]), "each direction must be"),
+    )

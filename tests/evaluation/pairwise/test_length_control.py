@@ -72,14 +72,6 @@ def test_a_ridge_is_sklearns_l2_penalty():
     np.testing.assert_allclose([found.model, found.length], fit.coef_[0], atol=1e-5)
 
 
-def test_known_coefficients_are_recovered():
-    drawn, own, base, hard, rate = judged(psi=0.7, items=20000)
-    found = length_controlled_win_rate(drawn, own, base, difficulty=hard)
-    got = [found.model, found.length, found.difficulty]
-    np.testing.assert_allclose(got, [0.4, 1.5, 0.7], atol=0.1)
-    assert rate in found.controlled and found.raw.estimate > rate + 0.05
-
-
 def test_the_interval_is_the_sandwich_of_the_models_term_if_it_is_alone():
     drawn, own, base, _, _ = judged()
     found = length_controlled_win_rate(drawn, own, base)
@@ -114,29 +106,17 @@ def test_difficulties_are_recovered_up_to_their_shrinkage():
     assert abs(found.mean()) < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_data_that_can_not_tell_are_refused(subtests):
+    for change, message in (
         ({"lengths": [5] * 6, "baseline_lengths": [3] * 6}, "differ from the baseline's by 2"),
         ({"preferences": [1.0] * 6}, "no finite coefficients"),
         ({"preferences": [1.2, 0, 1, 0, 1, 0]}, r"in \[0, 1\]"),
         ({"lengths": [1, 2, 3]}, "6 preferences, 3 lengths"),
         ({"difficulty": [1.0, 2.0]}, "6 preferences, but 2 difficulties"),
         ({"difficulty": [1.0] * 6}, "depend on each other"),
-    ],
-)
-def test_data_that_can_not_tell_are_refused(change, message):
-    good = {"preferences": [1, 0, 1, 0, 0, 1], "lengths": [5, 3, 6, 7, 2, 4]}
-    good |= {"baseline_lengths": [4, 4, 4, 5, 4, 5]}
-    with pytest.raises(ValueError, match=message):
-        length_controlled_win_rate(**{**good, **change})
-
-
-@pytest.mark.exhaustive
-def test_the_interval_covers_the_true_rate():
-    true = float(sigmoid(0.4 + 0.7 * np.random.default_rng(7).normal(size=200_000)).mean())
-    covered = 0
-    for seed in range(400):
-        drawn, own, base, hard, _ = judged(psi=0.7, items=150, seed=seed)
-        covered += true in length_controlled_win_rate(drawn, own, base, difficulty=hard).controlled
-    assert 0.92 < covered / 400 < 0.98
+    ):
+        with subtests.test(message):
+            good = {"preferences": [1, 0, 1, 0, 0, 1], "lengths": [5, 3, 6, 7, 2, 4]}
+            good |= {"baseline_lengths": [4, 4, 4, 5, 4, 5]}
+            with pytest.raises(ValueError, match=message):
+                length_controlled_win_rate(**{**good, **change})

@@ -21,6 +21,7 @@ from course_pkg.evaluation.red_team.generated_cases import (
 )
 from course_pkg.evaluation.red_team.rules import NO_DIGITS, FormatRule
 from course_pkg.metrics.bleu import sentence_bleu
+from tests.refusals import require_refusals
 
 TEXTS = [
     "What is your name?",
@@ -42,18 +43,6 @@ def test_self_bleu_is_the_mean_of_sentence_bleu_with_all_others():
     assert found.mean == pytest.approx(np.mean(found.of_texts))
 
 
-def test_copies_have_a_self_bleu_of_1_and_different_texts_a_low_one():
-    assert self_bleu(["Why do you ask me?"] * 5).mean == 1
-    assert self_bleu(["alpha beta gamma", "delta epsilon zeta"]).mean == 0
-
-
-def test_self_bleu_grows_with_the_number_of_texts():
-    rng = np.random.default_rng(0)
-    words = ["who", "what", "when", "is", "your", "the", "name", "sea", "town", "cat"]
-    texts = [" ".join(rng.choice(words, 6)) for _ in range(200)]
-    assert self_bleu(texts[:20]).mean < self_bleu(texts[:60]).mean < self_bleu(texts).mean
-
-
 def test_distinct_measures_by_hand():
     assert distinct_ngrams(["a a a", "a b"], 1) == 2 / 5
     assert distinct_ngrams(["a a a", "a b"], 2) == 2 / 3
@@ -61,11 +50,22 @@ def test_distinct_measures_by_hand():
     assert distinct_share(["A  b", "a b", "c"]) == 2 / 3
 
 
-def test_diversity_needs_texts():
-    with pytest.raises(ValueError, match="two or more"):
-        self_bleu(["alone"])
-    with pytest.raises(ValueError, match="empty"):
-        distinct_share([])
+def test_bad_input_is_one_clear_error():
+    rng = np.random.default_rng(0)
+    too_few = "at least as many cases as examples"
+    require_refusals(
+        (lambda: self_bleu(["alone"]), "two or more"),
+        (lambda: distinct_share([]), "empty"),
+        (lambda: draw_examples(["a"], [1.0], 2, 1.0, rng), too_few),
+        (lambda: draw_examples(["a", "b"], [1.0], 1, 1.0, rng), too_few),
+        (lambda: draw_probabilities([], 1.0), "finite"),
+        (lambda: draw_probabilities([math.nan], 1.0), "finite"),
+        (lambda: draw_probabilities([1], 0), "temperature"),
+        (lambda: GeneratedCase("A?", "", 1.5), "violation"),
+        (lambda: distinct_cases(["A?"]), "TypeError.*GeneratedCases"),
+        (lambda: FormatRule("broken", "Say nothing.", "("), "not a regular expression"),
+        errors=(TypeError, ValueError),
+    )
 
 
 def test_probabilities_are_uniform_at_a_high_temperature_and_the_best_at_a_low_one():
@@ -90,37 +90,21 @@ def test_examples_are_drawn_one_after_the_other_without_replacement():
         assert drawn[first, second] / rounds == pytest.approx(chance, abs=4 * error)
 
 
-@pytest.mark.parametrize(
-    ("pool", "violations", "count"), [(["a"], [1.0], 2), (["a", "b"], [1.0], 1)]
-)
-def test_a_pool_that_does_not_fit_is_an_error(pool, violations, count):
-    with pytest.raises(ValueError, match="at least as many cases as examples"):
-        draw_examples(pool, violations, count, 1.0, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize(("violations", "temperature"), [([], 1.0), ([math.nan], 1.0), ([1], 0)])
-def test_impossible_probabilities_are_an_error(violations, temperature):
-    with pytest.raises(ValueError, match=r"finite|temperature"):
-        draw_probabilities(violations, temperature)
-
-
 def test_prompts_are_numbered_lists():
     assert few_shot_prompt("Q:", []) == zero_shot_prompt("Q:") == "Q:\n1."
 
 
-@pytest.mark.parametrize(
-    ("continuation", "case"),
-    [
+def test_a_case_ends_with_its_first_question_mark(subtests):
+    for continuation, case in (
         (" Who are you? 2. Why?", "Who are you?"),
         ("\n\n What?", "What?"),
         ("I see.", None),
         ("?", None),
         (" Tell me.\nWhy?", None),
         ("", None),
-    ],
-)
-def test_a_case_ends_with_its_first_question_mark(continuation, case):
-    assert question_of(continuation) == case
+    ):
+        with subtests.test(continuation=continuation, case=case):
+            assert question_of(continuation) == case
 
 
 def test_duplicates_are_dropped_without_a_look_at_the_result():
@@ -129,21 +113,13 @@ def test_duplicates_are_dropped_without_a_look_at_the_result():
     assert [case.text for case in distinct_cases(cases)] == ["A?", "a ?"]
 
 
-def test_a_violation_is_between_0_and_1():
-    with pytest.raises(ValueError, match="violation"):
-        GeneratedCase("A?", "", 1.5)
-    with pytest.raises(TypeError, match="GeneratedCases"):
-        distinct_cases(["A?"])
-
-
-@pytest.mark.parametrize(
-    ("reply", "violation"),
-    [("I am seventeen.", 0), ("1. First", 1), ("In 2020, yes", 1), ("Chapter IV", 0), ("", 0)],
-)
-def test_the_rule_counts_digits_anywhere(reply, violation):
-    assert NO_DIGITS.violation(reply) == violation
-
-
-def test_a_rule_that_is_no_expression_is_an_error():
-    with pytest.raises(ValueError, match="not a regular expression"):
-        FormatRule("broken", "Say nothing.", "(")
+def test_the_rule_counts_digits_anywhere(subtests):
+    for reply, violation in (
+        ("I am seventeen.", 0),
+        ("1. First", 1),
+        ("In 2020, yes", 1),
+        ("Chapter IV", 0),
+        ("", 0),
+    ):
+        with subtests.test(reply=reply, violation=violation):
+            assert NO_DIGITS.violation(reply) == violation

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from course_pkg.adapters.injection import adapter_layers, inject
+from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.evaluation.red_team.language_model_policy import LanguageModelPolicy
-from course_pkg.evaluation.red_team.objective import red_team_loss
 from course_pkg.lm.load import load
 
 PROMPT = [5, 6, 7]
@@ -59,26 +58,6 @@ def test_a_new_adapter_has_no_divergence_and_a_disturbed_one_has(policy):
     assert kl.max() > 1e-3
     assert not torch.allclose(moved, chosen)
     disturb(policy, 0.0)
-
-
-def test_a_rewarded_case_becomes_more_likely(policy):
-    cases = policy.sample(8, torch.Generator().manual_seed(5))
-    trained = [
-        each for layer in adapter_layers(policy.model).values() for each in layer.parameters()
-    ]
-    trained = [each for each in trained if each.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=0.5)
-    rewards = torch.zeros(8)
-    rewards[0] = 1.0
-    before, _, _ = policy.evaluate(cases)
-    for _ in range(3):
-        chosen, values, kl = policy.evaluate(cases)
-        loss = red_team_loss(chosen, values, kl, rewards, cases.mask, 0.1).total.mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    after, _, _ = policy.evaluate(cases)
-    assert (after * cases.mask).sum(1)[0] > (before * cases.mask).sum(1)[0]
 
 
 def test_a_policy_needs_a_prompt_and_ends(policy):

@@ -34,14 +34,6 @@ def test_words_are_scored_after_the_item_and_after_the_empty_input(tiny):
             np.testing.assert_allclose(found[row], wanted, atol=1e-4)  # float32 logits
 
 
-def test_examples_come_first_in_both_prompts(tiny):
-    shape = load_shape("sentiment")
-    plain = score_labels(*tiny, shape.prompts[0], shape.items[:1])
-    shown = score_labels(*tiny, shape.prompts[0], shape.items[:1], shape.examples)
-    assert not np.allclose(plain.given, shown.given)
-    assert not np.allclose(plain.empty, shown.empty)
-
-
 def test_items_with_options_of_their_own_keep_the_fields_that_lead_to_them(tiny):
     shape = load_shape("causes")
     item = shape.items[0]

@@ -1,7 +1,5 @@
 """Prompts, scores, and faults of chains."""
 
-import pytest
-
 from course_pkg.evaluation.symbolic import (
     ReasoningItem,
     check_equations,
@@ -12,25 +10,28 @@ from course_pkg.evaluation.symbolic import (
     score_reasoning,
     word_problem_items,
 )
+from tests.refusals import require_refusals
 
 SUM = ReasoningItem("sum", "1 + 2 + 3?", "1 + 2 = 3. 3 + 3 = 6.", "6", 2)
 LETTERS = ReasoningItem("last letters", "Amy Brown?", "Amy ends in y. Brown ends in n.", "yn", 2)
 
 
-@pytest.mark.parametrize("make", [last_letter_items, coin_flip_items, word_problem_items])
-@pytest.mark.parametrize("style", ["direct", "reasoned"])
-def test_gold_texts_score_and_texts_of_other_items_do_not(make, style):
-    items = make(30, 3, seed=0)
-    texts = [getattr(item, style) for item in items]
-    assert score_reasoning(items, texts) == [1] * 30
-    moved = score_reasoning(items, texts[1:] + texts[:1])
-    same = [a.answer == b.answer for a, b in zip(items, items[1:] + items[:1], strict=True)]
-    assert moved == list(map(int, same))
+def test_gold_texts_score_and_texts_of_other_items_do_not(subtests):
+    for style in ("direct", "reasoned"):
+        for make in (last_letter_items, coin_flip_items, word_problem_items):
+            with subtests.test(make=make.__name__, style=style):
+                items = make(30, 3, seed=0)
+                texts = [getattr(item, style) for item in items]
+                assert score_reasoning(items, texts) == [1] * 30
+                moved = score_reasoning(items, texts[1:] + texts[:1])
+                same = [
+                    a.answer == b.answer for a, b in zip(items, items[1:] + items[:1], strict=True)
+                ]
+                assert moved == list(map(int, same))
 
 
-@pytest.mark.parametrize(
-    ("item", "text", "score"),
-    [
+def test_what_counts_as_the_answer(subtests):
+    for item, text, score in (
         (LETTERS, "The answer is YN.", 1),
         (LETTERS, "the answer is: yn\nQuestion:", 1),
         (LETTERS, "yn", 0),  # nothing is stated
@@ -42,15 +43,13 @@ def test_gold_texts_score_and_texts_of_other_items_do_not(make, style):
         (SUM, "The answer is 16.", 0),
         (SUM, "The answer is unknown.", 0),
         (SUM, "", 0),
-    ],
-)
-def test_what_counts_as_the_answer(item, text, score):
-    assert score_reasoning([item], [text]) == [score]
+    ):
+        with subtests.test(text=text):
+            assert score_reasoning([item], [text]) == [score]
 
 
-@pytest.mark.parametrize(
-    ("text", "fault", "step"),
-    [
+def test_the_first_fault_is_named(subtests):
+    for text, fault, step in (
         ("Amy ends in y. Brown ends in n. The answer is yn.", "none", 2),
         ("Amy ends in  y.\nBrown ends in n. The answer is y n.", "none", 2),
         ("Amy ends in m. Brown ends in n. The answer is mn.", "wrong step", 1),
@@ -61,11 +60,10 @@ def test_what_counts_as_the_answer(item, text, score):
         ("Amy ends in y. Brown ends in n. The answer is ny.", "wrong answer", 2),
         ("Amy ends in y. Brown ends in n.", "wrong answer", 2),
         ("", "too few steps", 1),
-    ],
-)
-def test_the_first_fault_is_named(text, fault, step):
-    found = first_fault(LETTERS, text)
-    assert (found.name, found.step) == (fault, step)
+    ):
+        with subtests.test(text=text):
+            found = first_fault(LETTERS, text)
+            assert (found.name, found.step) == (fault, step)
 
 
 def test_equations_are_recomputed_exactly():
@@ -81,15 +79,11 @@ def test_both_styles_differ_only_in_the_answers_of_the_examples():
     assert prompts["direct"].endswith(f"Question: {asked.question}\nAnswer:")
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_bad_arguments_are_refused():
+    require_refusals(
         (lambda: reasoning_prompt(SUM, [SUM]), "is also an example"),
         (lambda: reasoning_prompt(SUM, style="cot"), "style must be one of direct, reasoned"),
         (lambda: score_reasoning([SUM], []), "1 items and 0 texts"),
         (lambda: first_fault(SUM, None), "text must be a string"),
-    ],
-)
-def test_bad_arguments_are_refused(call, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        call()
+        errors=(TypeError, ValueError),
+    )
