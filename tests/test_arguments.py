@@ -40,9 +40,8 @@ def test_a_long_value_is_truncated_in_the_message():
     assert len(str(caught.value)) < 150
 
 
-@pytest.mark.parametrize(
-    ("require", "arguments", "values", "error"),
-    [
+def test_another_value_is_refused_with_what_is_wanted(subtests):
+    for require, arguments, values, error in (
         (require_string, [], [None, b"text", ["a"]], r"TypeError: a text must be a string, got"),
         (require_string, ["row 3", "read it"], [3], r"TypeError: row 3 must .* \(int\); read it$"),
         (
@@ -82,10 +81,9 @@ def test_a_long_value_is_truncated_in_the_message():
             "ValueError: x must be at least 0 and below",
         ),
         (require_bool, ["x"], [0, "yes", None], "TypeError: x must be True or False, got"),
-    ],
-)
-def test_another_value_is_refused_with_what_is_wanted(require, arguments, values, error):
-    for value in values:
-        with pytest.raises((TypeError, ValueError)) as caught:
-            require(value, *arguments)
-        assert re.match(error, f"{caught.typename}: {caught.value}")
+    ):
+        with subtests.test(require=require.__name__):
+            for value in values:
+                with pytest.raises((TypeError, ValueError)) as caught:
+                    require(value, *arguments)
+                assert re.match(error, f"{caught.typename}: {caught.value}")

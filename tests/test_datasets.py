@@ -35,33 +35,26 @@ def test_no_sentence_of_the_held_out_answers_is_in_the_training_answers():
     assert not sentences("train") & sentences("held-out")
 
 
-@pytest.mark.parametrize("split", ["train", "held-out"])
-def test_every_answer_has_the_log_format_and_every_prompt_is_a_question(split):
-    for example in load_examples(split=split):
-        assert follows_log_format(example.response), example.id
-        assert example.prompt.endswith("?") and not example.prompt.startswith("LOG")
-        orders = example.response.rsplit("ORDERS: ", 1)[1]
-        assert len(orders.split()) <= 10, example.id
-
-
-def test_there_are_forty_passages_of_three_to_sixty_words():
-    texts = load_texts("passages")
-    lengths = [len(text.split()) for text in texts]
-    assert len(set(texts)) == 40
-    assert min(lengths) >= 3 and max(lengths) <= 60 and max(lengths) > 40
+def test_every_answer_has_the_log_format_and_every_prompt_is_a_question():
+    for split in ("train", "held-out"):
+        for example in load_examples(split=split):
+            assert follows_log_format(example.response), example.id
+            assert example.prompt.endswith("?") and not example.prompt.startswith("LOG")
+            orders = example.response.rsplit("ORDERS: ", 1)[1]
+            assert len(orders.split()) <= 10, example.id
 
 
 ENTRY = "LOG: Calm.\nCAUSE: No wind.\nORDERS: Row."
 
 
-@pytest.mark.parametrize("text", [ENTRY, ENTRY.replace("Row.", "Row!"), f"  {ENTRY}\n"])
-def test_an_entry_of_the_log_is_recognized(text):
-    assert follows_log_format(text)
+def test_an_entry_of_the_log_is_recognized(subtests):
+    for text in (ENTRY, ENTRY.replace("Row.", "Row!"), f"  {ENTRY}\n"):
+        with subtests.test(text=text):
+            assert follows_log_format(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_similar_text_is_no_entry_of_the_log(subtests):
+    for text in (
         "LOG: Calm.\nORDERS: Row.\nCAUSE: No wind.",
         "LOG: Calm.\nCAUSE: No wind.",
         f"{ENTRY}\nLOG: Calm.",
@@ -70,10 +63,9 @@ def test_an_entry_of_the_log_is_recognized(text):
         ENTRY.lower(),
         ENTRY.removesuffix("."),
         "",
-    ],
-)
-def test_a_similar_text_is_no_entry_of_the_log(text):
-    assert not follows_log_format(text)
+    ):
+        with subtests.test(text=text):
+            assert not follows_log_format(text)
 
 
 def test_the_error_for_an_unknown_set_or_split_lists_those_that_exist():
