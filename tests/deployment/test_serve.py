@@ -29,7 +29,9 @@ from course_pkg.quantization.calibration import RoundToNearest, quantize_layers
 from course_pkg.quantization.gptq_files import save_gptq
 from course_pkg.quantization.grouped import Grid
 
-from .live import complete, serving
+from tests.waiting import wait_until
+
+from .live import PATIENCE, complete, serving
 
 KEY = "a-key-of-at-least-16-characters"
 
@@ -162,10 +164,10 @@ def test_a_chat_template_and_a_name_for_a_model_without_them(tmp_path):
     given = ["--model", tmp_path / "plain", "--served-model-name", "mine"]
     with process(*given, "--chat-template", file) as (_, url, line):
         assert line.startswith("serving mine on ")
-        answer = httpx.post(f"{url}/chat/completions", json=ask, timeout=60)
+        answer = httpx.post(f"{url}/chat/completions", json=ask, timeout=PATIENCE)
         assert answer.json()["usage"]["prompt_tokens"] == 2
     with process(*given) as (server, url, _):
-        assert httpx.post(f"{url}/chat/completions", json=ask, timeout=60).status_code == 400
+        assert httpx.post(f"{url}/chat/completions", json=ask, timeout=PATIENCE).status_code == 400
         server.terminate()
         assert "mine has no chat template" in server.stderr.read()
 
@@ -223,12 +225,12 @@ def test_sigterm_finishes_running_requests_and_refuses_new_ones(tmp_path):
     with process("--adapter", f"poet={folder}", COURSE_API_KEY=KEY) as (server, url, line):
         assert line.startswith("serving tiny, poet on http://127.0.0.1:") and KEY not in line
         client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
-        events = iter(complete(client, model="poet", max_tokens=700, stream=True))
+        # More bytes than the sockets' buffers take, so it is open until it is read.
+        events = iter(complete(client, model="poet", max_tokens=700, logprobs=20, stream=True))
         next(events)
         server.send_signal(signal.SIGTERM)
-        with httpx.Client(base_url=url.removesuffix("v1")) as http:
-            while http.get("ready").status_code != 503:
-                next(events)
+        with httpx.Client(base_url=url.removesuffix("v1"), timeout=PATIENCE) as http:
+            wait_until(lambda: http.get("ready").status_code == 503, PATIENCE)
             assert http.get("health").status_code == 200
         with pytest.raises(openai.InternalServerError, match="shutting down") as refused:
             complete(client, model="poet")
@@ -237,15 +239,16 @@ def test_sigterm_finishes_running_requests_and_refuses_new_ones(tmp_path):
         rest = list(events)
         assert rest[-1].choices[0].finish_reason == "length"
         client.close()
-        assert server.wait(10) == 0
+        assert server.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("signals", [1, 2])
 def test_what_runs_too_long_is_ended(signals):
-    with serving(shutdown_seconds=0.3 if signals == 1 else 60) as live:
-        stream = complete(live.client(), max_tokens=2000, n=8, stream=True)
-        next(iter(stream))
-        for _ in range(signals):
-            live.server.handle_exit(signal.SIGTERM, None)
+    with serving(shutdown_seconds=0.001 if signals == 1 else PATIENCE) as live:
+        with live.held(3):
+            stream = complete(live.client(), max_tokens=2000, n=8, stream=True)
+            next(iter(stream))
+            for _ in range(signals):
+                live.server.handle_exit(signal.SIGTERM, None)
         with pytest.raises(openai.APIError, match="the server stops"):
             list(stream)

@@ -1,7 +1,5 @@
 """Each kind of check accepts and rejects what its description says; expected values are by hand."""
 
-import time
-
 import pytest
 
 from course_pkg.finetuning.instruction_checks import (
@@ -122,9 +120,8 @@ def test_words_and_sentences_of_both_languages_are_counted(text, words, sentence
     assert (count_words(text), count_sentences(text)) == (words, sentences)
 
 
+@pytest.mark.timeout(100)  # quadratic time would take hours
 def test_long_output_is_checked_in_linear_time():
-    start = time.process_time()
     for text in ("word " * 20000, "字" * 20000, "- a\n" * 20000, "." * 20000 + "x", '"' * 20000):
         for kind, value, *_ in CASES:
             unmet_checks(text, [{"kind": kind, "value": value}])
-    assert time.process_time() - start < 5
