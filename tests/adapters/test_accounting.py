@@ -15,6 +15,7 @@ from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.adapters.training_memory import activation_bytes, estimate_memory, measure_step
 from course_pkg.quantization.blockwise import effective_bits
 from tests.parity.small_models import FAMILIES, family, gpt2, llama
+from tests.tables import each_row
 
 LLAMA = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
 LLAMA |= {"tie_word_embeddings": False}
@@ -26,7 +27,7 @@ QKVO = ["q_proj", "k_proj", "v_proj", "o_proj"]
 KVF = ["k_proj", "v_proj", "down_proj"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("targets", "trainable", "share"),
     [
         (QV, 4_194_304, 0.000622),  # 32 layers · 2 modules · 8·(4096 + 4096)
@@ -42,7 +43,7 @@ def test_llama_2_7b_has_the_documented_counts(targets, trainable, share):
     assert count.share == pytest.approx(share, abs=5e-7)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@each_row("name", FAMILIES)
 def test_a_base_has_the_parameters_of_the_built_model(name):
     config = FAMILIES[name]
     before = config.to_dict()
@@ -58,7 +59,7 @@ def test_gpt2s_transposed_layers_are_counted():
     assert count.adapter == 2 * 8 * ((16 + 48) + (16 + 16) + (16 + 64) + (64 + 16))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "adapter", "trainable"),
     [
         # r = 8 on q (4096 → 4096) and v (4096 → 1024: 8 key-value heads of 128).
@@ -135,7 +136,7 @@ def test_qlora_quantizes_the_linear_layers_only():
     assert "AdamW" in notes and "NF4 at 4.127 bits" in notes
 
 
-@pytest.mark.parametrize("length", [32, 256])
+@each_row("length", [32, 256])
 def test_the_activation_formula_is_close_to_what_autograd_saves(length):
     """For a GPT-2 in bf16 with dropout, the architecture that the formula describes."""
     config = GPT2Config(
@@ -166,7 +167,7 @@ def test_activation_modes_by_hand():
     assert activation_bytes(config, 2, 4, "checkpointed") == 3 * 128 + 2496 + 768
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "adapter", "says"),
     [
         ("lora", None, 'method "lora" needs a LoRAConfig'),
@@ -181,7 +182,7 @@ def test_a_method_and_its_config_must_fit(method, adapter, says):
         count_parameters(SMALL, method, adapter)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "says"),
     [
         ({"activations": "none"}, "activations must be one"),

@@ -13,6 +13,7 @@ from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from tests.adapters.builders import build, loaded
 from tests.parity.small_models import BATCH, logits
+from tests.tables import each_row
 
 SMALL = {"initial_rank": 3, "target_rank": 1, "target_modules": ["q_proj", "v_proj"]}
 
@@ -200,7 +201,7 @@ def test_without_any_finite_gradient_no_ranks_are_chosen():
         allocator.after_step(2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "error", "says"),
     [
         ({"initial_rank": 4, "target_rank": 5}, ValueError, "5 is above initial_rank 4"),
@@ -220,7 +221,7 @@ def test_an_invalid_setting_says_what_is_expected(settings, error, says):
         AdaLoRAConfig(**{"total_step": 10} | settings)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("names", "says"),
     [
         (["0", "2", "7"], "rank_pattern has '7', which is not a target module"),

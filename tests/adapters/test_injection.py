@@ -25,6 +25,7 @@ from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.lm.load import load
 from tests.adapters.builders import build
 from tests.parity.small_models import TOKENS, logits
+from tests.tables import each_row
 
 
 def give_effect(model, seed=0):
@@ -133,7 +134,7 @@ def test_merging_a_tied_head_does_not_change_the_embedding(model):
     assert model.lm_head.base.weight is model.model.embed_tokens.weight
 
 
-@pytest.mark.parametrize("config", [LoRAConfig(rank=2), DoRAConfig(rank=2)])
+@each_row("config", [LoRAConfig(rank=2), DoRAConfig(rank=2)])
 def test_a_module_with_two_names_gets_one_adapter_in_both_places(config):
     shared = nn.Linear(4, 4)
     model = nn.Sequential(shared, nn.Tanh(), shared)

@@ -14,6 +14,7 @@ from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from tests.adapters.builders import CONFIG, WEIGHTS, build, edit_config
 from tests.parity.small_models import BATCH, logits
+from tests.tables import each_row
 
 MLP = PrefixTuningConfig(4, reparametrize=True, hidden_size=9)
 
@@ -94,7 +95,7 @@ def test_grouped_heads_are_counted_as_key_value_heads(tmp_path):
         load(build(), tmp_path)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [("layer_types", ["linear_attention", "full_attention"]), ("kv_lora_rank", 8)],
 )
@@ -105,7 +106,7 @@ def test_models_whose_layers_cache_something_else_are_refused(name, value):
         cache_shape(config)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "error", "says"),
     [
         ({"reparametrize": "yes"}, TypeError, "reparametrize must be True or False"),

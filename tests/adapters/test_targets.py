@@ -11,6 +11,7 @@ from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.targets import find_targets, matches, shortest_targets
 from tests.adapters.builders import build
+from tests.tables import each_row
 
 
 @pytest.fixture
@@ -91,14 +92,14 @@ def test_the_error_for_a_target_that_is_not_linear_names_its_class(model, target
         find_targets(model, targets)
 
 
-@pytest.mark.parametrize("targets", ["all-linear", ["c_attn"]])
+@each_row("targets", ["all-linear", ["c_attn"]])
 def test_gpt2s_transposed_layers_are_found(targets):
     sizes = {"n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 16}
     gpt2 = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
     assert "transformer.h.0.attn.c_attn" in find_targets(gpt2, targets)
 
 
-@pytest.mark.parametrize("targets", ["all-linear", ["dt_proj"], ["out_proj"]])
+@each_row("targets", ["all-linear", ["dt_proj"], ["out_proj"]])
 def test_a_layer_whose_weight_mamba_reads_is_refused(targets):
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "vocab_size": 32, "state_size": 4}
     mamba = MambaForCausalLM(MambaConfig(**sizes))
@@ -137,7 +138,7 @@ def test_targets_may_come_from_a_generator():
     )
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each_row("seed", range(30))
 def test_the_endings_are_exact_and_the_fewest(seed):
     """Against all sets of endings, on random trees of names."""
     choose = random.Random(seed)

@@ -16,6 +16,7 @@ from course_pkg.constrained.json_text import JsonTexts, integer
 from course_pkg.constrained.schema_keywords import SchemaError
 from course_pkg.constrained.vocabulary import vocabulary_of
 from course_pkg.lm.tiny import tiny_tokenizer
+from tests.tables import each_row
 
 VOCABULARY = vocabulary_of(tiny_tokenizer())  # 256 bytes
 PATTERNS = ["^[a-z]+$", "a", "^é|\\d$", "^.{2}$", '["\\\\]', "^(yes|no)$", "\\n"]
@@ -303,7 +304,7 @@ def schema_at_a(inner):
     return {"type": "object", "properties": {"a": inner}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("inner", "problem"),
     [
         ({"type": "string", "format": "email"}, "the keyword format is not supported"),

@@ -13,6 +13,7 @@ from course_pkg.constrained.characters import ANY, complement, union, utf8
 from course_pkg.constrained.expression import intersect, matches
 from course_pkg.constrained.regex import RegexError, parse, search
 from tests.constrained.regexes import PATTERNS, texts
+from tests.tables import each_row
 
 
 def accepts(automaton, text):
@@ -49,9 +50,7 @@ def test_derivatives_alone_accept_what_fullmatch_accepts(pattern):
         assert matches(expression, text.encode()) == bool(reference.fullmatch(text)), text
 
 
-@pytest.mark.parametrize(
-    "pattern", ["a", "^a", "a$", "^a$", "^a|b$", "a|^b|^é$", "^$", "", "(a|b)é"]
-)
+@each_row("pattern", ["a", "^a", "a$", "^a$", "^a|b$", "a|^b|^é$", "^$", "", "(a|b)é"])
 def test_search_finds_what_re_search_finds(pattern):
     automaton = build_automaton(search(pattern))
     for text in texts(4):
@@ -117,7 +116,7 @@ def test_any_character_is_exactly_what_utf8_decodes():
     assert complement(ANY) == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "named", "position"),
     [
         ("ab(?=c)", "a lookahead, (?=,", 2),

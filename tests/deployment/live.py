@@ -60,7 +60,9 @@ class Live:
         return f"http://127.0.0.1:{self.port}/v1"
 
     def client(self, kind=openai.OpenAI, key="unused", **options):
-        return kind(base_url=self.url, api_key=key, **{"max_retries": 0, "timeout": PATIENCE} | options)
+        return kind(
+            base_url=self.url, api_key=key, **{"max_retries": 0, "timeout": PATIENCE} | options
+        )
 
     @property
     def free(self):

@@ -22,6 +22,7 @@ from course_pkg.deployment.guard import Guard
 from course_pkg.deployment.monitoring import Metrics
 from course_pkg.deployment.server import Connection
 from course_pkg.serving.sampling import SamplingParams
+from tests.tables import each_row
 from tests.waiting import wait_until
 
 from .live import PATIENCE, chat, complete, parse, read_all, serving, tiny_engine
@@ -138,7 +139,7 @@ def test_a_key_is_needed_for_everything_but_health():
             connection.close()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("host", "status"),
     [
         *((host, 403) for host in ("evil.example", "evil.example:{port}", "10.0.0.1", "", "::1")),
@@ -319,7 +320,7 @@ def test_an_answer_that_is_never_read_to_its_end_gives_its_place_back():
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "path", "text", "status"),
     [
         ("GET", "/health", None, 200),
@@ -442,7 +443,7 @@ def test_requests_leave_no_memory_behind(count):
         assert memory().rss - before < 15e6
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value", "message"),
     [
         ("max_tokens", 0, "an integer of at least 1"),
@@ -458,7 +459,7 @@ def test_limits_must_make_sense(field, value, message):
         Limits(**{field: value})
 
 
-@pytest.mark.parametrize("extra", [{}, {"temperature": 0}, {"temperature": 0, "logprobs": 1}])
+@each_row("extra", [{}, {"temperature": 0}, {"temperature": 0, "logprobs": 1}])
 def test_a_request_whose_logits_are_nan_gets_an_error_and_others_their_answer(extra):
     engine = tiny_engine()
     run = engine.runner.run

@@ -13,6 +13,7 @@ from course_pkg.deployment.strict_fields import NEUTRAL
 from course_pkg.finetuning.formats import chat_prompt
 from course_pkg.lm.load import load
 from course_pkg.serving.sampling import SamplingParams
+from tests.tables import each_row
 
 from .live import MODEL, chat, complete, serving, tiny_engine
 
@@ -129,7 +130,7 @@ def test_token_ids_are_a_prompt(client):
 SAMPLED = {"temperature": 1.3, "top_p": 0.8, "seed": 7, "max_tokens": 9, "top_k": 40}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         SAMPLED | {"min_p": 0.01, "repetition_penalty": 1.2},
@@ -275,7 +276,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("body", "param", "message"), WRONG)
+@each_row(("body", "param", "message"), WRONG)
 def test_a_wrong_completion_request_is_told_what_is_wrong(live, body, param, message):
     status, answer = live.post("/v1/completions", body)
     error = answer["error"]
@@ -309,7 +310,7 @@ WRONG_CHATS = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "param", "message"), WRONG_CHATS)
+@each_row(("fields", "param", "message"), WRONG_CHATS)
 def test_a_wrong_chat_request_is_told_what_is_wrong(live, fields, param, message):
     given = {"messages": [{"role": "user", "content": "Hi"}]} | fields if fields else {}
     status, answer = live.post("/v1/chat/completions", {"model": "tiny"} | given)

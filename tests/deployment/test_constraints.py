@@ -18,6 +18,7 @@ from course_pkg.deployment.constraint_compiler import ConstraintCompiler
 from course_pkg.deployment.output_format import Constraint
 from course_pkg.serving.sampling import SamplingParams
 from tests.constrained.regexes import PERSON
+from tests.tables import each_row
 from tests.waiting import wait_until
 
 from .live import chat, complete, serving, tiny_engine
@@ -82,7 +83,7 @@ def test_openais_client_gets_an_object_of_a_pydantic_class(client):
     assert isinstance(found, Person) and 0 <= found.age <= 120
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "pattern"),
     [
         ({"guided_regex": r"\d{3}-[xyz]?z"}, r"\d{3}-[xyz]?z"),
@@ -147,7 +148,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "param", "message"), WRONG)
+@each_row(("fields", "param", "message"), WRONG)
 def test_a_wrong_constraint_is_told_what_is_wrong_and_where(live, fields, param, message):
     status, answer = live.post("/v1/completions", {"model": "tiny", "prompt": "a"} | fields)
     assert status == 400 and message in answer["error"]["message"], answer

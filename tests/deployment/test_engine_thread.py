@@ -8,6 +8,7 @@ from course_pkg.deployment.api_errors import ApiError
 from course_pkg.deployment.engine_thread import Call, EngineThread
 from course_pkg.serving.request import Chunk
 from course_pkg.serving.sampling import SamplingParams
+from tests.tables import each_row
 from tests.waiting import wait_until
 
 from .live import tiny_engine, until
@@ -116,7 +117,7 @@ def test_the_deadline_holds_also_if_chunks_always_wait():
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("reason", [None, "stop"])
+@each_row("reason", [None, "stop"])
 def test_an_error_drops_what_was_not_read_and_comes_too_late_after_the_end(reason):
     async def scenario():
         asked = call()

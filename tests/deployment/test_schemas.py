@@ -14,6 +14,7 @@ from course_pkg.deployment.schemas import (
 )
 from course_pkg.deployment.strict_fields import NEUTRAL
 from course_pkg.serving.sampling import SamplingParams
+from tests.tables import each_row
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 TEXT = {"model": "m", "prompt": "a"}
@@ -48,7 +49,7 @@ def test_sampling_fields_are_the_engines():
     assert ChatRequest(**CHAT, **given).params(9) == SamplingParams(max_tokens=9, **given)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "logprobs", "prompt_logprobs"),
     [
         (ChatRequest(**CHAT), None, None),

@@ -28,7 +28,7 @@ from course_pkg.lm.model_errors import ModelError
 from course_pkg.quantization.calibration import RoundToNearest, quantize_layers
 from course_pkg.quantization.gptq_files import save_gptq
 from course_pkg.quantization.grouped import Grid
-
+from tests.tables import each_row
 from tests.waiting import wait_until
 
 from .live import PATIENCE, complete, serving
@@ -49,7 +49,7 @@ def no_key(monkeypatch):
     monkeypatch.delenv("COURSE_API_KEY", raising=False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "message"),
     [
         (["--host", "0.0.0.0"], "set COURSE_API_KEY or give --key-file"),
@@ -140,7 +140,7 @@ def test_a_gptq_checkpoint_is_served_as_it_is(tmp_path):
         load_engine(str(tmp_path), {}, None, cache_gb=0.001, running=2, quantize="int8")
 
 
-@pytest.mark.parametrize("quantize", ["int8", "int4"])
+@each_row("quantize", ["int8", "int4"])
 def test_weights_are_quantized_if_asked(quantize):
     engine = load_engine("tiny", {}, None, cache_gb=0.001, running=2, quantize=quantize)
     assert not engine.runner.decoder.layers[0].mlp.gate_up_proj.weight.is_floating_point()

@@ -8,6 +8,7 @@ from course_pkg.finetuning.instruction_checks import (
     count_words,
     unmet_checks,
 )
+from tests.tables import each_row
 
 # kind, value, a text that meets the check, a text that does not
 CASES = [
@@ -49,7 +50,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value", "good", "bad"), CASES)
+@each_row(("kind", "value", "good", "bad"), CASES)
 def test_a_check_accepts_one_text_and_rejects_another(kind, value, good, bad):
     check = {"kind": kind, "value": value}
     assert unmet_checks(good, [check]) == []
@@ -76,7 +77,7 @@ def test_an_empty_answer_meets_no_check_but_that_a_word_is_absent():
         assert unmet_checks(" \n", [check]) == ([] if kind == "excludes" else [check])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("check", "message"),
     [
         ({"kind": "max_words", "value": 3}, "the kind of a check must be one of words, sent"),
@@ -103,7 +104,7 @@ def test_an_answer_must_be_a_string():
         unmet_checks(["a"], [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words", "sentences"),
     [
         ("", 0, 0),

@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from course_pkg.parallel.collectives import Group, all_equal, ring_bytes, ring_seconds
 from course_pkg.parallel.launch import RankError, launch
+from tests.tables import each_row
 
 
 def _both(group, shape, dtype):
@@ -143,7 +144,7 @@ def test_latency_grows_with_the_ranks_and_bytes_hardly():
     assert seconds(1000, 1) - seconds(1000, 0) == pytest.approx(1998)
 
 
-@pytest.mark.parametrize("bandwidth", [0, -1, float("inf")])
+@each_row("bandwidth", [0, -1, float("inf")])
 def test_a_bandwidth_must_be_positive_and_finite(bandwidth):
     with pytest.raises(ValueError, match="bandwidth must be above 0 and finite"):
         ring_seconds("broadcast", 2, 1, latency=0, bandwidth=bandwidth)

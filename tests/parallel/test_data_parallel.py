@@ -32,6 +32,7 @@ from tests.parallel.alone import (
     train_alone,
     uneven_batches,
 )
+from tests.tables import each_row
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
 
@@ -282,7 +283,7 @@ def test_a_bucket_has_one_dtype():
     assert [len(bucket) for bucket in gradient_buckets(weights * 2, 100)] == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "message"),
     [
         (

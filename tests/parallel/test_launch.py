@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from course_pkg.parallel.launch import RankError, launch
+from tests.tables import each_row
 from tests.waiting import wait_until
 
 
@@ -40,7 +41,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("name", FAILURES)
+@each_row("name", FAILURES)
 def test_the_rank_that_failed_is_named_and_the_others_end_although_they_wait_for_it(name):
     how, message = FAILURES[name]
     with pytest.raises(RankError, match=message) as caught:
@@ -111,7 +112,7 @@ class _Unreadable:
         return exec, (f"raise {self.error}",)
 
 
-@pytest.mark.parametrize("error", ["KeyError('color')", "EOFError('color')"])
+@each_row("error", ["KeyError('color')", "EOFError('color')"])
 def test_a_result_that_cannot_be_read_again_is_an_error_of_its_rank(error):
     with pytest.raises(RankError, match="result was sent, but can't be read again") as caught:
         launch(lambda group: _Unreadable(error) if group.rank == 1 else None, 2)
@@ -204,7 +205,7 @@ def test_ranks_end_when_the_process_that_started_them_is_killed(tmp_path):
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "message"),
     [
         (("work", 2), "function must be callable, got 'work'"),

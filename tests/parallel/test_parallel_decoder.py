@@ -26,6 +26,7 @@ from tests.parallel.alone import (
     small_decoder,
     train_alone,
 )
+from tests.tables import each_row
 
 VOCAB = 48
 HEADS = {"num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 4}
@@ -92,7 +93,7 @@ def _train_all(group, cases):
     return [_train(group, *case) for case in cases]
 
 
-@pytest.mark.parametrize("ranks", CASES)
+@each_row("ranks", CASES)
 def test_five_steps_equal_one_processs(ranks):
     cases = [
         (sequence_parallel, changes, batches(vocab=changes.get("vocab_size", VOCAB)))
@@ -218,7 +219,7 @@ def test_unfinished_gradients_are_wrong_where_ranks_have_copies():
 SMOLLM2 = {"num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 4}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ranks", "config", "fitting"),
     [
         (2, SMOLLM2, "9 heads, 3 key-value heads and 36 features .* 2 ranks .*: use 1 or 3 or 9$"),
@@ -261,7 +262,7 @@ def test_a_layer_that_is_not_linear_is_refused():
         tensor_parallel(decoder, SECOND_OF_TWO)
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@each_row("tied", [True, False])
 def test_frozen_weights_stay_frozen(tied):
     decoder = small_decoder(tie_word_embeddings=tied, attention_bias=True)
     for name, parameter in decoder.named_parameters():

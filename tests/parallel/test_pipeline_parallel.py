@@ -23,6 +23,7 @@ from tests.parallel.alone import (
     small_decoder,
     train_alone,
 )
+from tests.tables import each_row
 
 ROWS = 6
 CASES = [  # ranks, changes of the decoder, schedules
@@ -459,10 +460,9 @@ def _train_partly(group, frozen):
     return norms
 
 
-@pytest.mark.parametrize(
+@each_row(
     "frozen",
     [("embed_tokens",), ("embed_tokens", "layers.0", "layers.1"), ("layers.2", "layers.3")],
-    ids=["tied embedding", "first stage", "last stage"],
 )
 def test_frozen_weights_change_nothing_for_the_others(frozen):
     alone = train_alone(_freeze(small_decoder(), frozen), batches()[:1]).norms

@@ -27,6 +27,7 @@ from course_pkg.parallel.tensor_parallel import (
     leave,
 )
 from course_pkg.parallel.vocab_parallel import VocabParallelEmbedding, vocab_parallel_cross_entropy
+from tests.tables import each_row
 
 SECOND_OF_TWO = SimpleNamespace(rank=1, size=2)  # enough of a Group for what sends nothing
 
@@ -239,7 +240,7 @@ def test_faulty_versions_of_the_loss_differ():
         assert abs(faulty - whole) > 1e-3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("labels", "columns", "message"),
     [
         ([7], 4, "a label is 7: expected 0 to 6, or -100 to ignore it"),

@@ -13,6 +13,7 @@ from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams, choose, probabilities
 from tests.constrained.regexes import PERSON
+from tests.tables import each_row
 
 MODEL, TOKENIZER = load("tiny")
 VOCABULARY = vocabulary_of(TOKENIZER)
@@ -100,7 +101,7 @@ def test_greedy_tokens_are_those_of_the_loop_without_an_engine():
     assert request.completions[0].tokens == loop.tokens
 
 
-@pytest.mark.parametrize("options", [{}, {"blocks": 16, "swap_blocks": 9}, {"max_sequences": 2}])
+@each_row("options", [{}, {"blocks": 16, "swap_blocks": 9}, {"max_sequences": 2}])
 def test_each_of_several_samples_has_a_state_of_its_own(options):
     params = SamplingParams(**DRAWN | {"n": 5}, guide=GUIDES[0])
     [request] = new_engine(**options).generate([[7, 8, 9]], params)
@@ -172,7 +173,7 @@ def impossible(engine, prompt):
     engine.runner.run = changed
 
 
-@pytest.mark.parametrize("temperature", [0, 1])
+@each_row("temperature", [0, 1])
 def test_a_request_whose_allowed_tokens_are_impossible_ends_alone(temperature):
     engine = new_engine()
     params = SamplingParams(max_tokens=20, n=2, temperature=temperature, guide=GUIDES[3])

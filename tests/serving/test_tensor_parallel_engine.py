@@ -16,6 +16,7 @@ from course_pkg.parallel.launch import launch
 from course_pkg.parallel.parallel_decoder import tensor_parallel
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
+from tests.tables import each_row
 
 PROMPTS = ["The cat sat on the mat", "a", "Once upon a time"]
 PARAMS = [
@@ -78,7 +79,7 @@ def test_three_ranks_write_what_one_process_writes():
     assert re.fullmatch("[a-f]{4}", tiny_tokenizer().decode(first[1], skip_special_tokens=True))
 
 
-@pytest.mark.parametrize("options", [{"quantize": "int8"}, {"adapters": {"poet": "folder"}}])
+@each_row("options", [{"quantize": "int8"}, {"adapters": {"poet": "folder"}}])
 def test_quantized_weights_and_adapters_are_refused(options):
     decoder = tensor_parallel(_decoder(), SimpleNamespace(rank=0, size=3))  # enough of a Group
     with pytest.raises(

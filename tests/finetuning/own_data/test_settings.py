@@ -9,6 +9,7 @@ from course_pkg.finetuning.config import learning_rate_at
 from course_pkg.finetuning.own_data import settings as module
 from course_pkg.finetuning.own_data.errors import FinetuneError
 from course_pkg.finetuning.own_data.settings import FinetuneSettings, default_learning_rate
+from tests.tables import each_row
 
 
 def settings(**given):
@@ -51,7 +52,7 @@ def test_ia3_and_dora_have_their_own_configs():
     assert (type(dora).__name__, dora.rank, dora.alpha) == ("DoRAConfig", 2, 4.0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "says"),
     [
         ({"method": "prefix"}, "--method prefix: expected lora, dora, ia3"),

@@ -15,6 +15,7 @@ from course_pkg.serving.simulator import (
     SkipJoinMLFQ,
     simulate,
 )
+from tests.tables import each_row
 
 SECOND = CostModel(base=1.0)
 
@@ -30,7 +31,7 @@ def served(*rows):
 THREE = served((0, 4, 2), (0, 4, 2), (1.5, 4, 1))  # 4 to 6 tokens each
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "policy", "memory", "finished", "stalled", "swapped"),
     [
         # Room for 7 tokens, 8 of which move per second: A's 4 go out and come back, 0.5 s each.
@@ -119,7 +120,7 @@ def test_the_first_to_run_comes_back_first():
     assert memory.coming == {b: 2.0, a: 4.0}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("way", "start"),
     [("leaving", 3.0), ("coming", 2.0)],  # until it has left; at once, as it is whole on the host
 )
@@ -206,7 +207,7 @@ def test_enough_memory_changes_nothing(served, proactive):
     assert (limited.swapped, limited.stalled) == (0, 0.0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "message"),
     [
         (lambda: KVMemory(0, 1.0), "capacity must be an integer of at least 1"),

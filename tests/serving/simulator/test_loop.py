@@ -26,6 +26,7 @@ from course_pkg.serving.simulator import (
     requests,
     simulate,
 )
+from tests.tables import each_row
 
 SECOND = CostModel(base=1.0)  # every iteration takes one second
 THREE = [Request(0.0, 5, 3), Request(0.0, 2, 1), Request(0.5, 4, 2)]
@@ -52,7 +53,7 @@ def served(*rows):
     return [Request(float(arrival), prompt, output) for arrival, prompt, output in rows]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "policy", "batches", "finished"),
     [
         (THREE, RunToCompletion(), "A5 A1 A1 B2 C4 C1", [3, 4, 6]),
@@ -253,7 +254,7 @@ def limited(policy, capacity):
     return simulate(THREE, policy, SECOND, memory=KVMemory(capacity, 1.0))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "message"),
     [
         (lambda: simulate([], RunToCompletion(), SECOND), "no requests"),

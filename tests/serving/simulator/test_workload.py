@@ -13,6 +13,7 @@ from course_pkg.serving.simulator import (
     requests,
     zipf,
 )
+from tests.tables import each_row
 
 N = 40000
 
@@ -21,7 +22,7 @@ def generator() -> np.random.Generator:
     return np.random.default_rng(1)
 
 
-@pytest.mark.parametrize("variation", [0.5, 1.0, 3.0])
+@each_row("variation", [0.5, 1.0, 3.0])
 def test_gamma_gaps_have_the_rate_and_the_variation(variation):
     gaps = np.diff(gamma(4.0, N, variation, generator()), prepend=0)
     assert gaps.mean() == pytest.approx(1 / 4, rel=0.05)
@@ -69,7 +70,7 @@ def test_requests_are_plain_numbers():
     assert type(request.arrival) is float and type(request.prompt) is int
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "message"),
     [
         (lambda: Request(-1.0, 1, 1), "arrival must be at least 0 and finite, got -1.0"),
