@@ -131,8 +131,8 @@ def test_a_pruned_adapter_loads_with_its_ranks_and_trains_on_without_an_allocato
     assert ranks_of(back) == ranks
 
 
-@pytest.mark.parametrize("first", [2, 5, 8])
-def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, first):
+def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path):
+    first = 5
     settings = {"total_step": 9, "tinit": 2, "tfinal": 2, "delta_t": 2}
     whole = adapted(**settings)
     allocator = RankAllocator(whole)

@@ -33,7 +33,7 @@ def test_all_linear_is_every_linear_layer_except_the_head(model):
     assert find_targets(model, "all-linear") == find_targets(model, "ALL-Linear") == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("targets", "count"),
     [
         (["q_proj"], 2),
@@ -62,7 +62,7 @@ def test_adapted_modules_are_found_under_the_same_names(model, targets):
     assert find_targets(model, targets) == before
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("targets", "says"),
     [
         (["q_pro"], r"'q_pro' matches no module of LlamaForCausalLM; did you mean 'q_proj'"),
@@ -78,7 +78,7 @@ def test_the_error_for_an_unknown_target_suggests_names(model, targets, says):
         find_targets(model, targets)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("targets", "says"),
     [
         (["mlp"], "type LlamaMLP; .* it contains gate_proj, up_proj, down_proj; name those"),

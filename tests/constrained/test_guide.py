@@ -60,7 +60,7 @@ def spellable(vocabulary):
 
 
 @given(PATTERNS, VOCABULARIES)
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_the_masks_write_exactly_the_matching_texts_that_tokens_can_write(pattern, vocabulary):
     guide = guide_or_none(pattern, vocabulary)
     spelled = spellable(vocabulary)
@@ -72,7 +72,7 @@ def test_the_masks_write_exactly_the_matching_texts_that_tokens_can_write(patter
 
 
 @given(PATTERNS.filter(lambda p: not re.search(r"[*+]|,\}|\.|\[\^|\\W|a-é|\\w", p)), VOCABULARIES)
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_a_token_is_allowed_if_and_only_if_tokens_can_finish_a_text_after_it(pattern, vocabulary):
     # Without unbounded quantifiers, all texts are known, if they aren't too long.
     guide = guide_or_none(pattern, vocabulary)
@@ -98,7 +98,7 @@ def test_a_token_is_allowed_if_and_only_if_tokens_can_finish_a_text_after_it(pat
 
 
 @given(PATTERNS, VOCABULARIES)
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_every_state_can_finish_and_forced_tokens_are_all_that_can_follow(pattern, vocabulary):
     guide = guide_or_none(pattern, vocabulary)
     for state in guide.states if guide is not None else ():

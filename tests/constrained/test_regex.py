@@ -30,7 +30,7 @@ def build_or_none(expression):
 
 
 @given(PATTERNS)
-@settings(max_examples=150)
+@settings(max_examples=80)
 @example("(?:(?:a?){2}){2,}")
 @example("(?:a|(?:ab)*){1,3}é")
 def test_the_automaton_accepts_exactly_what_fullmatch_accepts(pattern):
@@ -42,7 +42,7 @@ def test_the_automaton_accepts_exactly_what_fullmatch_accepts(pattern):
 
 
 @given(PATTERNS)
-@settings(max_examples=50)
+@settings(max_examples=30)
 def test_derivatives_alone_accept_what_fullmatch_accepts(pattern):
     expression = parse(pattern)
     reference = re.compile(pattern, re.ASCII)
@@ -58,7 +58,7 @@ def test_search_finds_what_re_search_finds(pattern):
 
 
 @given(PATTERNS, PATTERNS)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_an_intersection_is_what_both_match(one, other):
     automaton = build_or_none(intersect(parse(one), parse(other)))
     both = [re.compile(pattern, re.ASCII) for pattern in (one, other)]
@@ -68,7 +68,7 @@ def test_an_intersection_is_what_both_match(one, other):
 
 
 @given(PATTERNS)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_no_two_states_are_equal_and_every_state_leads_to_the_end(pattern):
     automaton = build_or_none(parse(pattern))
     if automaton is None:

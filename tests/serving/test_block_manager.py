@@ -90,21 +90,6 @@ def test_a_fork_that_is_appended_to_copies_one_block():
     assert manager.allocate(Sequence("d", [1, 2, 3, 5, 0])) == 4
 
 
-def test_a_fork_shares_full_blocks_for_good():
-    manager = BlockManager(6, 4)
-    parent = Sequence("parent", list(range(8)))
-    manager.allocate(parent)
-    children = [parent.copy(name) for name in "bc"]
-    for child in children:
-        manager.fork(parent, child)
-    for token, sequence in enumerate([parent, *children]):
-        assert grow(manager, sequence, token) is None  # the tail is full: nothing to copy
-    assert [manager.table(s) for s in (parent, *children)] == [[1, 2, 3], [1, 2, 4], [1, 2, 5]]
-    for sequence in (parent, children[1]):
-        manager.free(sequence)
-    assert users(manager, 1, 2, 3, 4, 5) == [1, 1, 0, 1, 0]
-
-
 @each_row(("length", "hit"), [(31, 16), (32, 16), (33, 32), (16, 0), (17, 16)])
 def test_a_prompt_that_is_cached_as_a_whole_still_computes_its_last_token(length, hit):
     manager = BlockManager(10, 16)

@@ -75,7 +75,6 @@ def alone():
         {"token_budget": 8, "max_sequences": 8},  # chunks of prompts
         {"blocks": 32},  # preempts
         {"blocks": 32, "swap_blocks": 64},
-        {"prefix_cache": False, "max_sequences": 3},
     ],
 )
 def test_texts_match_and_are_those_of_each_request_alone(alone, options):

@@ -56,9 +56,7 @@ CASES = {  # windows of the two layers; a cache
 
 @each_row("case", CASES)
 @each_row("mask", [None, MASK])
-@each_row(
-    ("prompt", "attention"), [(1, plain.attention), (7, plain.attention), (7, flash_attention)]
-)
+@each_row(("prompt", "attention"), [(1, plain.attention), (7, flash_attention)])
 def test_greedy_generation_is_that_of_recomputing(case, mask, prompt, attention):
     windows, make = CASES[case]
     model = decoder(*windows)
@@ -73,7 +71,7 @@ def test_greedy_generation_is_that_of_recomputing(case, mask, prompt, attention)
 
 @each_row("case", CASES)
 @each_row("mask", [None, MASK])
-@each_row("parts", [(3, 4), (1, 1, 5), (7,), (6, 1), (2, 2, 2, 1)])
+@each_row("parts", [(3, 4), (1, 1, 5), (2, 2, 2, 1)])
 def test_a_prompt_in_parts_gives_the_logits_of_the_whole(case, mask, parts):
     windows, make = CASES[case]
     model = decoder(*windows)

@@ -57,7 +57,6 @@ def test_ia3_and_dora_have_their_own_configs():
     [
         ({"method": "prefix"}, "--method prefix: expected lora, dora, ia3"),
         ({"rank": 0}, "--rank 0: expected at least 1"),
-        ({"steps": 0}, "--steps 0: expected at least 1"),
         ({"epochs": 0.0}, "--epochs 0.0: expected a number above 0"),
         ({"learning_rate": float("nan")}, "--learning-rate nan"),
         ({"validation_share": 1.0}, "--validation-share 1.0"),
