@@ -49,15 +49,6 @@ def with_gradients(model, Q, diagonal, P):
     return model
 
 
-def test_the_output_by_hand():
-    layer = one_layer(alpha=4)[0]
-    base = layer.base(torch.ones(1)).item()
-    # P Λ Q = 1·0.5·1 + 3·0.25·2 = 2, times 4 / (2 + 1e-5).
-    assert layer(torch.ones(1)).item() - base == pytest.approx(2 * 4 / 2.00001)
-    layer.merge()
-    assert layer(torch.ones(1)).item() - base == pytest.approx(2 * 4 / 2.00001)
-
-
 def test_a_triplet_can_come_back_before_the_final_phase_but_not_after():
     model = one_layer(total_step=4, tfinal=1, beta1=0.01, beta2=0.01)
     allocator = RankAllocator(model)

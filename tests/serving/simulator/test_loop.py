@@ -258,8 +258,6 @@ def limited(policy, capacity):
         (lambda: ContinuousBatching(0), "max_batch must be an integer of at least 1"),
         (lambda: ContinuousBatching(8, 7), "token_budget must be an integer of at least 8"),
         (lambda: StaticBatching(1.5), "size must be an integer of at least 1"),
-        (lambda: StaticBatching(1, float("inf")), "max_wait must be at least 0 and finite"),
-        (lambda: SRPT(0, SECOND), "max_batch must be an integer of at least 1"),
         (lambda: MLFQ(0, 1.0), "max_batch must be an integer of at least 1"),
         (lambda: MLFQ(1, 0.0), "quantum is 0.0, starvation inf: give positive"),
     ],
