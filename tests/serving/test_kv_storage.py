@@ -27,25 +27,6 @@ def append(storage, *indices):
     return kept.index.tolist()
 
 
-@each_row(("make", "memory"), [(Contiguous, [3, 4, 2, 0]), (lambda: Static(5), [5, 5, 5, 5])])
-def test_storages_that_keep_all_return_all_in_order(make, memory):
-    """memory: in tokens; a static storage has it all from the first token on."""
-    storage = make()
-    found = []
-    assert storage.bytes == 0
-    assert append(storage, 0, 1, 2) == [0, 1, 2]
-    found.append(storage.bytes / BYTES)
-    assert append(storage, 3) == [0, 1, 2, 3]
-    found.append(storage.bytes / BYTES)
-    storage.truncate(2)
-    assert storage.length == 2
-    found.append(storage.bytes / BYTES)
-    assert append(storage, 2, 3, 4) == [0, 1, 2, 3, 4]
-    storage.truncate(0)
-    found.append(storage.bytes / BYTES)
-    assert found == memory and storage.length == 0 and append(storage, 0) == [0]
-
-
 def test_a_static_storage_never_moves_and_can_be_full():
     storage = Static(3)
     append(storage, 0)
@@ -54,15 +35,6 @@ def test_a_static_storage_never_moves_and_can_be_full():
     with pytest.raises(ValueError, match="full: 2 of 3 tokens are used, and 2 more do not fit; "):
         append(storage, 2, 3)
     assert append(storage, 2) == [0, 1, 2] and storage.held[0].data_ptr() == held
-
-
-def test_a_ring_overwrites_the_oldest_token():
-    storage = Ring(WINDOW)
-    assert append(storage, 0, 1, 2) == [0, 1, 2]
-    assert append(storage, 3) == [0, 1, 2, 3]
-    assert append(storage, 4) == [4, 1, 2, 3]  # slot 4 mod 4
-    assert append(storage, 5) == [4, 5, 2, 3]
-    assert storage.length == 6 and storage.bytes == WINDOW * BYTES
 
 
 @given(
@@ -139,13 +111,3 @@ def test_eight_bits_in_any_storage(make):
     small.truncate(6)
     assert small.length == 6
     assert small.append(*(tensor[:, :, :1] for tensor in (key, value))).index.max() == 6
-
-
-def test_eight_bits_do_not_depend_on_how_tokens_arrive():
-    key, value = torch.randn(2, 1, 2, 5, 8, generator=torch.Generator().manual_seed(0))
-    together = Int8(Contiguous)
-    apart = Int8(Contiguous)
-    expected = together.append(key, value)
-    for index in range(5):
-        kept = apart.append(key[:, :, index : index + 1], value[:, :, index : index + 1])
-    assert torch.equal(kept.key, expected.key) and torch.equal(kept.value, expected.value)
