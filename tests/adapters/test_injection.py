@@ -156,6 +156,21 @@ def test_removing_unmerged_adapters_restores_the_base_model(adapted):
     assert adapted.state_dict().keys() == base.state_dict().keys()
 
 
+def test_a_weighted_adapter_is_exactly_the_weighted_sum(adapted):
+    names = ["poetry", "law"]
+    weights = [0.3, -2.0]
+    add_weighted_adapter(adapted, names, weights, "mix")
+    assert active_adapters(adapted) == ["law"]
+    for layer in adapter_layers(adapted).values():
+        assert layer.configs["mix"].rank == 5 and layer.configs["mix"].scaling_of() == 1
+        parts = [
+            weight * layer.delta_weight(name).double()
+            for name, weight in zip(names, weights, strict=True)
+            if name in layer.configs
+        ]
+        assert torch.allclose(layer.delta_weight("mix").double(), sum(parts), rtol=1e-5, atol=1e-6)
+
+
 def test_a_weighted_adapter_is_only_on_the_modules_of_its_parts(adapted):
     add_weighted_adapter(adapted, ["law"], [2.0], "louder")
     where = [name for name, layer in adapter_layers(adapted).items() if "louder" in layer.configs]
