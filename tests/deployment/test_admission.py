@@ -139,22 +139,25 @@ def test_a_key_is_needed_for_everything_but_health():
             connection.close()
 
 
-@each_row(
-    ("host", "status"),
-    [
-        *((host, 403) for host in ("evil.example", "evil.example:{port}", "10.0.0.1", "", "::1")),
-        *((host, 200) for host in ("localhost", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]")),
-        ("127.0.0.2", 200),
-        ("localhost:1", 200),  # a tunnel, as of `ssh -L`, may have another port than the server
-    ],
-)
-def test_without_a_key_only_local_names_of_this_machine_are_answered(host, status):
-    with serving() as live, live.connect() as raw:
-        raw.sendall(f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n".format(port=live.port).encode())
-        raw.sendall(b"Connection: close\r\n\r\n")
-        found, answer = parse(read_all(raw))
-        assert found == status
-        assert status == 200 or "local host names" in answer["error"]["message"]
+HOSTS = {
+    **dict.fromkeys(("evil.example", "evil.example:{port}", "10.0.0.1", "", "::1"), 403),
+    **dict.fromkeys(("localhost", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]"), 200),
+    "127.0.0.2": 200,
+    "localhost:1": 200,  # a tunnel, as of `ssh -L`, may have another port than the server
+}
+
+
+def test_without_a_key_only_local_names_of_this_machine_are_answered():
+    found = {}
+    with serving() as live:
+        for host in HOSTS:
+            head = f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+            with live.connect() as raw:
+                raw.sendall(head.format(port=live.port).encode())
+                found[host], answer = parse(read_all(raw))
+            if found[host] == 403:
+                assert "local host names" in answer["error"]["message"]
+    assert found == HOSTS
 
 
 def test_large_bodies_are_refused_before_they_are_read():

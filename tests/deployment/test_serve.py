@@ -231,7 +231,7 @@ def test_sigterm_finishes_running_requests_and_refuses_new_ones(tmp_path):
         answer = chat(client, model="mine", max_tokens=1)
         assert answer.usage.prompt_tokens == 2  # as the template writes "Hi"
         # More bytes than the sockets' buffers take, so it is open until it is read.
-        events = iter(complete(client, model="poet", max_tokens=700, logprobs=20, stream=True))
+        events = iter(complete(client, model="poet", max_tokens=400, logprobs=20, stream=True))
         next(events)
         server.send_signal(signal.SIGTERM)
         with httpx.Client(base_url=url.removesuffix("v1"), timeout=PATIENCE) as http:

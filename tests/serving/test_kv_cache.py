@@ -55,8 +55,7 @@ CASES = {  # windows of the two layers; a cache
 
 
 @each_row("case", CASES)
-@each_row("mask", [None, MASK])
-@each_row(("prompt", "attention"), [(1, plain.attention), (7, flash_attention)])
+@each_row(("mask", "prompt", "attention"), [(None, 1, plain.attention), (MASK, 7, flash_attention)])
 def test_greedy_generation_is_that_of_recomputing(case, mask, prompt, attention):
     windows, make = CASES[case]
     model = decoder(*windows)
