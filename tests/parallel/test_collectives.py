@@ -156,6 +156,7 @@ def _misused(group):
 
 
 def test_what_no_rank_can_do_is_refused_before_anything_is_sent():
+    rows = "can't be divided among 2 ranks by rows; pad the first dimension"
     for rank, messages in enumerate(launch(lambda group: list(_misused(group)), 2)):
         assert messages == [
             "rank must be below the number of ranks, 2, got 2",
@@ -164,7 +165,7 @@ def test_what_no_rank_can_do_is_refused_before_anything_is_sent():
             f"rank {rank} can't send to itself, or receive from itself",
             "rank must be below the number of ranks, 2, got 2",
             "a tensor of shape () has no rows to gather; give tensor[None]",
-            "a tensor of shape (3, 2) can't be divided among 2 ranks",
+            f"a tensor of shape (3, 2) {rows}",
             "operation must be one of sum, max, got 'product'",
             "algorithm must be one of ring, torch, got 'tree'",
         ]

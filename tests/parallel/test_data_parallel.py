@@ -232,23 +232,6 @@ def test_dropout_differs_between_ranks_that_are_seeded_by_rank():
     assert launch(_dropout, 2) == [[False, True]] * 2
 
 
-def _replicas_with_dropout(group):
-    seed_rank(0, group)
-    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(), nn.Linear(8, 1))
-    parallel = DataParallel(model, group)
-    optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(3):
-        model(torch.randn(4, 8)).square().sum().backward()
-        parallel.synchronize()
-        optimizer.step()
-        optimizer.zero_grad()
-    return all(all_equal(p, group) for p in model.parameters())
-
-
-def test_replicas_with_dropout_and_other_seeds_stay_bit_equal():
-    assert launch(_replicas_with_dropout, 3) == [True] * 3
-
-
 def test_a_bucket_has_one_dtype():
     weights = [nn.Parameter(torch.zeros(2, dtype=d)) for d in (torch.float32, torch.bfloat16)]
     assert [len(bucket) for bucket in gradient_buckets(weights * 2, 100)] == [1, 1, 1, 1]

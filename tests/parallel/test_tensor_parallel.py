@@ -143,7 +143,7 @@ def _losses(group, logits, labels):
     return results
 
 
-@pytest.mark.parametrize(("ranks", "vocab", "shift"), [(2, 7, 0.0), (3, 9, 1e3), (4, 5, -1e3)])
+@pytest.mark.parametrize(("ranks", "vocab", "shift"), [(2, 7, 1e3), (4, 5, -1e3)])
 def test_the_loss_and_its_gradient_equal_torchs(ranks, vocab, shift):
     logits = 3 * _random(2, 6, vocab) + shift
     labels = torch.randint(vocab, (2, 6), generator=torch.Generator().manual_seed(1))

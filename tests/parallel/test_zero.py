@@ -151,8 +151,8 @@ def _memory(group):
     return found
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_a_rank_holds_the_bytes_of_the_formula_plus_padding(ranks):
+def test_a_rank_holds_the_bytes_of_the_formula_plus_padding():
+    ranks = 3
     results = launch(_memory, ranks)
     for stage in STAGES:
         expected = bytes_per_parameter(stage, ranks)
@@ -161,7 +161,7 @@ def test_a_rank_holds_the_bytes_of_the_formula_plus_padding(ranks):
             held, live, padded, numbers, flats, units, peak = found[stage - 1]
             assert held.total == round(expected * padded)
             assert live == held.total + 4 * flats  # AdamW's step counters
-            assert padded - numbers == (flats + 1 if ranks == 3 else 0)  # by hand: 4 × 1 + 2
+            assert padded - numbers == flats + 1  # by hand: 4 × 1 + 2
             without_padding += held.total - held.padding
             # One layer at a time, besides what is in no layer.
             assert peak == (max(units[:-1]) + units[-1] if stage == 3 else 0)
