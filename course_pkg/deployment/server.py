@@ -24,6 +24,7 @@ from course_pkg.deployment.api_errors import ApiError, ServeError
 
 SEND_BUFFER = 1 << 16  # bytes in the kernel for each connection; by default it grows to megabytes
 HEADER_BYTES = 1 << 14
+GRACE = 1.0  # seconds for the guard's answer to a late body
 log = logging.getLogger(__name__)
 
 
@@ -77,7 +78,7 @@ class Connection(H11Protocol):
             self._reading.cancel()
         if arriving is not None:
             # The guard answers a body that is late; this ends a connection without an answer.
-            seconds = self.limits.read_seconds + (arriving is h11.SEND_BODY)
+            seconds = self.limits.read_seconds + GRACE * (arriving is h11.SEND_BODY)
             self._reading = self.loop.call_later(seconds, self.transport.abort)
 
     def _time_reader(self, unsent: int | None) -> None:

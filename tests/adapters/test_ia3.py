@@ -8,11 +8,12 @@ from torch import nn
 
 from course_pkg.adapters.ia3 import IA3Config, IA3Linear
 from course_pkg.adapters.injection import adapter_layers, inject
+from tests.tables import each_row
 
 BOTH = IA3Config(target_modules=["v_proj", "down_proj"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "shape", "output", "weight", "bias"),
     [
         # x = [1, 1]: W x + b = [4, 6]; times [10, 100].
@@ -62,7 +63,7 @@ def test_the_bias_is_16_bit_after_a_merge_into_a_16_bit_base():
     assert layer.bias.dtype is layer.weight.dtype is torch.bfloat16
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "error", "says"),
     [
         ({"target_modules": "all-linear"}, ValueError, 'takes no target_modules="all-linear"'),
@@ -80,7 +81,7 @@ def test_an_invalid_setting_says_what_is_expected(settings, error, says):
         IA3Config(**settings)
 
 
-@pytest.mark.parametrize("inner", [r".*\.fc", ["fc"]])
+@each_row("inner", [r".*\.fc", ["fc"]])
 def test_feedforward_modules_that_match_no_target_are_refused(inner):
     model = nn.ModuleDict({"v_proj": nn.Linear(2, 2), "fc": nn.Linear(2, 2)})
     config = IA3Config(target_modules="v_.*", feedforward_modules=inner)

@@ -8,6 +8,7 @@ from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import adapter_layers, inject, merge_adapters
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.pissa import principal_factors, start_from_principal
+from tests.tables import each_row
 
 
 def build(rank=2, **settings) -> nn.Sequential:
@@ -17,8 +18,8 @@ def build(rank=2, **settings) -> nn.Sequential:
     return model
 
 
-@pytest.mark.parametrize("rank", [1, 3, 5])
-@pytest.mark.parametrize("shape", [(5, 7), (7, 5)])
+@each_row("rank", [1, 3, 5])
+@each_row("shape", [(5, 7), (7, 5)])
 def test_the_factors_leave_exactly_the_other_singular_values(shape, rank):
     W = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     A, B = principal_factors(W, rank)
@@ -29,7 +30,7 @@ def test_the_factors_leave_exactly_the_other_singular_values(shape, rank):
     torch.testing.assert_close(A @ A.T, B.T @ B, msg="both have the root of each value")
 
 
-@pytest.mark.parametrize("settings", [{}, {"alpha": 3.0}, {"alpha": 8.0, "use_rslora": True}])
+@each_row("settings", [{}, {"alpha": 3.0}, {"alpha": 8.0, "use_rslora": True}])
 def test_the_output_stays_the_same_whatever_the_scale(settings):
     model = build(**settings)
     x = torch.randn(4, 7)
@@ -61,7 +62,7 @@ def test_a_16_bit_base_keeps_16_bits():
     torch.testing.assert_close(model[0].merged_weight(), W, atol=0.01, rtol=0)
 
 
-@pytest.mark.parametrize("rank", [0, 6])
+@each_row("rank", [0, 6])
 def test_a_rank_that_the_weight_lacks_is_refused(rank):
     with pytest.raises(ValueError, match=rf"rank must be 1 to 5 for a \(5, 7\) weight: {rank}"):
         principal_factors(torch.ones(5, 7), rank)

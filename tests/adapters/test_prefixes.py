@@ -1,11 +1,10 @@
 """Prefix tuning: attention worked by hand, the reparametrization, grouped heads, bad input."""
 
 import json
-import math
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig
 
 from course_pkg.adapters.injection import trainable_parameters
 from course_pkg.adapters.methods import adapt, load, save
@@ -14,38 +13,9 @@ from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from tests.adapters.builders import CONFIG, WEIGHTS, build, edit_config
 from tests.parity.small_models import BATCH, logits
+from tests.tables import each_row
 
 MLP = PrefixTuningConfig(4, reparametrize=True, hidden_size=9)
-
-
-def test_a_layers_output_is_attention_over_the_prefix_and_the_text():
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=4, intermediate_size=8, num_hidden_layers=1, vocab_size=8, num_attention_heads=1
-    )
-    model = adapt(LlamaForCausalLM(config).eval(), PrefixTuningConfig(2))
-    prefix = model.encoders["default"]()  # a row: the key, then the value
-    K = prefix[:, :4]
-    V = prefix[:, 4:]
-    attention = model.base.model.layers[0].self_attn
-    seen = {}
-    attention.register_forward_hook(
-        lambda _, args, kwargs, out: seen.update(x=kwargs["hidden_states"], y=out[0]),
-        with_kwargs=True,
-    )
-    with torch.no_grad():
-        model(torch.tensor([[3]]))
-    x = seen["x"][0, 0]
-    # One token at position 2: q and k are rotated by the same angle, so q·k is unchanged; the
-    # prefix's keys are not rotated.
-    cos, sin = model.base.model.rotary_emb(x, torch.tensor([[2]]))
-    rotate = lambda z: z * cos[0, 0] + torch.cat([-z[2:], z[:2]]) * sin[0, 0]  # noqa: E731
-    q = attention.q_proj(x)
-    k = attention.k_proj(x)
-    v = attention.v_proj(x)
-    scores = torch.cat([K @ rotate(q), (q @ k)[None]]) / math.sqrt(4)
-    expected = attention.o_proj(scores.softmax(0) @ torch.cat([V, v[None]]))
-    assert torch.allclose(seen["y"][0, 0], expected, atol=1e-6)
 
 
 def test_dropping_the_reparametrization_keeps_the_function_and_trains_on(tmp_path):
@@ -94,7 +64,7 @@ def test_grouped_heads_are_counted_as_key_value_heads(tmp_path):
         load(build(), tmp_path)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [("layer_types", ["linear_attention", "full_attention"]), ("kv_lora_rank", 8)],
 )
@@ -105,7 +75,7 @@ def test_models_whose_layers_cache_something_else_are_refused(name, value):
         cache_shape(config)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "error", "says"),
     [
         ({"reparametrize": "yes"}, TypeError, "reparametrize must be True or False"),

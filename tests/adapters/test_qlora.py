@@ -28,6 +28,7 @@ from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.quantization.blockwise import quantize
 from tests.parity.small_models import error, run
+from tests.tables import each_row
 
 TOKENS = torch.randint(259, (2, 16), generator=torch.Generator().manual_seed(0))
 BATCH = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS}
@@ -57,8 +58,8 @@ def logits(model):
     return run(model, {"input_ids": TOKENS}).logits
 
 
-@pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("book", ["nf4", "fp4", "int4"])
+@each_row("double", [False, True])
+@each_row("book", ["nf4", "fp4", "int4"])
 def test_the_layer_computes_with_the_dequantized_weight(book, double):
     base = linear()
     x = normal(3, 7, 128)
@@ -98,9 +99,9 @@ def test_without_a_gradient_to_the_input_backward_dequantizes_nothing(monkeypatc
     assert layer.lora_B["default"].grad is not None
 
 
-@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("compute", [None, torch.float32, torch.bfloat16])
+@each_row("stored", [torch.float32, torch.bfloat16, torch.float16])
+@each_row("given", [torch.float32, torch.bfloat16])
+@each_row("compute", [None, torch.float32, torch.bfloat16])
 def test_the_result_has_the_dtype_of_the_input(stored, given, compute):
     layer = Linear4bit(linear(dtype=stored), compute_dtype=compute)
     x = normal(3, 128).to(given).requires_grad_()
@@ -132,7 +133,7 @@ def test_a_layer_moves_to_a_gpu_and_computes_the_same():
     assert error(moved(x.cuda()).cpu(), layer(x)) <= 1e-5
 
 
-@pytest.mark.parametrize("double", [False, True])
+@each_row("double", [False, True])
 def test_a_state_dict_goes_to_disk_and_back(double):
     layer = Linear4bit(linear(), double=double)
     file = io.BytesIO()
@@ -143,7 +144,7 @@ def test_a_state_dict_goes_to_disk_and_back(double):
     assert torch.equal(other(normal(2, 128)), layer(normal(2, 128)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "says"),
     [
         (lambda: linear(), "weight is not quantized: load it before you quantize"),
@@ -172,7 +173,7 @@ def test_print_shows_the_bits():
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "error", "says"),
     [
         (lambda: Linear4bit(linear(), "nf3"), ValueError, "code_book must be one of nf4, fp4"),

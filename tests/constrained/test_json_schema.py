@@ -16,6 +16,7 @@ from course_pkg.constrained.json_text import JsonTexts, integer
 from course_pkg.constrained.schema_keywords import SchemaError
 from course_pkg.constrained.vocabulary import vocabulary_of
 from course_pkg.lm.tiny import tiny_tokenizer
+from tests.tables import each_row
 
 VOCABULARY = vocabulary_of(tiny_tokenizer())  # 256 bytes
 PATTERNS = ["^[a-z]+$", "a", "^é|\\d$", "^.{2}$", '["\\\\]', "^(yes|no)$", "\\n"]
@@ -119,7 +120,7 @@ def accepts(automaton, text):
 
 
 @given(SCHEMAS, st.integers(0, 2**32))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_each_generated_text_parses_and_satisfies_the_schema(schema, seed):
     guide = json_schema_guide(schema, VOCABULARY)
     validator = jsonschema.Draft202012Validator(schema)
@@ -186,7 +187,7 @@ def _string(schema, chooser):
 
 
 @given(SCHEMAS, st.integers(0, 2**32))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_each_value_that_satisfies_the_schema_can_be_written(schema, seed):
     chooser = random.Random(seed)
     validator = jsonschema.Draft202012Validator(schema)
@@ -200,7 +201,7 @@ def test_each_value_that_satisfies_the_schema_can_be_written(schema, seed):
 
 
 @given(st.integers(-1200, 1200), st.integers(-1200, 1200))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_integers_are_exactly_those_between_the_bounds(low, high):
     low, high = sorted((low, high))
     automaton = build_automaton(integer(low, high))
@@ -303,7 +304,7 @@ def schema_at_a(inner):
     return {"type": "object", "properties": {"a": inner}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("inner", "problem"),
     [
         ({"type": "string", "format": "email"}, "the keyword format is not supported"),

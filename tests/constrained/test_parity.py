@@ -6,7 +6,7 @@ They aren't in the lock. Install them into a folder of their own, and name it:
         llguidance==1.9.1 outlines-core==0.2.14
     COURSE_CONSTRAINED=DIR python -m pytest tests/constrained/test_parity.py
 
-`parity_judge.py` wrote the record `data/constrained/parity.json` with these versions.
+`benchmarks/constrained_parity.py` wrote the record, `data/constrained/parity.json`, with these.
 What it shows, for its regular expressions, schemas and texts:
 - llguidance allows exactly our tokens on every regular expression, apart from \\d and \\w, which
   are Unicode there and ASCII here. Neither accepts a text that its schema forbids.
@@ -31,8 +31,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
+ROOT = Path(__file__).parents[2]
 RECORD = json.loads((ROOT / "course_pkg/data/constrained/parity.json").read_text("utf-8"))
 OTHERS = ("xgrammar", "llguidance", "outlines-core")
 # Texts that satisfy their schema and that we refuse, for a stated reason.
@@ -55,7 +54,7 @@ def run_judge():
             "COURSE_CONSTRAINED names no folder: this file's first lines say how to make it"
         )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([folder, str(ROOT)])}
-    command = [sys.executable, str(HERE / "parity_judge.py")]
+    command = [sys.executable, str(ROOT / "benchmarks/constrained_parity.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)

@@ -13,6 +13,7 @@ from course_pkg.constrained.characters import ANY, complement, union, utf8
 from course_pkg.constrained.expression import intersect, matches
 from course_pkg.constrained.regex import RegexError, parse, search
 from tests.constrained.regexes import PATTERNS, texts
+from tests.tables import each_row
 
 
 def accepts(automaton, text):
@@ -29,7 +30,7 @@ def build_or_none(expression):
 
 
 @given(PATTERNS)
-@settings(max_examples=150)
+@settings(max_examples=80)
 @example("(?:(?:a?){2}){2,}")
 @example("(?:a|(?:ab)*){1,3}é")
 def test_the_automaton_accepts_exactly_what_fullmatch_accepts(pattern):
@@ -41,7 +42,7 @@ def test_the_automaton_accepts_exactly_what_fullmatch_accepts(pattern):
 
 
 @given(PATTERNS)
-@settings(max_examples=50)
+@settings(max_examples=30)
 def test_derivatives_alone_accept_what_fullmatch_accepts(pattern):
     expression = parse(pattern)
     reference = re.compile(pattern, re.ASCII)
@@ -49,9 +50,7 @@ def test_derivatives_alone_accept_what_fullmatch_accepts(pattern):
         assert matches(expression, text.encode()) == bool(reference.fullmatch(text)), text
 
 
-@pytest.mark.parametrize(
-    "pattern", ["a", "^a", "a$", "^a$", "^a|b$", "a|^b|^é$", "^$", "", "(a|b)é"]
-)
+@each_row("pattern", ["a", "^a", "a$", "^a$", "^a|b$", "a|^b|^é$", "^$", "", "(a|b)é"])
 def test_search_finds_what_re_search_finds(pattern):
     automaton = build_automaton(search(pattern))
     for text in texts(4):
@@ -59,7 +58,7 @@ def test_search_finds_what_re_search_finds(pattern):
 
 
 @given(PATTERNS, PATTERNS)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_an_intersection_is_what_both_match(one, other):
     automaton = build_or_none(intersect(parse(one), parse(other)))
     both = [re.compile(pattern, re.ASCII) for pattern in (one, other)]
@@ -69,7 +68,7 @@ def test_an_intersection_is_what_both_match(one, other):
 
 
 @given(PATTERNS)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_no_two_states_are_equal_and_every_state_leads_to_the_end(pattern):
     automaton = build_or_none(parse(pattern))
     if automaton is None:
@@ -117,7 +116,7 @@ def test_any_character_is_exactly_what_utf8_decodes():
     assert complement(ANY) == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "named", "position"),
     [
         ("ab(?=c)", "a lookahead, (?=,", 2),

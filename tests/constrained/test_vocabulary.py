@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from course_pkg.constrained.guide import regex_guide
 from course_pkg.constrained.vocabulary import Vocabulary, vocabulary_of
 from course_pkg.lm.tiny import tiny_tokenizer
+from tests.tables import each_row
 
 TINY = tiny_tokenizer()
 TINY_VOCABULARY = vocabulary_of(TINY)
@@ -53,7 +54,7 @@ def test_a_texts_tokens_write_its_bytes_in_a_byte_level_vocabulary(text):
         assert written(vocabulary, ids) == text.encode()
 
 
-@pytest.mark.parametrize("text", [text for text in TEXTS if text not in ("", "▁", "<0x41>")])
+@each_row("text", [text for text in TEXTS if text not in ("", "▁", "<0x41>")])
 def test_a_texts_tokens_write_a_space_and_its_bytes_with_sentence_piece(text):
     tokenizer = sentence_piece_tokenizer()
     vocabulary = vocabulary_of(tokenizer)

@@ -1,5 +1,6 @@
 """A server of the tiny model in this process, on a free port of this machine."""
 
+import asyncio
 import http.client
 import json
 import socket
@@ -16,6 +17,7 @@ from course_pkg.serving.engine import Engine
 from tests.waiting import wait_until
 
 MODEL = load("tiny")
+PATIENCE = 200  # seconds until what hangs is an error
 
 
 def tiny_engine(**options):
@@ -58,7 +60,9 @@ class Live:
         return f"http://127.0.0.1:{self.port}/v1"
 
     def client(self, kind=openai.OpenAI, key="unused", **options):
-        return kind(base_url=self.url, api_key=key, **{"max_retries": 0, "timeout": 60} | options)
+        return kind(
+            base_url=self.url, api_key=key, **{"max_retries": 0, "timeout": PATIENCE} | options
+        )
 
     @property
     def free(self):
@@ -76,17 +80,30 @@ class Live:
             and self.free == len(engine.scheduler.block_manager.pool.blocks)
         )
 
+    @contextmanager
+    def held(self, steps=0):
+        """Let the engine take so many steps meanwhile, so that what runs does not end before."""
+        engine = self.engine
+        step = engine.step
+        allowed = threading.Semaphore(steps)
+
+        engine.step = lambda: step() if allowed.acquire(timeout=0.002) else []
+        try:
+            yield
+        finally:
+            engine.step = step
+
     def connect(self, receive_buffer=None):
         raw = socket.socket()
         if receive_buffer:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        raw.settimeout(20)
+        raw.settimeout(PATIENCE)
         raw.connect(("127.0.0.1", self.port))
         return raw
 
     def get(self, path, headers=()):
         """The text at a path."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         connection.request("GET", path, headers=dict(headers))
         text = connection.getresponse().read().decode()
         connection.close()
@@ -101,6 +118,11 @@ class Live:
         with self.connect() as raw:
             raw.sendall("\r\n".join(lines).encode() + body)
             return parse(read_all(raw))
+
+
+async def until(holds):
+    """Wait in an event loop until a condition holds."""
+    await asyncio.to_thread(wait_until, holds, PATIENCE)
 
 
 def read_all(raw):
@@ -133,5 +155,5 @@ def serving(engine=None, *, model="tiny", key=None, origins=(), **limits):
             wait_until(lambda: live.is_empty)
         finally:
             server.close(0)
-            thread.join(20)
+            thread.join(PATIENCE)
             assert not thread.is_alive()

@@ -18,6 +18,7 @@ from course_pkg.serving.simulator import (
     simulate,
     summarize,
 )
+from tests.tables import each_row
 
 COST = CostModel(base=0.02, prompt=1e-4, sequences=1e-3, context=2e-7)
 CHIP = Accelerator("chip", memory=80e9, bandwidth=3.35e12, flops=989e12, price=3.0)
@@ -50,7 +51,7 @@ def _size(name, **bits):
     return ModelSize.of(DecoderConfig.from_dict(CONFIGS[name].to_dict()), **bits)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@each_row("name", CONFIGS)
 def test_parameters_are_those_of_the_model(name):
     config = CONFIGS[name]
     with torch.device("meta"):
@@ -79,7 +80,7 @@ def test_pieces_and_shares_scale_the_roofline():
     assert whole.base == pytest.approx(size.weight_bytes / 3.35e12)
 
 
-@pytest.mark.parametrize("rate", [2.0, 4.0])
+@each_row("rate", [2.0, 4.0])
 def test_a_simulation_runs_as_many_requests_as_the_formula_says(rate):
     draw = np.random.default_rng(0)
     number = 3000
@@ -148,7 +149,7 @@ def test_a_plan_has_the_fewest_replicas():
     assert exact.replicas == 2  # not 3 by rounding
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "message"),
     [
         (lambda: Traffic.of(0, 10, 10), "rate must be above 0"),

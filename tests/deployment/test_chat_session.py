@@ -26,6 +26,7 @@ from course_pkg.finetuning.own_data.data_file import read_data
 from course_pkg.lm.load import LoadedModel
 from course_pkg.lm.load import load as load_model
 from course_pkg.serving.engine import Engine
+from tests.tables import each_row
 
 from .live import serving
 
@@ -103,7 +104,7 @@ def test_reset_forgets_the_turns_and_an_unknown_command_is_no_turn():
     assert session.notes[2] == "(there is no system turn now)"
 
 
-@pytest.mark.parametrize(("word", "slash"), [("quit", "/quit"), ("Exit", "/exit"), ("Bye", "/bye")])
+@each_row(("word", "slash"), [("quit", "/quit"), ("Exit", "/exit"), ("Bye", "/bye")])
 def test_the_usual_words_end_the_chat_and_without_a_slash_ask_the_model(word, slash):
     session = Session()
     session.run([word, slash, "never"])
@@ -219,7 +220,7 @@ def chat(*arguments, lines=("Hi",)):
     return CliRunner().invoke(app, given, input="\n".join(lines))
 
 
-@pytest.mark.parametrize("kind", ["LoRAConfig", "DoRAConfig"])
+@each_row("kind", ["LoRAConfig", "DoRAConfig"])
 def test_an_adapter_answers_whether_it_runs_beside_the_model_or_merged(adapters, kind):
     done = chat("--adapter", adapters[kind])  # which names its model
     assert (done.exit_code, done.stderr) == (0, ""), done.output
@@ -238,7 +239,7 @@ def test_a_pipe_gets_the_answers_alone_and_a_turn_without_one_is_exit_code_1(ada
     assert "no answer: " in done.stderr and done.exit_code == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "says"),
     [
         (["--model", "tiny", "--top-p", "2"], "top_p is 2.0"),

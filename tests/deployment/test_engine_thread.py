@@ -1,7 +1,6 @@
 """The two sides of the engine's thread: cancellation, backlog, deadlines, the end."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -9,9 +8,10 @@ from course_pkg.deployment.api_errors import ApiError
 from course_pkg.deployment.engine_thread import Call, EngineThread
 from course_pkg.serving.request import Chunk
 from course_pkg.serving.sampling import SamplingParams
+from tests.tables import each_row
 from tests.waiting import wait_until
 
-from .live import tiny_engine
+from .live import tiny_engine, until
 
 LONG = SamplingParams(max_tokens=1000, temperature=0, ignore_eos=True)
 
@@ -50,14 +50,12 @@ def test_a_submission_that_is_given_up_is_aborted():
 
     async def scenario(thread):
         task = asyncio.ensure_future(thread.submit(call()))
-        while not seen:
-            await asyncio.sleep(0.001)
+        await until(lambda: seen)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         seen.append("given up")
-        while engine.requests:
-            await asyncio.sleep(0.001)
+        await until(lambda: not engine.requests)
 
     run(scenario, engine)
     assert seen[0].completions[0].finish_reason == "abort"
@@ -69,7 +67,8 @@ def test_if_the_thread_dies_of_a_bug_nobody_waits_for_it():
         running = call()
         await thread.submit(running)
         await anext(running)
-        thread._commands.put(lambda: time.sleep(0.2))
+        commands = thread._commands
+        commands.put(lambda: wait_until(lambda: commands.qsize() == 2))  # a call comes meanwhile
         thread._commands.put(lambda: 1 / 0)
         with pytest.raises(ApiError, match="the engine failed"):
             await thread.submit(call())
@@ -86,8 +85,7 @@ def test_if_one_prompt_is_refused_none_runs():
         with pytest.raises(ApiError, match="0 to 258") as refused:
             await thread.submit(call([[65], [999]]))
         assert refused.value.status == 400
-        while thread.engine.requests:
-            await asyncio.sleep(0.001)
+        await until(lambda: not thread.engine.requests)
 
     run(scenario)
 
@@ -96,10 +94,7 @@ def test_a_call_that_nobody_reads_is_aborted_at_the_backlog():
     async def scenario(thread):
         unread = call()
         await thread.submit(unread)
-        while not unread.done:
-            await asyncio.sleep(0.001)
-        while thread.engine.requests:
-            await asyncio.sleep(0.001)
+        await until(lambda: unread.done and not thread.engine.requests)
         with pytest.raises(ApiError, match="more than 20 tokens behind"):
             await anext(unread)
         assert unread.requests[0].completions[0].finish_reason == "abort"
@@ -111,18 +106,18 @@ def test_a_call_that_nobody_reads_is_aborted_at_the_backlog():
 def test_the_deadline_holds_also_if_chunks_always_wait():
     async def scenario():
         late = call()
-        late.deadline = asyncio.get_running_loop().time() + 0.05
+        late.put([Chunk(None, 65, "a", None, None)], 5)
+        assert len(await anext(late)) == 1
+        late.put([Chunk(None, 65, "a", None, None)], 5)
+        late.deadline = asyncio.get_running_loop().time()
         with pytest.raises(ApiError, match="too long") as error:
-            while True:
-                late.put([Chunk(None, 65, "a", None, None)], 5)
-                assert len(await anext(late)) == 1
-                await asyncio.sleep(0.001)
+            await anext(late)
         assert error.value.status == 504
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("reason", [None, "stop"])
+@each_row("reason", [None, "stop"])
 def test_an_error_drops_what_was_not_read_and_comes_too_late_after_the_end(reason):
     async def scenario():
         asked = call()

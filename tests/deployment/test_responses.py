@@ -3,14 +3,13 @@
 import json
 import math
 
-import pytest
-
 from course_pkg.deployment.engine_thread import Call
 from course_pkg.deployment.responses import ChatAnswer, TextAnswer, TokenTexts
 from course_pkg.deployment.schemas import ChatRequest, CompletionRequest
 from course_pkg.lm.load import load
 from course_pkg.serving.request import Chunk, Completion, Request
 from course_pkg.serving.sampling import LogProb, SamplingParams
+from tests.tables import each_row
 
 TOKENIZER = load("tiny").tokenizer
 TEXTS = TokenTexts(TOKENIZER)
@@ -58,7 +57,7 @@ def test_byte_tokens_of_sentencepiece():
     assert texts(5) == ("the", b"the") and texts(0xE4) == ("bytes:\\xe4", b"\xe4")
 
 
-@pytest.mark.parametrize("streamed", [False, True])
+@each_row("streamed", [False, True])
 def test_offsets_are_those_of_characters(streamed):
     """é takes bytes 195 and 169; both tokens begin at the character that they are part of."""
     made, chunks = answer(TextAnswer, [(token, -1.0, ()) for token in (97, 195, 169, 98)])
@@ -71,8 +70,8 @@ def test_offsets_are_those_of_characters(streamed):
     assert found == [0, 1, 1, 2]
 
 
-@pytest.mark.parametrize("value", [-math.inf, -1e30])
-@pytest.mark.parametrize("kind", [TextAnswer, ChatAnswer])
+@each_row("value", [-math.inf, -1e30])
+@each_row("kind", [TextAnswer, ChatAnswer])
 def test_log_probabilities_that_json_cannot_hold(kind, value):
     tokens = [(97, value, ((97, value),))]
     made, chunks = answer(kind, tokens)

@@ -1,7 +1,6 @@
 """The fields of requests: the engine's under the same names, strict, and cheap to refuse."""
 
 import dataclasses
-import time
 
 import pytest
 from pydantic import ValidationError
@@ -15,6 +14,7 @@ from course_pkg.deployment.schemas import (
 )
 from course_pkg.deployment.strict_fields import NEUTRAL
 from course_pkg.serving.sampling import SamplingParams
+from tests.tables import each_row
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 TEXT = {"model": "m", "prompt": "a"}
@@ -49,7 +49,7 @@ def test_sampling_fields_are_the_engines():
     assert ChatRequest(**CHAT, **given).params(9) == SamplingParams(max_tokens=9, **given)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "logprobs", "prompt_logprobs"),
     [
         (ChatRequest(**CHAT), None, None),
@@ -76,18 +76,14 @@ def test_neutral_values_are_of_the_right_type():
             CompletionRequest.model_validate(TEXT | {field: value})
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_a_large_wrong_request_is_refused_at_its_first_error():
+    for fields in (
         {"messages": [0] * 500_000},
         {"messages": [{"role": "user", "content": [0] * 5000}] * 100},
         {f"field{index}": 1 for index in range(100_000)},
-    ],
-)
-def test_a_large_wrong_request_is_refused_quickly(fields):
-    start = time.process_time()
-    with pytest.raises(ValidationError) as wrong:
-        ChatRequest.model_validate(CHAT | fields)
-    error = explain([{**each, "loc": ("body", *each["loc"])} for each in wrong.value.errors()])
-    assert error.status == 400 and len(error.message) < 300
-    assert time.process_time() - start < 0.5
+    ):
+        with pytest.raises(ValidationError) as wrong:
+            ChatRequest.model_validate(CHAT | fields)
+        [found] = wrong.value.errors()
+        error = explain([{**found, "loc": ("body", *found["loc"])}])
+        assert error.status == 400 and len(error.message) < 300

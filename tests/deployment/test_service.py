@@ -14,7 +14,7 @@ from course_pkg.deployment.app import respond
 from course_pkg.deployment.schemas import CompletionRequest
 from course_pkg.deployment.service import Service
 
-from .live import chat, complete, serving, tiny_engine
+from .live import PATIENCE, chat, complete, serving, tiny_engine, until
 
 BODY = CompletionRequest(model="tiny", prompt="a", max_tokens=500, ignore_eos=True)
 
@@ -28,27 +28,27 @@ def test_requests_whose_texts_are_encoded_while_it_stops_get_503(monkeypatch):
 
     def slow_encode(tokenizer, text):
         encoding.set()
-        stopped.wait(5)
+        stopped.wait(PATIENCE)
         return encode(tokenizer, text)
 
     def slow_step():  # until all texts are encoded, so the thread is still alive then
         stepping.set()
-        stopped.wait(5)
+        stopped.wait(PATIENCE)
         return step()
 
     async def scenario():
         service.thread.start()
         await service.complete(BODY)
         monkeypatch.setattr(engine, "step", slow_step)
-        await asyncio.to_thread(stepping.wait, 5)
+        await asyncio.to_thread(stepping.wait, PATIENCE)
         monkeypatch.setattr(service_module, "_ids", slow_encode)
         tasks = [asyncio.ensure_future(service.complete(BODY)) for _ in range(2)]
-        await asyncio.to_thread(encoding.wait, 5)  # the second one waits for the first
+        await asyncio.to_thread(encoding.wait, PATIENCE)  # the second one waits for the first
         stopping = asyncio.ensure_future(service.stop())
-        await asyncio.sleep(0.01)
+        await until(lambda: service._stopping)
         stopped.set()
         tasks.append(asyncio.ensure_future(service.complete(BODY)))
-        _, late = await asyncio.wait(tasks, timeout=5)
+        _, late = await asyncio.wait(tasks, timeout=PATIENCE)
         for task in late:
             task.cancel()
         await stopping

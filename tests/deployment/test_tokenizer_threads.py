@@ -16,7 +16,7 @@ from course_pkg.deployment.service import Service
 from course_pkg.deployment.tokenizer_threads import LONG, TokenBound
 from course_pkg.lm.load import load
 
-from .live import tiny_engine
+from .live import PATIENCE, tiny_engine
 
 SPACE = "\u2581"  # SentencePiece's
 PARTS = [*"ab é中🌊\n\0=12", SPACE, "<|im_end|>", "</s>", "<unk>", "<0x41>", " a", "ab", "=" * 40]
@@ -39,7 +39,7 @@ def test_the_bound_of_tokens_is_never_above_their_number(tokenizer):
     tokenizer = load("smollm2-135m").tokenizer if tokenizer == "smollm2" else tokenizer
     bound = TokenBound(tokenizer)
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=60, deadline=None)
     @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=3), max_size=40).map("".join))
     def check(text):
         assert bound(text) <= len(tokenizer(text).input_ids)
@@ -63,7 +63,7 @@ def test_a_short_prompt_does_not_wait_for_a_long_one(kind, monkeypatch):
     def slow(tokenizer, text, **options):
         if len(text) > LONG:
             encoding.set()
-            released.wait(20)
+            released.wait(PATIENCE)
         return encode(tokenizer, text, **options)
 
     def ask(text):
@@ -75,8 +75,8 @@ def test_a_short_prompt_does_not_wait_for_a_long_one(kind, monkeypatch):
     async def scenario():
         service.thread.start()
         late = asyncio.ensure_future(ask("a" * 2 * LONG))
-        await asyncio.to_thread(encoding.wait, 20)
-        call = await asyncio.wait_for(ask("a"), 20)
+        await asyncio.to_thread(encoding.wait, PATIENCE)
+        call = await asyncio.wait_for(ask("a"), PATIENCE)
         assert [chunk async for chunks in call for chunk in chunks] and not late.done()
         released.set()
         with pytest.raises(ApiError, match="tokens, and max_tokens is 1"):

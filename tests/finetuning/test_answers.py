@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from course_pkg.finetuning.formats import ChatTemplateError, answer_spans
 from course_pkg.finetuning.masking import encode_at
 from course_pkg.lm.tiny import tiny_tokenizer
+from tests.tables import each_row
 
 from .templates import CONTENT, HEADER, MARKED, chat, marked, replaced, tokenizer_with
 
@@ -45,13 +46,13 @@ def test_two_marks_in_one_answer_are_one_span():
     assert found == ["Yo<|im_end|>", "Ho<|im_end|>"]
 
 
-@pytest.mark.parametrize("mark", ["{%- generation -%}", "{%generation%}", "{%+ generation %}"])
+@each_row("mark", ["{%- generation -%}", "{%generation%}", "{%+ generation %}"])
 def test_marks_are_recognized_in_every_form(mark):
     tokenizer = tokenizer_with(MARKED.replace("{% generation %}", mark))
     assert spans(chat("Hi", "Yo"), tokenizer) == ["Yo<|im_end|>"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("old", "new"),
     [
         # only the last answer keeps its white space
@@ -77,7 +78,7 @@ def test_the_error_shows_where_the_renderings_differ():
         spans(chat("Hi", "Yo"), tokenizer)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "says"),
     [
         (f"({CONTENT} if message['role'] != 'system' else '')", "turn 1, by the system: 'rhyme.'"),

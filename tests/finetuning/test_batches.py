@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from course_pkg.datasets import load_examples
 from course_pkg.finetuning.batches import batches, collate
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample, tokenize_example
+from tests.tables import each_row
 
 TOKENIZED = st.lists(st.integers(0, 258), min_size=1, max_size=9).map(
     lambda ids: TokenizedExample(tuple(ids), tuple(ids))
@@ -61,7 +62,7 @@ def test_every_example_comes_once_in_an_order_that_depends_on_the_seed_alone():
     assert torch.equal(torch.rand(2), expected), "the global generator is not used"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "error", "says"),
     [
         (lambda: collate([], 0), ValueError, "at least one example"),

@@ -53,8 +53,7 @@ def assert_resumes_exactly(fresh, settings, path):
     assert not same(weights(resumed_model), weights(interrupted))
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+@pytest.mark.parametrize(("dropout", "schedule"), [(0.3, "linear"), (0.0, "cosine")])
 def test_three_steps_and_three_resumed_ones_equal_six_bit_for_bit(tmp_path, dropout, schedule):
     settings = config(6, accumulation=2, warmup_steps=2, schedule=schedule, weight_decay=0.1)
     assert_resumes_exactly(lambda: adapted(dropout), settings, tmp_path / "runs" / "checkpoint.pt")
@@ -115,11 +114,6 @@ def test_a_file_that_is_not_a_checkpoint_is_refused(checkpoint, content):
     damaged = r"is damaged or not a checkpoint: use a file that train\(.*\) wrote$"
     with pytest.raises(ValueError, match=damaged):
         train(adapted(**ADAPTER), BATCHES, config(2), resume_from=checkpoint)
-
-
-def test_an_absent_checkpoint_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no checkpoint at"):
-        train(adapted(**ADAPTER), BATCHES, config(2), resume_from=tmp_path / "nowhere.pt")
 
 
 class Watched:

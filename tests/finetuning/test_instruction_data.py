@@ -11,6 +11,7 @@ from course_pkg.finetuning.conversations import Conversation, Message
 from course_pkg.finetuning.instruction_checks import KINDS, count_words, unmet_checks
 from course_pkg.finetuning.instruction_data import load_dialogues, load_instructions
 from course_pkg.finetuning.near_duplicates import near_duplicates
+from tests.tables import each_row
 
 SIZES = {"train": 300, "validation": 40, "test": 60}
 DIALOGUES = {"train": 30, "test": 10}
@@ -64,7 +65,7 @@ def crossing_pairs(entries: list[tuple[str, str]]) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("split", SIZES)
+@each_row("split", SIZES)
 def test_the_splits_have_the_documented_sizes_shares_and_languages(split):
     items = INSTRUCTIONS[split]
     assert len(items) == SIZES[split]
@@ -128,7 +129,7 @@ def test_no_topic_is_in_two_splits_and_dialogues_keep_to_the_same_division():
         assert not topics[first] & topics[second]
 
 
-@pytest.mark.parametrize("part", [questions, answers], ids=["questions", "answers"])
+@each_row("part", [questions, answers])
 def test_no_two_texts_are_near_duplicates_within_or_across_splits(part):
     entries = [(item.id, text) for item in ALL for text in part(item)]
     for example in load_examples(split="held-out"):
@@ -147,9 +148,7 @@ def test_no_text_crosses_splits_not_even_a_short_answer():
         assert (train & test, train & held_out, held_out & test) == (set(), set(), set())
 
 
-@pytest.mark.parametrize(
-    "constant", ["No.", "Yes, because it is so.", "1", "好的。", "1. a", "- a\n- b\n- c"]
-)
+@each_row("constant", ["No.", "Yes, because it is so.", "1", "好的。", "1. a", "- a\n- b\n- c"])
 def test_a_constant_answer_follows_almost_no_test_instruction(constant):
     followed = [i.id for i in INSTRUCTIONS["test"] if not unmet_checks(constant, i.checks)]
     assert len(followed) <= 2, followed

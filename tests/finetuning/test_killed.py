@@ -29,14 +29,10 @@ CONFIG = config(5, learning_rate=0.3, evaluate_every=1, checkpoint_every=1, pati
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "stride",
-    [
-        170,
-        pytest.param(
-            11, marks=[pytest.mark.exhaustive, pytest.mark.minutes, pytest.mark.timeout(900)]
-        ),
-    ],
+    [170, pytest.param(11, marks=[pytest.mark.minutes, pytest.mark.timeout(900)])],
 )
 def test_a_killed_run_resumes_bit_for_bit_with_both_files(tmp_path, stride):
     subprocess.run([sys.executable, "-m", __name__, tmp_path, str(stride)], check=True, cwd=ROOT)

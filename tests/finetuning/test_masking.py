@@ -22,6 +22,7 @@ from course_pkg.finetuning.masking import (
     tokenize_example,
 )
 from course_pkg.lm.tiny import CHAT_TEMPLATE, tiny_tokenizer
+from tests.tables import each_row
 
 from .templates import (
     CONTENT,
@@ -91,8 +92,8 @@ def test_marked_answers_equal_the_mask_of_transformers(first, second):
     assert [label != IGNORE_INDEX for label in tokenized.labels] == whole["assistant_masks"][:-1]
 
 
-@pytest.mark.parametrize("template", [CHAT_TEMPLATE, MARKED])
-@pytest.mark.parametrize("answers", ["all", "last"])
+@each_row("template", [CHAT_TEMPLATE, MARKED])
+@each_row("answers", ["all", "last"])
 def test_an_answer_is_learned_with_its_end_token_and_nothing_else(template, answers):
     tokenizer = tokenizer_with(template)
     conversation = chat("Hi", "Yo", "Bye", "So long", system="Rhyme.")
@@ -117,7 +118,7 @@ def test_a_mark_may_include_the_header_and_what_follows_the_end_token():
     assert learned(tokenized, tokenizer) == ["<|im_start|>assistant\nYo<|im_end|>"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "template",
     [
         marked(HEADER, CONTENT, "'<|im_end|>\n'"),
@@ -130,7 +131,7 @@ def test_a_template_without_an_end_token_in_the_answer_is_refused(template):
         tokenize_conversation(chat("Hi", "Yo"), tokenizer_with(template))
 
 
-@pytest.mark.parametrize("token", ["<|im_end|>", "<|endoftext|>"])
+@each_row("token", ["<|im_end|>", "<|endoftext|>"])
 def test_a_text_with_a_special_token_is_refused(token):
     with pytest.raises(RecordError, match="special token in text: turn 2 contains") as error:
         tokenize_conversation(chat("Hi", f"Write {token}."), TOKENIZER)
@@ -144,7 +145,7 @@ def test_a_tokenizer_without_an_end_token_is_refused():
         tokenize_example(example("Why?", "So."), endless)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "error", "says"),
     [
         (lambda: TokenizedExample((1, 2), (1,)), ValueError, "a label for each of 2 token ids, go"),

@@ -16,6 +16,7 @@ from course_pkg.finetuning.packing import (
     padding_waste,
 )
 from course_pkg.lm.tiny import tiny_model
+from tests.tables import each_row
 
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=12)
 
@@ -38,8 +39,8 @@ def loss_and_gradients(model, batch):
     return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("length", [60, 97])
+@each_row("attention", ["sdpa", "eager"])
+@each_row("length", [60, 97])
 def test_losses_and_gradients_equal_those_of_separate_rows(attention, length):
     model = tiny_model().train()
     model.set_attn_implementation(attention)
@@ -125,7 +126,7 @@ def test_waste_of_padding_by_hand():
     assert waste.packed == pytest.approx(8 / 48)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "says"),
     [
         (lambda: pack([], 8), "packing needs at least one example, got 0"),

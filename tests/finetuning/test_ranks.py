@@ -24,6 +24,7 @@ from course_pkg.finetuning.ranks import Ranks
 from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
 from course_pkg.parallel.launch import PRELOAD, launch
+from tests.tables import each_row
 
 from .runs import adapted, config, make_batches, same, weights
 from .test_trainer import Toy, numbered
@@ -281,7 +282,7 @@ def ranks(request):
     return request.getfixturevalue(request.param)
 
 
-@pytest.mark.parametrize("name", [*CASES, "full", "first's weights", "six"])
+@each_row("name", [*CASES, "full", "first's weights", "six"])
 def test_any_number_of_ranks_trains_as_one_process(ranks, alone, name):
     _, expected = alone
     assert_close(ranks[0][name], expected[name])
@@ -361,7 +362,7 @@ SAYS = {
 }
 
 
-@pytest.mark.parametrize("name", SAYS)
+@each_row("name", SAYS)
 def test_a_failure_of_one_rank_is_the_same_error_on_all(ranks, name):
     for rank in ranks:
         assert re.match(SAYS[name], rank["errors"][name]), rank["errors"][name]
@@ -422,8 +423,8 @@ def test_parts_need_a_process_group():
         train(adapted(), make_batches(1), config(1), sharded=True)
 
 
-@pytest.mark.parametrize("counts", [[3, 1], [0, 2, 0, 5, 1], [4]])
-@pytest.mark.parametrize("size", [1, 2, 3, 8])
+@each_row("counts", [[3, 1], [0, 2, 0, 5, 1], [4]])
+@each_row("size", [1, 2, 3, 8])
 def test_every_batch_with_targets_is_dealt_once_and_parts_go_round_together(counts, size):
     for sharded in (False, True):
         dealt = []

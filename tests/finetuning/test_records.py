@@ -10,6 +10,7 @@ import course_pkg
 from course_pkg.datasets import load_examples
 from course_pkg.finetuning.conversations import Message, RecordError
 from course_pkg.finetuning.records import json_records, read_conversations
+from tests.tables import each_row
 
 ALPACA = {"instruction": "Translate", "input": "你好", "output": "Hello"}
 CHAT = {
@@ -40,7 +41,7 @@ def problems(result):
     return [(problem.where, problem.kind) for problem in result.report.problems]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("record", "messages"),
     [
         (ALPACA, (Message("user", "Translate\n\n你好"), Message("assistant", "Hello"))),
@@ -104,7 +105,7 @@ def test_all_sources_give_the_same_conversations(tmp_path):
     assert nested.messages == RHYME
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("record", "kind", "says"),
     [
         ({}, "missing field", "no messages, conversations, instruction, prompt; found no field"),
@@ -171,7 +172,7 @@ def test_problems_in_json_lines_have_their_line_numbers(tmp_path):
         read_conversations(path, strict=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "found"),
     [
         ("[]", []),

@@ -12,13 +12,14 @@ from torch.utils.data import DataLoader
 from transformers import T5Config, T5ForConditionalGeneration
 
 from course_pkg.adapters.adapter_io import load_adapter
-from course_pkg.adapters.injection import inject, merge_adapters, trainable_parameters
+from course_pkg.adapters.injection import inject, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.batches import count_targets
 from course_pkg.finetuning.config import Callback
 from course_pkg.finetuning.history import Evaluation
 from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
+from tests.tables import each_row
 
 from .runs import adapted, config, make_batches, same, weights
 
@@ -127,7 +128,7 @@ def test_matrices_decay_and_vectors_do_not():
     assert torch.equal(idle.vector, torch.ones(2))
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@each_row("precision", ["bf16", "fp16"])
 def test_mixed_precision_trains_fp32_adapters_to_nearly_the_same_losses(precision):
     model = adapted()
     reference = train(adapted(), make_batches(), config(4, precision="fp32"))
@@ -159,14 +160,7 @@ def test_the_progress_bar_counts_steps(capsys):
     assert not list(itertools.chain(*capsys.readouterr()))
 
 
-def test_merged_adapters_are_not_trained():
-    model = adapted()
-    merge_adapters(model)
-    with pytest.raises(RuntimeError, match=r"call unmerge_adapters\(model\) before training"):
-        train(model, make_batches(), config(1))
-
-
-@pytest.mark.parametrize(
+@each_row(
     ("batches", "error", "says"),
     [
         ([], ValueError, "batches is empty"),

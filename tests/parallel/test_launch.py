@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from pathlib import Path
 
 import psutil
@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from course_pkg.parallel.launch import RankError, launch
+from tests.tables import each_row
+from tests.waiting import wait_until
 
 
 def _wait_for_the_others(group):
@@ -39,15 +41,12 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("name", FAILURES)
-def test_the_rank_that_failed_is_named_and_all_end_within_ten_seconds(name):
+@each_row("name", FAILURES)
+def test_the_rank_that_failed_is_named_and_the_others_end_although_they_wait_for_it(name):
     how, message = FAILURES[name]
-    launch(print, 1)  # the first one of all waits for the server to import torch
-    before = time.monotonic()
     with pytest.raises(RankError, match=message) as caught:
-        launch(_fail, 4, 2, how)
+        launch(_fail, 4, 2, how, timeout=600)
     assert caught.value.rank == 2
-    assert time.monotonic() - before < 10
     assert multiprocessing.active_children() == []
 
 
@@ -58,12 +57,16 @@ def test_the_traceback_of_the_rank_is_a_note():
 
 
 def test_when_the_time_is_up_each_rank_says_where_it_was():
-    with pytest.raises(RankError, match="3 of 3 ranks had not finished after 2 s") as caught:
-        launch(_fail, 3, 1, lambda: time.sleep(60), timeout=2)
-    message = str(caught.value)
+    for seconds in (2, 20, 200):  # a busy machine may need more until all of them are there
+        message = f"3 of 3 ranks had not finished after {seconds} s"
+        with pytest.raises(RankError, match=message) as caught:
+            launch(_fail, 3, 1, lambda: threading.Event().wait(), timeout=seconds)
+        assert multiprocessing.active_children() == []
+        message = str(caught.value)
+        if "rank 0 in exchange" in message and "rank 1 in <lambda>" in message:
+            break
     assert "rank 0 in exchange (collectives.py" in message
-    assert "rank 1 in <lambda> (test_launch.py" in message
-    assert multiprocessing.active_children() == []
+    assert "rank 1 in <lambda> (test_lau" in message
 
 
 def test_results_and_arguments_are_any_objects():
@@ -85,13 +88,13 @@ def test_a_result_that_cannot_be_copied_is_an_error_of_its_rank():
 
 
 SCRIPT = """
-import os, tempfile, time
+import os, signal, tempfile
 from course_pkg.parallel.launch import launch
 
 def work(group, file):
     with open(f"{file}{group.rank}", "w") as out:
         out.write(str(os.getpid()))
-    time.sleep(400)
+    signal.pause()
 
 if __name__ == "__main__":
     tempfile.tempdir = FOLDER
@@ -109,7 +112,7 @@ class _Unreadable:
         return exec, (f"raise {self.error}",)
 
 
-@pytest.mark.parametrize("error", ["KeyError('color')", "EOFError('color')"])
+@each_row("error", ["KeyError('color')", "EOFError('color')"])
 def test_a_result_that_cannot_be_read_again_is_an_error_of_its_rank(error):
     with pytest.raises(RankError, match="result was sent, but can't be read again") as caught:
         launch(lambda group: _Unreadable(error) if group.rank == 1 else None, 2)
@@ -131,19 +134,20 @@ def test_an_exception_without_text_is_named():
         launch(_fail, 2, 0, _raise_without_text)
 
 
-def _leave_a_child_behind():
-    if os.fork() == 0:
-        time.sleep(4)
-        os._exit(0)
-    os._exit(3)
+def test_a_rank_that_ends_is_noticed_although_its_child_lives(tmp_path):
+    file = tmp_path / "child"
 
+    def leave_a_child_behind():
+        if (child := os.fork()) == 0:
+            signal.pause()
+        file.write_text(str(child))
+        os._exit(3)
 
-def test_a_rank_that_ends_is_noticed_although_its_child_lives():
-    launch(print, 1)
-    before = time.monotonic()
     with pytest.raises(RankError, match="rank 1 of 2 ended with exit code 3"):
-        launch(_fail, 2, 1, _leave_a_child_behind)
-    assert time.monotonic() - before < 3.5
+        launch(_fail, 2, 1, leave_a_child_behind, timeout=600)
+    child = int(file.read_text())
+    assert _runs(child)
+    os.kill(child, signal.SIGKILL)
 
 
 def test_a_launch_inside_a_rank_is_refused():
@@ -193,21 +197,15 @@ def test_ranks_end_when_the_process_that_started_them_is_killed(tmp_path):
     script.write_text(text.replace("FOLDER", repr(str(folder))))
     files = [tmp_path / f"pid{rank}" for rank in (0, 1)]
     with subprocess.Popen([sys.executable, script]) as process:
-        until = time.monotonic() + 300
-        while not all(file.exists() and file.read_text() for file in files):
-            assert time.monotonic() < until and process.poll() is None
-            time.sleep(0.05)
+        wait_until(lambda: all(file.exists() and file.read_text() for file in files), 300)
         pids = [int(file.read_text()) for file in files]
         process.kill()
-    until = time.monotonic() + 10
-    while any(_runs(pid) for pid in pids) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(_runs(pid) for pid in pids)
+    wait_until(lambda: not any(_runs(pid) for pid in pids), 100)
     assert not list(folder.glob("ranks-*"))
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "message"),
     [
         (("work", 2), "function must be callable, got 'work'"),

@@ -13,7 +13,7 @@ from course_pkg.parallel.collectives import Group, all_equal, ring_bytes
 from course_pkg.parallel.launch import launch
 from course_pkg.parallel.parallel_decoder import gathered_state, tensor_parallel
 from course_pkg.parallel.sequence_parallel import kept_bytes
-from course_pkg.parallel.tensor_gradients import clip_gradients, finish_gradients, gradient_norm
+from course_pkg.parallel.tensor_gradients import clip_gradients, finish_gradients
 from course_pkg.parallel.tensor_shards import gathered_tensors, local_config, placement
 from course_pkg.parallel.vocab_parallel import vocab_parallel_cross_entropy
 from tests.parallel.alone import (
@@ -26,6 +26,7 @@ from tests.parallel.alone import (
     small_decoder,
     train_alone,
 )
+from tests.tables import each_row
 
 VOCAB = 48
 HEADS = {"num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 4}
@@ -92,7 +93,7 @@ def _train_all(group, cases):
     return [_train(group, *case) for case in cases]
 
 
-@pytest.mark.parametrize("ranks", CASES)
+@each_row("ranks", CASES)
 def test_five_steps_equal_one_processs(ranks):
     cases = [
         (sequence_parallel, changes, batches(vocab=changes.get("vocab_size", VOCAB)))
@@ -135,28 +136,6 @@ def test_what_four_ranks_save_two_and_one_load():
         assert can_copy
 
 
-def _norms(group):
-    """The norm, with two mistakes, of a decoder with biases and copied key-value heads."""
-    decoder = tensor_parallel(decoder_of(BIASES), group)
-    decoder(IDS).square().mean().backward()
-    finish_gradients(decoder)
-    squares = {n: p.grad.square().sum() for n, p in decoder.named_parameters()}
-    everything = group.all_reduce(sum(squares.values())[None]).sqrt().item()
-    tied_twice = group.all_reduce(squares["embed_tokens.weight"][None])
-    norm = gradient_norm(decoder)
-    return norm, everything, (norm**2 + tied_twice.item()) ** 0.5
-
-
-def test_the_norm_counts_copies_and_tied_weights_once():
-    whole = decoder_of(BIASES)
-    whole(IDS).square().mean().backward()
-    expected = torch.nn.utils.get_total_norm([p.grad for p in whole.parameters()]).item()
-    for norm, copies_counted, tied_twice in launch(_norms, 4):
-        assert norm == pytest.approx(expected, rel=1e-9)
-        assert copies_counted > 1.01 * expected
-        assert tied_twice > 1.01 * expected
-
-
 def _costs(group, sequence_parallel):
     """Bytes that one layer sends, forward and backward; what the norms and all keep."""
     whole = small_decoder(num_attention_heads=6, num_key_value_heads=3, head_dim=4)
@@ -193,32 +172,10 @@ def test_each_norm_keeps_its_input_its_output_and_a_number_per_token():
     assert kept_bytes(model, lambda: model(x)) == (norms, norms + 6 * 8 * 4)
 
 
-def _unfinished(group):
-    """The gradients of copied heads and of norms, before they are summed."""
-    decoder = tensor_parallel(decoder_of({}), group, sequence_parallel=True)
-    decoder(IDS).square().mean().backward()
-    before = _gradients(decoder)
-    finish_gradients(decoder)
-    return before, _gradients(decoder)
-
-
-def test_unfinished_gradients_are_wrong_where_ranks_have_copies():
-    whole = decoder_of({})
-    whole(IDS).square().mean().backward()
-    for before, after in launch(_unfinished, 4):
-        wrong = set()
-        for name, parameter in whole.named_parameters():
-            torch.testing.assert_close(after[name], parameter.grad, msg=name)
-            if not torch.allclose(before[name], parameter.grad):
-                wrong.add(name.split(".")[-2])
-        norms = {"input_layernorm", "post_attention_layernorm", "norm"}
-        assert wrong == norms | {"k_proj", "v_proj"}
-
-
 SMOLLM2 = {"num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 4}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ranks", "config", "fitting"),
     [
         (2, SMOLLM2, "9 heads, 3 key-value heads and 36 features .* 2 ranks .*: use 1 or 3 or 9$"),
@@ -261,7 +218,7 @@ def test_a_layer_that_is_not_linear_is_refused():
         tensor_parallel(decoder, SECOND_OF_TWO)
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@each_row("tied", [True, False])
 def test_frozen_weights_stay_frozen(tied):
     decoder = small_decoder(tie_word_embeddings=tied, attention_bias=True)
     for name, parameter in decoder.named_parameters():

@@ -1,4 +1,4 @@
-"""Pipelines on real ranks: equal to one process, and faulty ones that must differ."""
+"""Pipelines on real ranks equal one process; what doesn't come is an error."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.flop_counter import FlopCounterMode
 
-from course_pkg.parallel.collectives import Group, all_equal
+from course_pkg.parallel.collectives import Group
 from course_pkg.parallel.launch import RankError, launch
 from course_pkg.parallel.pipeline_parallel import Pipeline, split_batch
 from course_pkg.parallel.pipeline_run import Messages
@@ -23,6 +23,7 @@ from tests.parallel.alone import (
     small_decoder,
     train_alone,
 )
+from tests.tables import each_row
 
 ROWS = 6
 CASES = [  # ranks, changes of the decoder, schedules
@@ -42,17 +43,17 @@ def _targets(labels):
     return (labels != IGNORED).sum().item()
 
 
-def _decoder(seed=0, dtype=torch.float64, **changes):
+def _decoder(seed=0, **changes):
     """Of float64: AdamW divides gradients near its eps, 1e-8, by themselves, so that in float32 the
     order of a sum moves a few parameters by 1e-4, also in one process.
     """
-    return small_decoder(seed, **changes).to(dtype)
+    return small_decoder(seed, **changes).double()
 
 
-def _pipeline(group, schedule, changes=None, loss=loss_sum, seed=0, dtype=torch.float64):
-    decoder = _decoder(seed, dtype, **(changes or {}))
+def _pipeline(group, schedule, changes=None, seed=0):
+    decoder = _decoder(seed, **(changes or {}))
     parts = split_decoder(decoder, schedule.stages)[group.rank :: group.size]
-    return Pipeline(parts, schedule, group, loss, timeout=20)
+    return Pipeline(parts, schedule, group, loss_sum, timeout=200)
 
 
 def _adamw(pipeline):
@@ -79,9 +80,9 @@ def _step(pipeline, optimizer, ids, labels, replicas=None):
     return loss.item(), norm, gradients
 
 
-def _train(group, schedule, changes, replicas=None, dtype=torch.float64):
+def _train(group, schedule, changes, replicas=None):
     """What `train_alone` returns, by the ranks of this pipeline."""
-    pipeline = _pipeline(group, schedule, changes, dtype=dtype)
+    pipeline = _pipeline(group, schedule, changes)
     optimizer = _adamw(pipeline)
     data = batches(ROWS)
     logits = pipeline.outputs(split_batch(*data[0], schedule.microbatches))
@@ -124,18 +125,6 @@ def test_every_schedule_equals_one_process(ranks, changes, schedules):
     alone = train_alone(_decoder(**changes), batches(ROWS))
     for number in range(len(schedules)):
         _assert_equal([result[number] for result in results], alone)
-
-
-def test_float32_equals_one_process_within_its_rounding():
-    """Losses and norms of five steps, logits and gradients of the first, within 1e-5."""
-    results = launch(lambda group: _train(group, one_f_one_b(2, 3), {}, dtype=torch.float32), 2)
-    alone = train_alone(small_decoder(), batches(ROWS))
-    close = {"rtol": 1e-5, "atol": 1e-5}
-    for losses, norms, _, gradients, _ in results:
-        torch.testing.assert_close(list(losses), alone.losses, **close)
-        torch.testing.assert_close(list(norms), alone.norms, **close)
-        torch.testing.assert_close(gradients, alone.gradients, **close)
-    torch.testing.assert_close(results[1][2], alone.logits, **close)
 
 
 def _two_by_two(group):
@@ -258,98 +247,12 @@ def test_large_messages_in_both_directions_do_not_wait_for_each_other():
             group,
             lambda y, labels: y.sum(),
             activation=torch.empty_like,
-            timeout=20,
+            timeout=200,
         )
         step = pipeline.run([(torch.ones(2**21), torch.ones(1))] * 4, 2**21)
         return step.loss, group.rank
 
     assert launch(work, 3) == [(4.0, rank) for rank in range(3)]
-
-
-# Faults that real trainers had. Each faulty version must fail what the right one passes.
-
-
-def _faulty_losses(group):
-    """Norms of the first gradient: with the loss as it should be, and as it shouldn't."""
-    m = 3
-    norms = {}
-    for name, loss, divide in [
-        ("right", loss_sum, lambda labels: _targets(labels)),
-        # picotron at 12e81c3: each backward pass begins at the microbatch's own mean, and only the
-        # printed loss is divided by m
-        ("mean, not divided", lambda y, z: loss_sum(y, z) / _targets(z), lambda labels: 1),
-        ("mean, divided by m", lambda y, z: loss_sum(y, z) / _targets(z), lambda labels: m),
-        ("divided twice", loss_sum, lambda labels: m * _targets(labels)),
-    ]:
-        for kind in ("equal", "unequal"):
-            ids, labels = batches(ROWS)[0]
-            if kind == "equal":
-                labels = labels.clamp(min=0)  # every token has a target
-            pipeline = _pipeline(group, one_f_one_b(2, m), loss=loss)
-            pipeline.run(split_batch(ids, labels, m), divide(labels))
-            pipeline.sum_tied_gradients()
-            norms[name, kind] = pipeline.clip_gradients(1.0)
-    return norms
-
-
-def test_a_loss_that_is_not_divided_once_gives_another_gradient():
-    norms = launch(_faulty_losses, 2)[0]
-    right = {kind: norms["right", kind] for kind in ("equal", "unequal")}
-    assert norms["mean, not divided", "equal"] == pytest.approx(3 * right["equal"], rel=1e-5)
-    assert norms["divided twice", "equal"] == pytest.approx(right["equal"] / 3, rel=1e-5)
-    # with equally many targets a mean of means is right, otherwise it isn't
-    assert norms["mean, divided by m", "equal"] == pytest.approx(right["equal"], rel=1e-5)
-    assert norms["mean, divided by m", "unequal"] != pytest.approx(right["unequal"], rel=1e-3)
-
-
-def _faulty_ties(group):
-    """Gradient and parameters after one step, if nobody sums the tied gradients."""
-    pipeline = _pipeline(group, one_f_one_b(2, 2))
-    optimizer = _adamw(pipeline)
-    ids, labels = batches(ROWS)[0]
-    pipeline.run(split_batch(ids, labels, 2), _targets(labels))
-    name = "embed_tokens.weight"
-    own = pipeline.parameters[name].grad.clone()
-    optimizer.step()
-    same = all_equal(pipeline.parameters[name], group)
-    optimizer.zero_grad()
-
-    pipeline = _pipeline(group, one_f_one_b(2, 2))
-    optimizer = _adamw(pipeline)
-    pipeline.run(split_batch(ids, labels, 2), _targets(labels))
-    pipeline.sum_tied_gradients()
-    summed = pipeline.parameters[name].grad.clone()
-    twice = group.all_reduce(
-        sum(p.grad.square().sum() for p in pipeline.parameters.values()).view(1)
-    )
-    norm = pipeline.clip_gradients(1e9)
-    optimizer.step()
-    return own, same, summed, twice.sqrt().item(), norm, all_equal(pipeline.parameters[name], group)
-
-
-@pytest.fixture(scope="module")
-def faulty_ties():
-    return launch(_faulty_ties, 2)
-
-
-def test_tied_gradients_that_nobody_sums_let_the_copies_differ(faulty_ties):
-    alone = train_alone(_decoder(), batches(ROWS))
-    wanted = alone.gradients["embed_tokens.weight"]
-    (own, same, summed, _, _, summed_same), (other, *_) = faulty_ties
-    assert not same and summed_same
-    torch.testing.assert_close(own + other, wanted, **CLOSE)
-    torch.testing.assert_close(summed, wanted, **CLOSE)
-    for part in (own, other):
-        assert (part - wanted).norm() > 0.1 * wanted.norm()
-
-
-def test_tied_weights_that_count_twice_make_the_norm_too_large(faulty_ties):
-    alone = train_alone(_decoder(), batches(ROWS))
-    _, _, _, twice, norm, _ = faulty_ties[0]
-    assert norm == pytest.approx(alone.norms[0], rel=1e-5)
-    tied = alone.gradients["embed_tokens.weight"].square().sum().item()
-    assert twice == pytest.approx((norm**2 + tied) ** 0.5, rel=1e-5)
-    assert twice > 1.1 * norm
 
 
 def _seeded_by_rank(group):
@@ -373,10 +276,14 @@ class _Lossy(Messages):
         if step.value != ("activation", 1, 2):
             super().send(step)
 
+    def take(self, value):
+        if value == ("activation", 1, 2):
+            self.timeout = 1  # so that its receiver is the first to give up
+        return super().take(value)
+
 
 def _dropped(group):
     pipeline = _pipeline(group, one_f_one_b(3, 3))
-    pipeline.timeout = 1 if group.rank == 2 else 20  # so that this one is the first to give up
     pipeline.messages = _Lossy
     pipeline.run(split_batch(*batches(3)[0], 3), 1)
 
@@ -387,7 +294,7 @@ def test_a_dropped_message_is_an_error_that_names_it():
         "most 1 s: Timed out"
     )
     with pytest.raises(RankError, match=message):
-        launch(_dropped, 3, timeout=20)
+        launch(_dropped, 3, timeout=200)
 
 
 def _failing(group):
@@ -405,7 +312,7 @@ def _failing(group):
 
 def test_a_stage_that_fails_is_named():
     with pytest.raises(RankError, match="rank 1 of 3 failed: FloatingPointError: a NaN in stage 1"):
-        launch(_failing, 3, timeout=20)
+        launch(_failing, 3, timeout=200)
 
 
 class _Half(torch.nn.Module):
@@ -431,7 +338,7 @@ def test_an_activation_that_the_next_stage_does_not_expect_is_refused():
         r"rank 0 of 2 failed: ValueError: the activation of microbatch 0 .* torch\.float16, but"
     )
     with pytest.raises(RankError, match=message):
-        launch(_sends_half, 2, timeout=20)
+        launch(_sends_half, 2, timeout=200)
 
 
 # Frozen weights.
@@ -455,14 +362,13 @@ def _train_partly(group, frozen):
     return norms
 
 
-@pytest.mark.parametrize(
+@each_row(
     "frozen",
     [("embed_tokens",), ("embed_tokens", "layers.0", "layers.1"), ("layers.2", "layers.3")],
-    ids=["tied embedding", "first stage", "last stage"],
 )
 def test_frozen_weights_change_nothing_for_the_others(frozen):
     alone = train_alone(_freeze(small_decoder(), frozen), batches()[:1]).norms
-    for norms in launch(_train_partly, 2, frozen, timeout=20):
+    for norms in launch(_train_partly, 2, frozen, timeout=200):
         assert norms == pytest.approx(alone * 2, rel=1e-5)
 
 

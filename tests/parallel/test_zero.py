@@ -23,7 +23,6 @@ from course_pkg.parallel.zero_costs import (
 )
 from tests.parallel.alone import (
     CLIP,
-    IGNORED,
     LEARNING_RATE,
     WEIGHT_DECAY,
     Run,
@@ -58,7 +57,7 @@ MODELS = {
 }
 
 
-def _train(group, data, stage, model="tied", dtype=torch.float32, mistake=""):
+def _train(group, data, stage, model="tied", dtype=torch.float32):
     if group.size == 3:  # rings with 2, torch's collectives, which take less time, with 3
         group = Group(algorithm="torch")
     decoder = MODELS[model](seed=group.rank).to(dtype)  # rank 0's weights replace the others
@@ -71,21 +70,11 @@ def _train(group, data, stage, model="tied", dtype=torch.float32, mistake=""):
     for ids, labels in data:
         ids, labels = own_rows(group, ids, labels)
         targets = count_targets(labels, group)
-        if mistake == "mean of means":
-            targets = max(1, (labels != IGNORED).sum()) * group.size
-        elif mistake == "not divided by the ranks":
-            targets = max(1, (labels != IGNORED).sum())
         loss = loss_sum(decoder(ids).float(), labels) / targets
         loss.backward()
         zero.synchronize()
         gradients = gradients or zero.full_gradients()
-        if mistake == "replicated gradients count N times":
-            found = list(zero.full_gradients().values())
-            norm = global_norm(found, group)
-            clip_by_norm([f.gradient_shard for f in zero.flats()], norm, CLIP)
-            norms.append(norm.item())
-        else:
-            norms.append(zero.clip_grad_norm_(CLIP))
+        norms.append(zero.clip_grad_norm_(CLIP))
         zero.step()
         zero.zero_grad()
         losses.append(group.all_reduce(loss.detach()[None]).item())
@@ -122,23 +111,6 @@ def test_stages_equal_each_other_bit_by_bit_in_bf16():
     for runs in results:
         for run in runs:
             assert_same(run, first, tolerance=0)
-
-
-MISTAKES = ["mean of means", "not divided by the ranks", "replicated gradients count N times"]
-
-
-def test_the_same_check_fails_for_each_mistake():
-    data = uneven_batches()
-    alone = train_alone(small_decoder(), data)
-
-    def work(group):
-        return [_train(group, data, 2, mistake=mistake) for mistake in MISTAKES]
-
-    runs = launch(work, 2, timeout=120)[0]
-    for run, wrong in zip(runs, ("losses", "losses", "norms"), strict=True):
-        with pytest.raises(AssertionError, match=wrong):
-            assert_same(run, alone)
-    assert runs[2].norms[0] == pytest.approx(2**0.5 * alone.norms[0])
 
 
 def _live_bytes():
@@ -179,8 +151,8 @@ def _memory(group):
     return found
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_a_rank_holds_the_bytes_of_the_formula_plus_padding(ranks):
+def test_a_rank_holds_the_bytes_of_the_formula_plus_padding():
+    ranks = 3
     results = launch(_memory, ranks)
     for stage in STAGES:
         expected = bytes_per_parameter(stage, ranks)
@@ -189,7 +161,7 @@ def test_a_rank_holds_the_bytes_of_the_formula_plus_padding(ranks):
             held, live, padded, numbers, flats, units, peak = found[stage - 1]
             assert held.total == round(expected * padded)
             assert live == held.total + 4 * flats  # AdamW's step counters
-            assert padded - numbers == (flats + 1 if ranks == 3 else 0)  # by hand: 4 × 1 + 2
+            assert padded - numbers == flats + 1  # by hand: 4 × 1 + 2
             without_padding += held.total - held.padding
             # One layer at a time, besides what is in no layer.
             assert peak == (max(units[:-1]) + units[-1] if stage == 3 else 0)
@@ -213,8 +185,8 @@ def _sent(group):
     return counts, sum(group.size * flat.shard_size for flat in zero.flats())
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_a_rank_sends_the_bytes_of_the_formula(ranks):
+def test_a_rank_sends_the_bytes_of_the_formula():
+    ranks = 3
     for counts, padded in launch(_sent, ranks):
         assert counts == [round(padded * sent_bytes_per_parameter(s, ranks)) for s in STAGES]
         assert counts[2] == 1.5 * counts[0] == 1.5 * counts[1]
@@ -364,7 +336,7 @@ def _units_not_run(group):
 
 
 def test_at_stage_2_ranks_may_run_other_units_and_nothing_hangs():
-    for found, expected in launch(_units_not_run, 3, timeout=30):
+    for found, expected in launch(_units_not_run, 3, timeout=300):
         torch.testing.assert_close(found, expected)
 
 

@@ -6,6 +6,7 @@ from course_pkg.serving import block_manager as module
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.block_pool import BlockPool, Content, OutOfBlocksError, block_hash
 from course_pkg.serving.sequence import Sequence
+from tests.tables import each_row
 
 
 def users(manager, *numbers):
@@ -89,22 +90,7 @@ def test_a_fork_that_is_appended_to_copies_one_block():
     assert manager.allocate(Sequence("d", [1, 2, 3, 5, 0])) == 4
 
 
-def test_a_fork_shares_full_blocks_for_good():
-    manager = BlockManager(6, 4)
-    parent = Sequence("parent", list(range(8)))
-    manager.allocate(parent)
-    children = [parent.copy(name) for name in "bc"]
-    for child in children:
-        manager.fork(parent, child)
-    for token, sequence in enumerate([parent, *children]):
-        assert grow(manager, sequence, token) is None  # the tail is full: nothing to copy
-    assert [manager.table(s) for s in (parent, *children)] == [[1, 2, 3], [1, 2, 4], [1, 2, 5]]
-    for sequence in (parent, children[1]):
-        manager.free(sequence)
-    assert users(manager, 1, 2, 3, 4, 5) == [1, 1, 0, 1, 0]
-
-
-@pytest.mark.parametrize(("length", "hit"), [(31, 16), (32, 16), (33, 32), (16, 0), (17, 16)])
+@each_row(("length", "hit"), [(31, 16), (32, 16), (33, 32), (16, 0), (17, 16)])
 def test_a_prompt_that_is_cached_as_a_whole_still_computes_its_last_token(length, hit):
     manager = BlockManager(10, 16)
     manager.allocate(Sequence("a", list(range(48))))
@@ -317,7 +303,7 @@ def test_a_pool_by_hand():
     assert hash((-1,)) == hash((-2,)) and block_hash(b"", [-1]) != block_hash(b"", [-2])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "message"),
     [
         (lambda: BlockManager(0, 4), "blocks must be an integer of at least 1, got 0"),

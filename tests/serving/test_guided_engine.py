@@ -13,6 +13,7 @@ from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams, choose, probabilities
 from tests.constrained.regexes import PERSON
+from tests.tables import each_row
 
 MODEL, TOKENIZER = load("tiny")
 VOCABULARY = vocabulary_of(TOKENIZER)
@@ -74,7 +75,6 @@ def alone():
         {"token_budget": 8, "max_sequences": 8},  # chunks of prompts
         {"blocks": 32},  # preempts
         {"blocks": 32, "swap_blocks": 64},
-        {"prefix_cache": False, "max_sequences": 3},
     ],
 )
 def test_texts_match_and_are_those_of_each_request_alone(alone, options):
@@ -100,21 +100,13 @@ def test_greedy_tokens_are_those_of_the_loop_without_an_engine():
     assert request.completions[0].tokens == loop.tokens
 
 
-@pytest.mark.parametrize("options", [{}, {"blocks": 16, "swap_blocks": 9}, {"max_sequences": 2}])
+@each_row("options", [{}, {"blocks": 16, "swap_blocks": 9}, {"max_sequences": 2}])
 def test_each_of_several_samples_has_a_state_of_its_own(options):
     params = SamplingParams(**DRAWN | {"n": 5}, guide=GUIDES[0])
     [request] = new_engine(**options).generate([[7, 8, 9]], params)
     for completion in request.completions:
         check_text(params, completion)
     assert len({completion.text for completion in request.completions}) > 1
-
-
-def test_chunks_of_a_stream_are_the_text():
-    params = SamplingParams(**DRAWN, guide=GUIDES[2])
-    chunks = list(new_engine().stream("ab", params))
-    assert "".join(chunk.text for chunk in chunks) == chunks[-1].completion.text
-    check_text(params, chunks[-1].completion)
-    assert all(chunk.text for chunk in chunks[:-1]) and not chunks[-1].text  # the end token
 
 
 def test_a_text_that_is_cut_off_is_the_beginning_of_one_that_matches():
@@ -133,15 +125,6 @@ def test_a_text_that_is_cut_off_is_the_beginning_of_one_that_matches():
     assert whole.finish_reason == "stop" and re.fullmatch(DATE, whole.text, re.ASCII)
     assert (short.text, short.finish_reason) == (whole.text[:5], "length")
     assert (stopped.text, stopped.finish_reason) == (whole.text[:4], "stop")
-
-
-def test_a_prompt_from_the_prefix_cache_changes_nothing():
-    engine = new_engine()
-    prompt = list(range(40))
-    params = SamplingParams(**DRAWN, guide=GUIDES[2])
-    first, again = (engine.generate([prompt], params)[0] for _ in range(2))
-    assert (first.hit_tokens, again.hit_tokens) == (0, 36)
-    assert written([first]) == written([again])
 
 
 def test_log_probabilities_are_the_models_own():
@@ -172,7 +155,7 @@ def impossible(engine, prompt):
     engine.runner.run = changed
 
 
-@pytest.mark.parametrize("temperature", [0, 1])
+@each_row("temperature", [0, 1])
 def test_a_request_whose_allowed_tokens_are_impossible_ends_alone(temperature):
     engine = new_engine()
     params = SamplingParams(max_tokens=20, n=2, temperature=temperature, guide=GUIDES[3])

@@ -20,6 +20,7 @@ from course_pkg.serving.kv_cache import (
     generate,
     recompute,
 )
+from tests.tables import each_row
 
 WINDOW = 4
 TOKEN_BYTES = 2 * 2 * 2 * 16 * 4  # keys and values, 2 layers, 2 kv heads of 16, fp32
@@ -53,11 +54,8 @@ CASES = {  # windows of the two layers; a cache
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("mask", [None, MASK])
-@pytest.mark.parametrize(
-    ("prompt", "attention"), [(1, plain.attention), (7, plain.attention), (7, flash_attention)]
-)
+@each_row("case", CASES)
+@each_row(("mask", "prompt", "attention"), [(None, 1, plain.attention), (MASK, 7, flash_attention)])
 def test_greedy_generation_is_that_of_recomputing(case, mask, prompt, attention):
     windows, make = CASES[case]
     model = decoder(*windows)
@@ -70,9 +68,9 @@ def test_greedy_generation_is_that_of_recomputing(case, mask, prompt, attention)
     assert all(len(set(row)) > 6 for row in tokens.tolist())  # not one token again and again
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("mask", [None, MASK])
-@pytest.mark.parametrize("parts", [(3, 4), (1, 1, 5), (7,), (6, 1), (2, 2, 2, 1)])
+@each_row("case", CASES)
+@each_row("mask", [None, MASK])
+@each_row("parts", [(3, 4), (1, 1, 5), (2, 2, 2, 1)])
 def test_a_prompt_in_parts_gives_the_logits_of_the_whole(case, mask, parts):
     windows, make = CASES[case]
     model = decoder(*windows)
@@ -113,7 +111,7 @@ def test_a_step_computes_one_query_against_all_keys():
     assert seen == [(7, 7)] * 2 + [(1, 8)] * 2 + [(1, 9)] * 2  # in both layers
 
 
-@pytest.mark.parametrize("case", ["contiguous", "static"])
+@each_row("case", ["contiguous", "static"])
 def test_after_truncation_another_continuation_is_as_if_it_came_first(case):
     windows, make = CASES[case]
     model = decoder(*windows)
@@ -174,7 +172,7 @@ def test_bytes_of_the_caches():
     assert small.bytes == cache_bytes(2, 2, 16, 10, 2, bytes_per_value=1 + 4 / 16)
 
 
-@pytest.mark.parametrize("case", CASES)
+@each_row("case", CASES)
 def test_eight_bits_move_the_logits_by_about_one_percent(case):
     windows, make = CASES[case]
     model = decoder(*windows)
@@ -190,7 +188,7 @@ def masked(key_mask):
     return ContiguousCache(decoder().config, key_mask=torch.tensor(key_mask))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "message"),
     [
         (lambda: masked([[False, True, False, True]]), "pad prompts on the left"),
@@ -207,7 +205,7 @@ def test_bad_arguments(call, message):
         call()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("use", "message"),
     [
         (lambda model, cache: cache.truncate(-1), "holds 7 tokens, so it cannot keep -1"),

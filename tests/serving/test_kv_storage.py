@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from course_pkg.serving.kv_storage import Contiguous, Int8, Ring, Static, dequantize, quantize
+from tests.tables import each_row
 
 WINDOW = 4
 SHAPE = (2, 3, 1, 2)  # batch, kv_heads, one token, head_dim
@@ -26,27 +27,6 @@ def append(storage, *indices):
     return kept.index.tolist()
 
 
-@pytest.mark.parametrize(
-    ("make", "memory"), [(Contiguous, [3, 4, 2, 0]), (lambda: Static(5), [5, 5, 5, 5])]
-)
-def test_storages_that_keep_all_return_all_in_order(make, memory):
-    """memory: in tokens; a static storage has it all from the first token on."""
-    storage = make()
-    found = []
-    assert storage.bytes == 0
-    assert append(storage, 0, 1, 2) == [0, 1, 2]
-    found.append(storage.bytes / BYTES)
-    assert append(storage, 3) == [0, 1, 2, 3]
-    found.append(storage.bytes / BYTES)
-    storage.truncate(2)
-    assert storage.length == 2
-    found.append(storage.bytes / BYTES)
-    assert append(storage, 2, 3, 4) == [0, 1, 2, 3, 4]
-    storage.truncate(0)
-    found.append(storage.bytes / BYTES)
-    assert found == memory and storage.length == 0 and append(storage, 0) == [0]
-
-
 def test_a_static_storage_never_moves_and_can_be_full():
     storage = Static(3)
     append(storage, 0)
@@ -55,15 +35,6 @@ def test_a_static_storage_never_moves_and_can_be_full():
     with pytest.raises(ValueError, match="full: 2 of 3 tokens are used, and 2 more do not fit; "):
         append(storage, 2, 3)
     assert append(storage, 2) == [0, 1, 2] and storage.held[0].data_ptr() == held
-
-
-def test_a_ring_overwrites_the_oldest_token():
-    storage = Ring(WINDOW)
-    assert append(storage, 0, 1, 2) == [0, 1, 2]
-    assert append(storage, 3) == [0, 1, 2, 3]
-    assert append(storage, 4) == [4, 1, 2, 3]  # slot 4 mod 4
-    assert append(storage, 5) == [4, 5, 2, 3]
-    assert storage.length == 6 and storage.bytes == WINDOW * BYTES
 
 
 @given(
@@ -101,8 +72,8 @@ def test_a_ring_can_step_back_to_any_token_until_it_overwrites_and_then_by_one()
     assert append(storage, 0, 1) == [0, 1] and storage.can_truncate(1)
 
 
-@pytest.mark.parametrize("make", [Contiguous, lambda: Static(9), lambda: Ring(WINDOW)])
-@pytest.mark.parametrize("shape", [(1, 3, 1, 2), (2, 1, 1, 2), (2, 3, 1, 4)])
+@each_row("make", [Contiguous, lambda: Static(9), lambda: Ring(WINDOW)])
+@each_row("shape", [(1, 3, 1, 2), (2, 1, 1, 2), (2, 3, 1, 4)])
 def test_another_batch_or_model_is_refused(make, shape):
     storage = make()
     append(storage, 0)
@@ -111,8 +82,8 @@ def test_another_batch_or_model_is_refused(make, shape):
         storage.append(*token(1, shape))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("factor", [1e-6, 1.0, 1e4])
+@each_row("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@each_row("factor", [1e-6, 1.0, 1e4])
 def test_the_error_is_at_most_half_a_scale(dtype, factor):
     x = (torch.randn(2, 3, 50, 8, generator=torch.Generator().manual_seed(0)) * factor).to(dtype)
     x[0] = 0  # zeros stay zeros
@@ -121,7 +92,7 @@ def test_the_error_is_at_most_half_a_scale(dtype, factor):
     assert ((dequantize(codes, scales) - x.float()).abs() <= scales * 0.50001).all()
 
 
-@pytest.mark.parametrize("make", [Contiguous, lambda: Static(9), lambda: Ring(WINDOW)])
+@each_row("make", [Contiguous, lambda: Static(9), lambda: Ring(WINDOW)])
 def test_eight_bits_in_any_storage(make):
     exact = make()
     small = Int8(make)
@@ -140,13 +111,3 @@ def test_eight_bits_in_any_storage(make):
     small.truncate(6)
     assert small.length == 6
     assert small.append(*(tensor[:, :, :1] for tensor in (key, value))).index.max() == 6
-
-
-def test_eight_bits_do_not_depend_on_how_tokens_arrive():
-    key, value = torch.randn(2, 1, 2, 5, 8, generator=torch.Generator().manual_seed(0))
-    together = Int8(Contiguous)
-    apart = Int8(Contiguous)
-    expected = together.append(key, value)
-    for index in range(5):
-        kept = apart.append(key[:, :, index : index + 1], value[:, :, index : index + 1])
-    assert torch.equal(kept.key, expected.key) and torch.equal(kept.value, expected.value)

@@ -18,6 +18,7 @@ from course_pkg.quantization.llm_int8 import llm_int8_weight
 from course_pkg.quantization.quantized_linear import QuantizedLinear
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
+from tests.tables import each_row
 
 GREEDY = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
 PROMPTS = ["ab", "the sea is", "ab cd"]
@@ -50,7 +51,7 @@ def test_a_model_that_is_quantized_generates_what_transformers_does(method):
     assert tokens(engine) == [alone(model, tokenizer, prompt) for prompt in PROMPTS]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@each_row("method", METHODS)
 def test_the_engine_shares_the_memory_of_a_quantized_model(method):
     model, tokenizer = load("tiny")
     quantize_layers(model, METHODS[method])
@@ -61,7 +62,7 @@ def test_the_engine_shares_the_memory_of_a_quantized_model(method):
             assert {t.data_ptr() for t in module.quantized.tensors().values()} <= own
 
 
-@pytest.mark.parametrize("quantize", ["int8", "int4"])
+@each_row("quantize", ["int8", "int4"])
 def test_the_engine_quantizes(quantize):
     engine = Engine(*load("tiny"), blocks=16, quantize=quantize)
     assert isinstance(engine.runner.decoder.layers[0].mlp.gate_up_proj, QuantizedLinear)
@@ -69,7 +70,7 @@ def test_the_engine_quantizes(quantize):
     assert [len(each) for each in tokens(engine)] == [6, 6, 6]
 
 
-@pytest.mark.parametrize("quantize", ["int8", "int4"])
+@each_row("quantize", ["int8", "int4"])
 def test_an_adapter_acts_on_quantized_weights(quantize, tmp_path):
     model, tokenizer = load("tiny")
     trained = copy.deepcopy(model)

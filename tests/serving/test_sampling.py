@@ -21,6 +21,7 @@ from course_pkg.serving.sampling import (
     log_probability,
     probabilities,
 )
+from tests.tables import each_row
 
 HALVES = torch.tensor([0.5, 0.25, 0.125, 0.125]).log()
 
@@ -44,7 +45,7 @@ def test_each_filter_by_hand():
     assert scores == pytest.approx(torch.tensor([1.0, -2.0, 2.0]).softmax(0).tolist())
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each_row("seed", range(8))
 def test_all_filters_together_are_transformers(seed):
     rng = random.Random(seed)
     vocab = rng.choice([5, 97, 3 * FIRST_SORTED])
@@ -76,9 +77,7 @@ def test_a_flat_distribution_needs_more_than_the_tokens_that_are_sorted_first():
     assert sum(p > 0 for p in probability) == 3 * FIRST_SORTED
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"temperature": 0.7, "top_k": 6}, {"top_p": 0.8}, {"min_p": 0.2}]
-)
+@each_row("settings", [{}, {"temperature": 0.7, "top_k": 6}, {"top_p": 0.8}, {"min_p": 0.2}])
 def test_tokens_are_drawn_with_their_probabilities(settings):
     logits = torch.randn(10, generator=torch.Generator().manual_seed(1))
     params = SamplingParams(**settings)
@@ -103,7 +102,7 @@ class Fixed:
         return self.number
 
 
-@pytest.mark.parametrize("number", [0.0, math.nextafter(1, 0)])
+@each_row("number", [0.0, math.nextafter(1, 0)])
 def test_no_rounding_leads_past_the_tokens_that_are_possible(number):
     generator = torch.Generator().manual_seed(0)
     params = SamplingParams(top_k=90)
@@ -130,8 +129,8 @@ def chosen(logits, tokens, prompt_tokens, **settings):
     return choose(logits, params, tokens, random.Random(0), prompt_tokens=prompt_tokens)
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf])
-@pytest.mark.parametrize("settings", [{}, {"temperature": 0}, {"temperature": 0, "top_k": 1}])
+@each_row("wrong", [math.nan, math.inf])
+@each_row("settings", [{}, {"temperature": 0}, {"temperature": 0, "top_k": 1}])
 def test_logits_that_are_not_finite_are_an_error(wrong, settings):
     logits = torch.tensor([1.0, wrong, 0.0])
     with pytest.raises(ValueError, match="the logits have NaN or infinity"):
@@ -164,7 +163,7 @@ def test_log_probabilities_are_the_models_own():
     assert log_probability(HALVES, 0, top=0).top == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "wrong"),
     [
         ("max_tokens", [0, -1, 1.5, True, "3"]),

@@ -6,6 +6,7 @@ from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.scheduler import Scheduler, Step
 from course_pkg.serving.sequence import Sequence
 from course_pkg.serving.swap_space import SwapSpace
+from tests.tables import each_row
 
 from .memory import Memory
 
@@ -248,7 +249,7 @@ def test_forks_at_the_wrong_time():
         queue.fork(parent, "b", 1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("numbers", "message"),
     [
         ({"most": 0}, "max_sequences must be an integer of at least 1, got 0"),

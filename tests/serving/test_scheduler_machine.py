@@ -161,7 +161,7 @@ class Serving(RuleBasedStateMachine):
 
 
 TestServing = Serving.TestCase
-TestServing.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestServing.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 def under_load(priority, aging, arrivals, new, steps):

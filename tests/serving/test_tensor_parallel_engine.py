@@ -12,11 +12,13 @@ from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.lm.load import load
 from course_pkg.lm.tiny import tiny_tokenizer
 from course_pkg.parallel.collectives import Group
-from course_pkg.parallel.launch import launch
+from course_pkg.parallel.launch import PRELOAD, launch
 from course_pkg.parallel.parallel_decoder import tensor_parallel
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
+from tests.tables import each_row
 
+PRELOAD.append("course_pkg.serving.engine")  # once for all processes, instead of by each
 PROMPTS = ["The cat sat on the mat", "a", "Once upon a time"]
 PARAMS = [
     SamplingParams(max_tokens=8, temperature=0, ignore_eos=True, logprobs=2),
@@ -78,7 +80,7 @@ def test_three_ranks_write_what_one_process_writes():
     assert re.fullmatch("[a-f]{4}", tiny_tokenizer().decode(first[1], skip_special_tokens=True))
 
 
-@pytest.mark.parametrize("options", [{"quantize": "int8"}, {"adapters": {"poet": "folder"}}])
+@each_row("options", [{"quantize": "int8"}, {"adapters": {"poet": "folder"}}])
 def test_quantized_weights_and_adapters_are_refused(options):
     decoder = tensor_parallel(_decoder(), SimpleNamespace(rank=0, size=3))  # enough of a Group
     with pytest.raises(

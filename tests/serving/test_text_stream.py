@@ -1,11 +1,11 @@
 """Text from tokens: characters over several tokens, stop strings over several tokens."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_pkg.lm.tiny import EOS, tiny_tokenizer
 from course_pkg.serving.text_stream import TextStream
+from tests.tables import each_row
 
 TOKENIZER = tiny_tokenizer()
 
@@ -21,7 +21,7 @@ def pieces(data, stop=()):
     return [*found, stream.finish()]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "stop", "found"),
     [
         ("a€b", [], ["a", "", "", "€", "b", ""]),  # a character appears with its last byte
@@ -39,7 +39,7 @@ def test_text_appears_as_soon_as_it_is_certain(data, stop, found):
     assert pieces(data, stop) == found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tokens", "stop", "text"),
     [
         ([65, 258, 66], [], "AB"),
@@ -77,10 +77,10 @@ class Counting:
         return TOKENIZER.decode(tokens, **options)
 
 
-@pytest.mark.parametrize("data", [b"\x80", b"\xe2\x82", b"\xf0\x9f\x98", b"\xef\xbf\xbd", b"a"])
+@each_row("data", [b"\x80", b"\xe2\x82", b"\xf0\x9f\x98", b"\xef\xbf\xbd", b"a"])
 def test_bytes_that_never_form_a_character_come_early_and_in_linear_time(data):
     tokenizer = Counting()
-    data = list(data) * (4000 // len(data))
+    data = list(data) * (2000 // len(data))
     stream = TextStream(tokenizer)
     found = ""
     behind = 0
@@ -109,7 +109,7 @@ def test_the_pieces_are_the_decoded_text(data):
     assert "".join(pieces(data)) == TOKENIZER.decode(list(data), skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("text", ["Hello, wörld! 你好 🙂🙃", "  two  spaces\n\ttabs"])
+@each_row("text", ["Hello, wörld! 你好 🙂🙃", "  two  spaces\n\ttabs"])
 def test_the_pieces_of_smollm2_are_the_decoded_text(text, smollm2):
     tokenizer = smollm2[1]
     stream = TextStream(tokenizer)

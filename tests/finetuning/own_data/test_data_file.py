@@ -7,6 +7,7 @@ import pytest
 from course_pkg.finetuning.conversations import Conversation
 from course_pkg.finetuning.own_data.data_file import FORMATS, read_data
 from course_pkg.finetuning.own_data.errors import FinetuneError
+from tests.tables import each_row
 
 ALPACA = {"instruction": "Say hi.", "output": "Hi!"}
 RECORDS = {
@@ -32,7 +33,7 @@ def write(folder, *records, name="mine.jsonl"):
     return path
 
 
-@pytest.mark.parametrize("name", RECORDS)
+@each_row("name", RECORDS)
 def test_each_format_is_recognized_and_gives_the_same_conversation(tmp_path, name):
     data = read_data(write(tmp_path, RECORDS[name], "", RECORDS[name]))
     assert (data.format, data.lines) == (name, (1, 3))
@@ -56,7 +57,7 @@ def test_a_json_array_and_a_text_file_are_read_with_the_lines_of_their_examples(
     assert (data.format, data.lines) == ("plain text", (1, 5))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("records", "says"),
     [
         ([ALPACA, {"text": "x"}], ["line 2", "it is plain text, and line 1 is Alpaca"]),
@@ -89,7 +90,7 @@ def test_an_array_and_any_case_of_the_suffix_are_read_whatever_the_name(tmp_path
     assert read_data(write(tmp_path, "one", name="A.TXT")).examples[0].text == "one"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "says"),
     [
         (json.dumps(ALPACA) + ",\n" + json.dumps(ALPACA), "the comma at column 44 is one too many"),

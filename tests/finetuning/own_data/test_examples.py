@@ -10,6 +10,7 @@ from course_pkg.finetuning.own_data.errors import FinetuneError
 from course_pkg.finetuning.own_data.examples import tokenize_file
 from course_pkg.finetuning.own_data.split import given_split, split_examples
 from course_pkg.lm.tiny import tiny_tokenizer
+from tests.tables import each_row
 
 TOKENIZER = tiny_tokenizer()
 
@@ -45,7 +46,7 @@ def test_an_example_whose_answer_does_not_fit_is_left_out_and_counted(tmp_path):
         tokenized(tmp_path, [chat("Hi", "Yo" * 40)], max_length=40)
 
 
-@pytest.mark.parametrize("length", [1, 5, 9, 10, 11, 20, 21])
+@each_row("length", [1, 5, 9, 10, 11, 20, 21])
 def test_no_token_of_a_plain_text_is_lost_and_each_piece_has_a_target(tmp_path, length):
     text = "abcdefghijklmnopqrstu"[:length]
     found = tokenized(tmp_path, [{"text": text}], max_length=10)

@@ -14,6 +14,7 @@ from course_pkg.finetuning.own_data.report import report, summary
 from course_pkg.finetuning.own_data.result import Result, Sizes
 from course_pkg.finetuning.own_data.settings import FinetuneSettings
 from course_pkg.finetuning.own_data.validation import Losses, Sample
+from tests.tables import each_row
 
 STEPS = [StepRecord(n, 4 - n / 4, 1e-3, 1.0, 50, 0.5) for n in range(1, 9)]
 RESULT = Result(
@@ -60,7 +61,7 @@ def test_the_page_runs_and_fetches_nothing_and_shows_texts_as_they_are():
         assert part in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("after", "says"),
     [
         ((25.0, 50.0, 75.0), ": lower."),

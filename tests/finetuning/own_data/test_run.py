@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from typer.testing import CliRunner
 from course_pkg.cli import app
 from course_pkg.evaluation.local_model import load_model
 from course_pkg.finetuning import checkpoint
-from course_pkg.finetuning.own_data import run as module
 from course_pkg.finetuning.own_data import validation
 from course_pkg.finetuning.own_data.errors import FinetuneError
 from course_pkg.finetuning.own_data.progress import Progress
@@ -230,17 +228,3 @@ def test_an_interval_is_around_the_change_of_perplexity():
     after = Losses((8.0, 18.0, 26.0), (5, 10, 15))
     found = change(before, after)
     assert found.nats == pytest.approx(after.mean - before.mean) and found.high < 0
-
-
-def test_nothing_is_written_before_the_data_are_read(tmp_path):
-    path = tmp_path / "mine.jsonl"
-    path.write_text(json.dumps({"a": 1}))
-    done = course("finetune", path, "--model", "tiny", "--output", tmp_path / "out")
-    assert done.exit_code == 2 and "line 1" in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_documented_files_are_those_of_the_folder():
-    for name in ("adapter_config.json", "adapter_model.safetensors", "report.html", FILE):
-        assert name in module.__doc__
-    assert Path(FILE).suffix == ".json"

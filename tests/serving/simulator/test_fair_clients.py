@@ -12,6 +12,7 @@ from course_pkg.serving.simulator import (
     requests,
     simulate,
 )
+from tests.tables import each_row
 
 SECOND = CostModel(base=1.0)
 
@@ -22,7 +23,7 @@ def order(served, policy) -> str:
     return "".join("ABCDEFGH"[iteration.batch[0][0]] for iteration in trace)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("served", "clients", "expected"),
     [
         # Client 1 sends A, B, C, and client 2 sends D: D passes B and C.
@@ -58,7 +59,7 @@ def test_a_flood_of_one_client_delays_the_other_little():
     assert fair.busy == first_come.busy  # no work is lost
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "message"),
     [
         (lambda: FairClients(1, [], prompt_weight=0), "prompt_weight is 0"),

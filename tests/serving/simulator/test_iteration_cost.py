@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import nnls
 
 from course_pkg.serving.simulator import CostModel, Work, profile, recorded, recorded_points
+from tests.tables import each_row
 
 MODEL = CostModel(base=0.05, prompt=3e-3, pairs=1e-6, sequences=4e-3, context=7e-6)
 WORKS = [Work.of([p], [c] * n) for p in (1, 9, 40) for c, n in ((5, 1), (5, 7), (90, 1), (90, 7))]
@@ -15,14 +16,14 @@ def test_an_iteration_is_the_sum_of_its_parts():
     assert model.seconds(Work.of([2], [3])) == 1 + 20 + 300 + 1000 + 30000
 
 
-@pytest.mark.parametrize(("prompt", "output"), [(1, 1), (7, 1), (1, 6), (33, 20)])
+@each_row(("prompt", "output"), [(1, 1), (7, 1), (1, 6), (33, 20)])
 def test_a_request_alone_takes_its_iterations(prompt, output):
     steps = [Work.of(contexts=[prompt + k]) for k in range(1, output)]
     iterations = [MODEL.first_iteration(prompt), *map(MODEL.seconds, steps)]
     assert MODEL.alone(prompt, output) == pytest.approx(sum(iterations))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each_row("seed", range(5))
 def test_no_rate_is_negative_and_the_fit_is_scipys(seed):
     """With large noise, plain least squares would give negative rates."""
     noise = np.random.default_rng(seed).uniform(0.3, 3, len(WORKS))

@@ -15,6 +15,7 @@ from course_pkg.serving.simulator import (
     SkipJoinMLFQ,
     simulate,
 )
+from tests.tables import each_row
 
 SECOND = CostModel(base=1.0)
 
@@ -30,7 +31,7 @@ def served(*rows):
 THREE = served((0, 4, 2), (0, 4, 2), (1.5, 4, 1))  # 4 to 6 tokens each
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "policy", "memory", "finished", "stalled", "swapped"),
     [
         # Room for 7 tokens, 8 of which move per second: A's 4 go out and come back, 0.5 s each.
@@ -119,7 +120,7 @@ def test_the_first_to_run_comes_back_first():
     assert memory.coming == {b: 2.0, a: 4.0}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("way", "start"),
     [("leaving", 3.0), ("coming", 2.0)],  # until it has left; at once, as it is whole on the host
 )
@@ -131,24 +132,6 @@ def test_room_that_a_transfer_holds_is_taken_without_another(way, start):
     getattr(memory, way)[b] = 3.0
     assert memory.admit([(c, 4, 0)], policy, now=2.0) == ([(c, 4, 0)], start)
     assert (memory.gpu, memory.host, memory.moved) == ({a: 4, c: 4}, {b: 4}, 0)
-
-
-def test_the_last_of_a_batch_is_put_aside_if_it_outgrows_the_memory():
-    """First come, first served, in 10 tokens: A and B need 4 + 4, 5 + 5, and then 6 + 6."""
-    two = [Request(0.0, 4, 4), Request(0.0, 4, 4)]
-    result = simulate(two, ContinuousBatching(2), SECOND, memory=KVMemory(10, 10.0), trace=True)
-    assert [len(it.batch) for it in result.trace] == [2, 2, 1, 1, 1, 1]
-    # B's 5 tokens go out in 0.5 s before the third iteration, and come back after the fourth
-    assert [it.start for it in result.trace] == [0, 1, 2.5, 3.5, 5.0, 6.0]
-    assert result.finished.tolist() == [4.5, 7.0]
-
-
-def test_nobody_overtakes_a_request_that_lacks_memory():
-    """B does not fit beside A; C would, but came later."""
-    three = [Request(0.0, 6, 3), Request(0.0, 5, 1), Request(0.0, 1, 1)]
-    result = simulate(three, ContinuousBatching(3), SECOND, memory=KVMemory(10, 1.0))
-    assert result.finished.tolist() == [3, 4, 4]
-    assert result.swapped == 0
 
 
 class Checked(KVMemory):
@@ -181,7 +164,7 @@ REQUESTS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(REQUESTS, st.integers(1, 3), st.sampled_from([0.5, 7.0, 1e6]), st.booleans())
 def test_memory_holds_what_it_can_and_every_request_finishes(served, size, bandwidth, proactive):
     for policy in (
@@ -206,7 +189,7 @@ def test_enough_memory_changes_nothing(served, proactive):
     assert (limited.swapped, limited.stalled) == (0, 0.0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "message"),
     [
         (lambda: KVMemory(0, 1.0), "capacity must be an integer of at least 1"),

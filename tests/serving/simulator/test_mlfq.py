@@ -1,7 +1,6 @@
 """Feedback queues by hand, when skip-join helps, and when feedback hurts."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from course_pkg.serving.simulator import (
     requests,
     simulate,
 )
+from tests.tables import each_row
 
 SECOND = CostModel(base=1.0)
 TOKENS = CostModel(prompt=1.0, sequences=1.0)  # a second for each token that is computed
@@ -30,7 +30,7 @@ def order(result) -> str:
 # ---------------------------------------------------------------- by hand
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("served", "policy", "cost", "expected"),
     [
         # A sinks at 1; B is done; C comes at 2 and sinks at 3, behind A; A's two seconds in the
@@ -155,7 +155,7 @@ def test_promotion_gives_a_new_quantum():
     assert starts[:8] == [0, 1, 2, 3, 4, 9, 10, starts[7]] and starts[7] > 11
 
 
-@pytest.mark.parametrize(("promotion", "last"), [(3.5, [4, 0]), (5.0, [0, 4])])
+@each_row(("promotion", "last"), [(3.5, [4, 0]), (5.0, [0, 4])])
 def test_the_estimate_of_the_next_run_is_that_of_fastserve(promotion, last):
     """Two jobs in queue 1, one in queue 2, two in queue 3; quanta 1, 2, 4 s; batches of 2."""
     policy = MLFQ(2, 1.0, levels=3, starvation=100.0)

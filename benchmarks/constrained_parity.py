@@ -1,11 +1,11 @@
 """What xgrammar, llguidance and outlines-core allow, and what it costs, beside the course's guides.
 
-    PYTHONPATH=DIR:. python tests/constrained/parity_judge.py [ROUNDS]
+    PYTHONPATH=DIR:. python benchmarks/constrained_parity.py [ROUNDS]
 
 prints a JSON record: differences in masks on the same regular expressions, which texts each program
 accepts under the same schemas, the tokens it allows in a vocabulary without the token that the text
-needs, and CPU times, the programs in turns, one thread each. `test_parity` says how to install them
-into DIR.
+needs, and CPU times, the programs in turns, one thread each. `tests/constrained/test_parity.py`
+says how to install them into DIR.
 """
 
 import json
