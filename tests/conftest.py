@@ -2,6 +2,7 @@
 
 import os
 import sys
+import zlib
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before any import of transformers: no test uses the hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -22,18 +23,40 @@ settings.register_profile("course", deadline=None)
 settings.load_profile("course")
 
 LEFT_OUT = pytest.StashKey[int]()
+THIRDS = (1, 2, 3)  # of the exhaustive tests
 
 
 def pytest_addoption(parser):
     parser.addoption("--exhaustive", action="store_true", help="run the exhaustive tests too")
+    parser.addoption(
+        "--third",
+        type=int,
+        choices=THIRDS,
+        help="of the exhaustive tests, run only this third; each file is in one of them",
+    )
+
+
+def third_of(nodeid: str) -> int:
+    """The third of the exhaustive tests that a test is in: that of its file.
+
+    Tests of one file often share a fixture that takes long to make.
+    """
+    return THIRDS[zlib.crc32(nodeid.partition("::")[0].encode()) % len(THIRDS)]
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out exhaustive tests without --exhaustive; skip tests that this machine cannot run."""
-    if not config.getoption("--exhaustive"):
-        kept = [item for item in items if not item.get_closest_marker("exhaustive")]
-        config.stash[LEFT_OUT] = len(items) - len(kept)
-        items[:] = kept
+    """Leave out exhaustive tests that were not asked for; skip what this machine can't run."""
+    if config.getoption("--exhaustive"):
+        chosen = [config.getoption("--third")] if config.getoption("--third") else THIRDS
+    else:
+        chosen = ()
+    kept = [
+        item
+        for item in items
+        if not item.get_closest_marker("exhaustive") or third_of(item.nodeid) in chosen
+    ]
+    config.stash[LEFT_OUT] = len(items) - len(kept)
+    items[:] = kept
     _skip(items, "needs_root", os.geteuid() == 0, "needs root")
     if any(item.get_closest_marker("gpu") for item in items):
         import torch
