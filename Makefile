@@ -23,9 +23,10 @@ CLASS := _build/class
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export JUPYTER_PREFER_ENV_PATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-unexport PYTHONPATH PYTHONHOME
+# Without compiled modules in __pycache__, each test process and each page would compile all again.
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
-.PHONY: all help setup model labs book pdf gettext release grade summary lab bench test test-all records lint gpu clean distclean FORCE
+.PHONY: all help setup model labs book pdf gettext release grade summary lab bench budgets test test-all records lint gpu clean distclean FORCE
 
 # ---------------------------------------------------------------- dependencies
 
@@ -182,13 +183,19 @@ bench: $(VENV)/.package | $(STAMPS)/model ## compare the speed of course_pkg wit
 	@$(PY) -m benchmarks
 
 # Two processes with one thread each, because more threads slow each other down.
-TESTS := env OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadscope
+TESTS := env OMP_NUM_THREADS=1 $(PY) tools/run_tests.py
+# What computes by kernels that torch chooses by the CPU's instructions.
+NUMERIC := $(addprefix tests/,adapters attention lm parity quantization)
 
 test: $(VENV)/.package | $(STAMPS)/model ## run the tests (PYTEST="-m 'not slow' -x" to choose)
 	@$(TESTS) $(PYTEST)
 
-test-all: $(VENV)/.package | $(STAMPS)/model ## run every test, including the exhaustive ones
+test-all: $(VENV)/.package | $(STAMPS)/model ## run every test, the numeric ones with each kind of CPU instructions
 	@$(TESTS) --exhaustive $(PYTEST)
+	$(if $(PYTEST),,@$(TESTS) --other-cpu-capabilities $(NUMERIC))
+
+budgets: $(VENV)/.package ## print what the last build and tests took, beside what they may take
+	@$(PY) tools/budgets.py
 
 records: $(VENV)/.package | $(STAMPS)/model ## list recorded experiments whose code has changed, and repeat a short row of each
 	@env OMP_NUM_THREADS=1 $(PY) book/experiments/confirm.py --run

@@ -1,5 +1,6 @@
 """The program behind `make test`: what gets a second try, and what the run then ends with."""
 
+import json
 import os
 import subprocess
 import sys
@@ -24,7 +25,11 @@ def first(name):
 """
 FILES = {
     "test_good.py": "def test_good(): pass",
-    "test_value.py": "def test_value(request):\n    print('a print')\n    assert not first('value')",
+    "test_value.py": """
+def test_value():
+    print("a print")
+    assert not first("value")
+""",
     "test_fixture.py": """
 @pytest.fixture(scope="module")
 def service():
@@ -48,7 +53,11 @@ def test_hangs():
         pass
 """,
     "test_broken.py": "def test_broken(): assert 1 == 2",
-    "test_kills.py": "def test_kills(): os.kill(os.getpid(), signal.SIGKILL)",
+    "test_kills.py": """
+def test_kills(): os.kill(os.getpid(), signal.SIGKILL)
+
+def test_after_it(): pass
+""",
     "test_unreadable.py": "import no_such_module",
     "test_six.py": """
 @pytest.mark.parametrize("number", range(6))
@@ -98,9 +107,9 @@ def test_what_passes_at_the_second_try_is_listed_and_both_outputs_are_kept(run, 
         assert reason in log
 
 
-@pytest.mark.parametrize("name", ["broken", "kills"])
-def test_what_fails_twice_fails_the_run(run, tmp_path, name):
-    code, said = run("test_value.py", f"test_{name}.py")
+@pytest.mark.parametrize(("name", "options"), [("broken", ("-n", "0")), ("kills", ())])
+def test_what_fails_twice_fails_the_run(run, tmp_path, name, options):
+    code, said = run("test_value.py", f"test_{name}.py", options=options)
     assert code == 1 and listed(said) == []
     assert f"failed twice: test_{name}.py::test_{name}" in said
     log = (tmp_path / "_build/logs/second-tries.log").read_text()
@@ -128,3 +137,14 @@ def test_options_of_pytest_choose_what_runs(run):
     assert code == 0 and listed(said) == ["test_value.py::test_value"]
     code, said = run("test_good.py", options=("-k", "nothing", "-n", "0"))
     assert code == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_the_whole_run_leaves_the_seconds_of_each_test(run, tmp_path):
+    (tmp_path / "test_one.py").write_text(
+        "import pytest\n@pytest.mark.slow\ndef test_slow(): pass\ndef test_quick(): pass\n"
+    )
+    assert run()[0] == 0
+    record = json.loads((tmp_path / "_build/logs/tests.json").read_text())
+    assert record["tests"].keys() == {"test_one.py::test_slow", "test_one.py::test_quick"}
+    assert record["slow"] == ["test_one.py::test_slow"]
+    assert record["seconds"] >= record["collection_seconds"] > 0

@@ -1,14 +1,18 @@
 """Run the tests in two processes, and those that failed once more, alone.
 
-    python tools/run_tests.py [--each-cpu-capability] [options and paths of pytest]
+    python tools/run_tests.py [options and paths of pytest]
+    python tools/run_tests.py --other-cpu-capabilities [options and paths of pytest]
+    python tools/run_tests.py --cpu-capabilities
 
-A busy machine can fail a test that a quiet one passes. If at most five tests failed, they run a second
-time when the others are done, in one process. If all of them pass then, the run succeeds and ends with
-their list; `_build/logs/second-tries.log` keeps what both runs said. Nothing else gets a second try: more
-than five failures, a file that can't be collected, a run that was interrupted or stopped early (`-x`).
+A busy machine can fail a test that a quiet one passes. If at most five tests failed, they run a
+second time when the others are done, in one process. If all of them pass then, the run succeeds
+and ends with their list; `_build/logs/second-tries.log` keeps what both runs said. Nothing else
+gets a second try: more than five failures, a file that can't be collected, a run that was
+interrupted or stopped early (`-x`).
 
-With --each-cpu-capability the tests run once for each kind of vector instructions that this machine
-has and torch has code for.
+torch has code for several kinds of vector instructions, and ATEN_CPU_CAPABILITY chooses one of
+those that the machine has. --cpu-capabilities prints their names; --other-cpu-capabilities runs
+the tests once with each but the one that torch chooses itself.
 
 A whole run leaves the seconds of each test in `_build/logs/tests.json`, which `make budgets` reads.
 """
@@ -32,8 +36,8 @@ LOGS = Path("_build/logs")
 SECOND_TRIES = LOGS / "second-tries.log"
 TIMES = LOGS / "tests.json"
 AGAIN = "--these-alone"  # how this program starts itself for the second try
-EACH_CAPABILITY = "--each-cpu-capability"
-CAPABILITIES = ("default", "avx2", "avx512")  # values of ATEN_CPU_CAPABILITY on x86
+CAPABILITY = "ATEN_CPU_CAPABILITY"
+CAPABILITIES = ("default", "avx2", "avx512")  # its values on x86
 
 
 class Recorder:
@@ -49,6 +53,10 @@ class Recorder:
         self.failures: dict[str, str] = {}
         self.uncollected: list[str] = []
         self.stopped = False
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config, log):
+        return _scheduler(config, log) if config.getvalue("dist") == "loadscope" else None
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._collected(item.nodeid for item in session.items)
@@ -83,6 +91,34 @@ class Recorder:
     def whole(self) -> bool:
         """Whether every test that was collected has ended."""
         return not self.stopped and not self.uncollected and self.collected <= self.seconds.keys()
+
+
+def _scheduler(config, log):
+    """`--dist loadscope`, but a test that took its process down is not given to the next one.
+
+    xdist would repeat it until it has lost eight processes, and then leave out what comes after it.
+    """
+    from xdist.scheduler import LoadScopeScheduling  # pytest imports xdist first, as a plugin
+
+    class OncePerTest(LoadScopeScheduling):
+        def remove_node(self, node) -> str | None:
+            units = self.assigned_work.pop(node)
+            for unit in units.values():
+                for name, done in unit.items():
+                    if not done:
+                        unit[name] = True
+                        self._hand_out(units)
+                        return name
+            return None
+
+        def _hand_out(self, units: dict[str, dict[str, bool]]) -> None:
+            for scope, unit in units.items():
+                if not all(unit.values()):
+                    self.workqueue[scope] = unit
+            for node in self.assigned_work:
+                self._reschedule(node)
+
+    return OncePerTest(config, log)
 
 
 class Only:
@@ -183,34 +219,42 @@ def _record_times(run: Recorder) -> None:
 
 def capabilities() -> list[str]:
     """The values of ATEN_CPU_CAPABILITY that this machine can run, from the oldest on."""
-    command = "import torch; print(torch.backends.cpu.get_cpu_capability())"
-    found = []
-    for name in CAPABILITIES:
-        environment = os.environ | {"ATEN_CPU_CAPABILITY": name}
-        run = [sys.executable, "-c", command]
-        done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
-        if done.stdout.strip().lower() == name:
-            found.append(name)
-    return found
+    return [name for name in CAPABILITIES if _chosen_by_torch(**{CAPABILITY: name}) == name]
 
 
-def run_under_each_capability(arguments: list[str]) -> int:
-    """Run the tests once for each capability; 0 if all of these runs succeed."""
+def _chosen_by_torch(**variables: str) -> str:
+    """The capability that torch uses in a new process."""
+    command = "import torch; print(torch.backends.cpu.get_cpu_capability().lower())"
+    environment = {k: v for k, v in os.environ.items() if k != CAPABILITY} | variables
+    run = [sys.executable, "-c", command]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def run_with_other_capabilities(arguments: list[str]) -> int:
+    """Run the tests once for each other capability; 0 if all of these runs succeed."""
+    own = _chosen_by_torch()
     codes = {}
     for name in capabilities():
-        print(f"\nwith ATEN_CPU_CAPABILITY={name}:", flush=True)
-        codes[name] = _start(arguments, ATEN_CPU_CAPABILITY=name)
-        if codes[name] == pytest.ExitCode.INTERRUPTED:
-            break
-    print("\nATEN_CPU_CAPABILITY:", ", ".join(f"{n} ended with {c}" for n, c in codes.items()))
+        if name != own:
+            print(f"\nwith {CAPABILITY}={name}:", flush=True)
+            codes[name] = _start(arguments, **{CAPABILITY: name})
+            if codes[name] == pytest.ExitCode.INTERRUPTED:
+                break
+    said = ", ".join(f"{name} ended with {code}" for name, code in codes.items())
+    print(f"\n{CAPABILITY}: {said or 'this machine has no other'}")
     return int(any(codes.values()))
 
 
 def main(arguments: list[str]) -> int:
-    if arguments[:1] == [AGAIN]:
-        return run_alone(Path(arguments[1]), arguments[2:])
-    if arguments[:1] == [EACH_CAPABILITY]:
-        return run_under_each_capability(arguments[1:])
+    match arguments:
+        case ["--cpu-capabilities"]:
+            print(*capabilities(), sep="\n")
+            return 0
+        case ["--other-cpu-capabilities", *others]:
+            return run_with_other_capabilities(others)
+        case [command, file, *others] if command == AGAIN:
+            return run_alone(Path(file), others)
     return run_tests(arguments)
 
 
