@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as program
-from benchmarks import bench_w4a16_gpu, compare
+from benchmarks import bench_flash_gpu, bench_w4a16_gpu, compare
 from benchmarks.compare import Comparison, NotMeasured
 from course_pkg.triton_runtime import INTERPRETED
 from tests.attention.examples import needs_triton
@@ -20,9 +20,11 @@ FAST = Comparison("adding, ours and theirs", "ms", 1.0, 2.0, 0.5, 1.0)
 SLOW = Comparison("sorting, ours and theirs", "ms", 3.0, 2.0, 1.5, 1.0)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_each_benchmark_yields_a_figure_when_it_is_measured(name):
-    assert inspect.isgeneratorfunction(importlib.import_module(f"benchmarks.{name}").measure)
+def test_each_benchmark_yields_a_figure_when_it_is_measured():
+    assert "bench_bleu" in NAMES
+    for name in NAMES:
+        module = importlib.import_module(f"benchmarks.{name}")
+        assert inspect.isgeneratorfunction(module.measure), name
 
 
 @pytest.mark.parametrize(
@@ -33,16 +35,15 @@ def test_each_benchmark_yields_a_figure_when_it_is_measured(name):
         (True, True, True, "triton is set to interpret"),
     ],
 )
-@pytest.mark.parametrize("name", ["bench_flash_gpu", "bench_w4a16_gpu"])
 def test_a_benchmark_of_kernels_says_what_it_lacks(
-    name, gpu, installed, interpreted, reason, monkeypatch
+    gpu, installed, interpreted, reason, monkeypatch
 ):
-    module = importlib.import_module(f"benchmarks.{name}")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setattr(compare, "INSTALLED", installed)
     monkeypatch.setattr(compare, "INTERPRETED", interpreted)
-    [figure] = module.measure()
-    assert isinstance(figure, NotMeasured) and figure.reason.startswith(reason)
+    for module in (bench_flash_gpu, bench_w4a16_gpu):
+        [figure] = module.measure()
+        assert isinstance(figure, NotMeasured) and figure.reason.startswith(reason)
 
 
 @pytest.fixture
@@ -78,15 +79,14 @@ def test_w4a16_is_not_timed_if_its_results_are_wrong(small_w4a16, monkeypatch):
 @pytest.mark.parametrize(
     ("figures", "code"),
     [
-        ([FAST], 0),
-        ([FAST, SLOW], 1),
-        ([NotMeasured("kernels", "needs a GPU")], 0),
+        ([FAST, SLOW, NotMeasured("kernels", "needs a GPU")], 0),
         ([FAST, KeyboardInterrupt()], 130),
     ],
 )
 def test_figures_are_printed_and_recorded_as_they_come(
     tmp_path, monkeypatch, capsys, figures, code
 ):
+    """A machine that misses a limit is no fault: the last lines name it."""
     printed = []
 
     def measure():
@@ -102,6 +102,8 @@ def test_figures_are_printed_and_recorded_as_they_come(
     (tmp_path / "bench_rouge.py").touch()
     monkeypatch.setattr(sys, "argv", ["benchmarks", "rouge"])
     assert program.main() == code
+    last = capsys.readouterr().out
+    assert (f"limit missed: {SLOW.what}" in last) is (SLOW in figures)
     whole = [figure for figure in figures if not isinstance(figure, BaseException)]
     assert all(figure.what in text for figure, text in zip(whole, printed, strict=True))
     [record] = Path(tmp_path, "results").glob("*.json")
