@@ -116,7 +116,7 @@ def test_what_fails_twice_fails_the_run(run, tmp_path, name, options):
     assert code == 1 and listed(said) == []
     assert f"failed twice: test_{name}.py::test_{name}" in said
     log = (tmp_path / "_build/logs/second-tries.log").read_text()
-    assert f"failed twice: test_{name}.py::test_{name}\n---- the first try\n" in log
+    assert f"failed: test_{name}.py::test_{name}\n---- the first try\n" in log
 
 
 @pytest.mark.parametrize(
