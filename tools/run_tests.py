@@ -201,11 +201,9 @@ def _log(first: dict[str, str], second: dict[str, str], passed: set[str]) -> Non
     with SECOND_TRIES.open("a", encoding="utf-8") as log:
         for name, said in first.items():
             end = "passed at the second try" if name in passed else "failed"
+            then = "passed" if name in passed else second.get(name, "no result")
             log.write(f"==== {now:%Y-%m-%d %H:%M} UTC, {end}: {name}\n")
-            log.write(f"---- the first try\n{said}\n")
-            log.write(
-                f"---- the second try\n{second.get(name, 'passed' if name in passed else 'no result')}\n\n"
-            )
+            log.write(f"---- the first try\n{said}\n---- the second try\n{then}\n\n")
 
 
 def _record_times(run: Recorder) -> None:
