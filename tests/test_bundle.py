@@ -3,7 +3,6 @@
 import json
 import subprocess
 import tarfile
-import time
 import zipfile
 from pathlib import Path
 
@@ -225,10 +224,8 @@ def test_other_lines_are_no_mistyped_marks(line):
     assert not mistyped(line)
 
 
-def test_long_rows_of_signs_are_read_at_once():
-    start = time.process_time()
-    assert not any(mistyped(signs) for signs in (20_000 * "#", 2_000 * "# ", 20_000 * "-"))
-    assert time.process_time() - start < 2
+def test_long_rows_of_signs_are_no_marks_and_do_not_hang():
+    assert not any(mistyped(signs) for signs in (400_000 * "#", 5_000 * "# ", 400_000 * "-"))
 
 
 @pytest.mark.parametrize("cells", ["[1]", "1", '[{"source": 1}]', '[{"source": [1]}]'])

@@ -309,7 +309,6 @@ HOSTILE = {
 }
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_special_file_is_refused_by_name_without_blocking(source, tmp_path, case):
     secret = put(tmp_path / "secret", "secret.txt", b"SECRET")

@@ -260,7 +260,7 @@ def test_a_file_is_read_before_torch_is_loaded_and_without_one_a_terminal_is_tol
     )
     assert process.stderr.readline().startswith(b"reading texts from the terminal, until Ctrl-D")
     os.write(ours, "\n".join(SYSTEM).encode() + b"\n\x04")
-    found, _ = process.communicate(timeout=60)
+    found, _ = process.communicate(timeout=600)
     assert json.loads(found)["score"] == scores("bleu", "ref.txt", "-i", "system.txt")["score"]
 
 
