@@ -84,7 +84,7 @@ class TestAttacks(Corpus):
     """None forges a score or leaks a secret."""
 
     folder = "attacks"
-    options = ("--jobs=2", "--time-limit=40", "--cell-timeout=20", "--memory=2")
+    options = ("--jobs=2", "--time-limit=120", "--cell-timeout=60", "--memory=2")
 
     @pytest.fixture(scope="class")
     def corpus(self, request, tmp_path_factory) -> GradedCorpus:

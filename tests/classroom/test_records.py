@@ -123,7 +123,7 @@ def test_the_lock_is_released_although_a_forked_child_has_the_file_open(tmp_path
     with course_lock(tmp_path, "first"):
         child = os.fork()
         if child == 0:
-            time.sleep(30)
+            time.sleep(600)  # until it is killed
             os._exit(0)
     try:
         with course_lock(tmp_path, "second"):
