@@ -111,9 +111,9 @@ def test_every_submission_ends_in_its_state_with_the_points_it_earned(school):
 @NEEDS_SANDBOX
 @pytest.mark.slow
 def test_the_command_reports_the_result_in_words_and_in_its_exit_code(school):
-    done = invoke(school.root, ASSIGNMENT, "--student", "ada", "--cell-timeout", "8")
+    done = invoke(school.root, ASSIGNMENT, "--student", "ada", "--cell-timeout", "20")
     assert done.exit_code == 0 and "24/24" in done.output
-    done = invoke(school.root, ASSIGNMENT, "--student", "fay", "--cell-timeout", "8")
+    done = invoke(school.root, ASSIGNMENT, "--student", "fay", "--cell-timeout", "20")
     assert done.exit_code == 1 and "cell-timed-out" in done.output
 
 
