@@ -298,8 +298,7 @@ def test_hostile_names_and_reasons_are_text(tab, tmp_path):
     assert page.locator("img").count() == 0
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_the_page_fits_the_window_with_enough_contrast(browser, tmp_path, width, scheme):
     rows = [*crowd(PAGE + 5), Row(Person("x" * 64, "y" * 80, "z" * 80), None, None)]
     with new_tab(browser, width, scheme) as tab:

@@ -232,6 +232,7 @@ def grade_until(school, cluster, pem, count=None, break_off=None):
     return process.wait(600), graded
 
 
+@pytest.mark.exhaustive
 def test_a_command_that_is_killed_and_run_again_gives_the_same(alone, school, cluster, pem):
     def kill(process):
         time.sleep(random.random() * 0.2)

@@ -347,15 +347,8 @@ FORBIDDEN = {
     "input",
     "button",
     "link",
-    "meta",
-    "base",
-    "object",
-    "embed",
-    "video",
-    "textarea",
-    "template",
-    "noscript",
 }
+FORBIDDEN |= {"meta", "base", "object", "embed", "video", "textarea", "template", "noscript"}
 
 
 def assert_inert(container):

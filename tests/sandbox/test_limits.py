@@ -58,7 +58,10 @@ def as_nobody():
     params=[
         pytest.param("control group", marks=CONTROL_GROUPS),
         "watchdog",
-        pytest.param("watchdog of an ordinary user", marks=pytest.mark.needs_root),
+        pytest.param(
+            "watchdog of an ordinary user",
+            marks=[pytest.mark.needs_root, pytest.mark.exhaustive],
+        ),
     ]
 )
 def run_bomb(request, folder_for_all):
