@@ -216,6 +216,23 @@ def test_a_refused_worker_does_not_end_the_run_while_the_good_one_may_come_back(
     assert why is None and answered(command)
 
 
+def test_a_better_worker_has_some_seconds_to_join_after_the_others_were_refused():
+    workers = Workers(old=[Reply("unfit", "it is old")])
+    polls = []
+
+    def join(command):
+        polls.append(len(command.of(frames.NOTE)))
+        if len(polls) * gateway.POLL_S < GRACE_S / 2:
+            return False
+        workers.replies[AT["b"]] = GRADED
+        workers.found[AT["b"]] = Found("b", 0.0, "b")
+        return True
+
+    command, why = run(workers, join, answered)
+    assert polls[-2:] == [1, 1]  # it was refused before
+    assert why is None and answered(command)
+
+
 def test_a_replacement_that_is_refused_ends_the_wait():
     workers = Workers(old=[Reply("unfit", "it is old")], a="hangs")
 
