@@ -127,5 +127,5 @@ def load(folder: str) -> list[Case]:
 def selected(request: pytest.FixtureRequest, cases: list[Case]) -> dict[str, Case]:
     """Those of the cases that tests will ask for in this session, by name."""
     calls = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
-    asked = [params["case"] for params in calls if isinstance(params.get("case"), Case)]
+    asked = [case for params in calls for case in params.get("cases", [])]
     return {case.name: case for case in cases if case in asked}

@@ -34,8 +34,8 @@ class Watch:
         self.folders = [*map(Path, SHARED), *folders]
         self.before = self._look()
 
-    def left(self, grader: int, within: float = 5.0) -> dict[str, set[str]]:
-        """What is new, by kind; waits a little for processes that are just ending.
+    def left(self, grader: int, within: float = 60.0) -> dict[str, set[str]]:
+        """What is new, by kind; waits for processes that are just ending.
 
         grader: the process id of the grader, which names its cgroups.
         """

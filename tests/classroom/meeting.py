@@ -1,8 +1,8 @@
 """Two programs that try to find each other by files, sockets, signals, shared memory, locks, keys.
 
-`meet(me, other, seconds)` leaves a trace in every way it knows, looks for the other's traces, and
-returns the ways in which they met. It imports only the standard library, because its source is
-also a cell of a notebook. Run as a program, it prints what it found.
+`meet(me, other)` leaves a trace in every way it knows, looks for the other's traces until both have
+looked long enough, and returns the ways in which they met. It imports only the standard library,
+because its source is also a cell of a notebook. Run as a program, it prints what it found.
 """
 
 import contextlib
@@ -34,8 +34,9 @@ PORTS = {"a": 47011, "b": 47012}
 KEYS = {"a": 0x600DCA7A, "b": 0x600DCA7B}
 RINGS = {"thread": -1, "process": -2, "session": -3, "user": -4, "user session": -5}
 FORK_ONLY = {"inherited_memory"}  # two programs that were started, not forked, share none
-LINGER_S = 2.0
+ROUNDS = 20  # looks for each other after they have met, at least
 SHARED_FILES = {"a": os.__file__, "b": re.__file__}  # read-only, and there for both
+DONE_FILES = {"a": socket.__file__, "b": signal.__file__}  # locked by who has looked long enough
 
 
 class Meeting:
@@ -156,13 +157,26 @@ class Meeting:
         return any(ctypes.string_at(end - 8, 8) == mark for _, end in self._shared_mappings())
 
     def leave_lock(self) -> None:
-        file = open(SHARED_FILES[self.me])  # noqa: SIM115
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self.kept.append(file)
+        self._lock(SHARED_FILES[self.me])
 
     def look_lock(self) -> bool:
-        with open(SHARED_FILES[self.other]) as file:
+        return self._locked(SHARED_FILES[self.other])
+
+    def leave_done(self) -> None:
+        self._lock(DONE_FILES[self.me])
+
+    def look_done(self) -> bool:
+        """Whether the other has looked long enough, or has ended after that."""
+        return self._locked(DONE_FILES[self.other]) or not self.look_lock()
+
+    def _lock(self, path: str) -> None:
+        file = open(path)  # noqa: SIM115
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)  # waits while the other looks
+        self.kept.append(file)
+
+    def _locked(self, path: str) -> bool:
+        with open(path) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -217,13 +231,15 @@ def _text(path: str) -> str:
 
 def ways() -> list[str]:
     """All the ways that are tried."""
-    return [name[6:] for name in vars(Meeting) if name.startswith("leave_")]
+    left = [name[6:] for name in vars(Meeting) if name.startswith("leave_")]
+    return [name for name in left if name != "done"]
 
 
-def meet(me: str, other: str, seconds: float) -> list[str]:
-    """Leave traces and look for the other's, for so many seconds; the ways in which they met.
+def meet(me: str, other: str, enough: set[str], within_s: float) -> list[str]:
+    """Leave traces and look for the other's; the ways in which they met.
 
-    Returns earlier if they have met in every way that two started programs can.
+    Ends when both have met in the ways that are `enough`, a lock among them, and have looked for a
+    while after that. within_s: only so that it ends if they never meet.
     """
     meeting = Meeting(me, other)
     met = set()
@@ -237,15 +253,19 @@ def meet(me: str, other: str, seconds: float) -> list[str]:
 
     for way in ways():
         attempt(f"leave_{way}")
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    end = time.monotonic() + within_s
+    rounds = 0
+    while time.monotonic() < end and not (rounds > ROUNDS and meeting.look_done()):
         met |= {way for way in ways() if way not in met and attempt(f"look_{way}")}
-        if met >= set(ways()) - FORK_ONLY:  # stay a little, so that the other finds this one too
-            end = min(end, time.monotonic() + LINGER_S)
-        time.sleep(0.1)
+        if met >= enough:
+            rounds += 1
+            if rounds == ROUNDS:
+                meeting.leave_done()
+        time.sleep(0.05)
     return sorted(met)
 
 
 if __name__ == "__main__":
-    lines = [f"{way}\n" for way in meet(sys.argv[1], sys.argv[2], float(sys.argv[3]))]
+    found = meet(sys.argv[1], sys.argv[2], set(ways()) - FORK_ONLY, float(sys.argv[3]))
+    lines = [f"{way}\n" for way in found]
     os.write(1, "".join(lines).encode())  # in one piece, since the other program writes here too

@@ -405,7 +405,7 @@ class Term:
 
         The worker leaves the folder of its fork server, the scheduler Dask's own.
         """
-        until = time.monotonic() + 10
+        until = time.monotonic() + 100
         while (children := psutil.Process().children(recursive=True)) and time.monotonic() < until:
             for child in children:  # those of killed programs are this process's now
                 with suppress(ChildProcessError):

@@ -76,9 +76,9 @@ def test_reading_keeps_only_types_sources_and_grade_ids():
     assert data.count(b"script") and "script" not in nbformat.writes(book)
 
 
-@pytest.mark.parametrize("minor", [0, 99, "x", None])
-def test_every_minor_version_of_format_4_is_read(minor):
-    assert sources(read(file(cell(), nbformat_minor=minor))) == ["x = 1"]
+def test_every_minor_version_of_format_4_is_read():
+    for minor in (0, 99, "x", None):
+        assert sources(read(file(cell(), nbformat_minor=minor))) == ["x = 1"]
 
 
 UNREADABLE = {
@@ -112,13 +112,12 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize("case", UNREADABLE)
-def test_a_file_that_is_not_a_notebook_is_unreadable_with_a_reason(case):
-    data, says = UNREADABLE[case]
-    with pytest.raises(Unreadable) as error:
-        read(data)
-    assert says in str(error.value)
-    assert len(str(error.value)) < 300 and str(error.value).isprintable()
+def test_a_file_that_is_not_a_notebook_is_unreadable_with_a_reason():
+    for case, (data, says) in UNREADABLE.items():
+        with pytest.raises(Unreadable) as error:
+            read(data)
+        why = str(error.value)
+        assert says in why and len(why) < 300 and why.isprintable(), (case, why)
 
 
 def test_byte_order_mark_nan_huge_numbers_surrogates_and_nul_are_harmless():
@@ -131,13 +130,10 @@ def test_byte_order_mark_nan_huge_numbers_surrogates_and_nul_are_harmless():
     json.dumps(only).encode()
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [*({"nbgrader": {"grade_id": name}} for name in (5, "", "x" * 101)), {"nbgrader": "x"}, "x"],
-)
-def test_a_grade_id_that_is_not_a_short_text_is_ignored(metadata):
-    (only,) = read(file({**cell(), "metadata": metadata})).cells
-    assert only.metadata == {}
+def test_a_grade_id_that_is_not_a_short_text_is_ignored():
+    odd = [{"nbgrader": {"grade_id": name}} for name in (5, "", "x" * 101)]
+    cells = [{**cell(), "metadata": metadata} for metadata in (*odd, {"nbgrader": "x"}, "x")]
+    assert [one.metadata for one in read(file(*cells)).cells] == [{}] * 5
 
 
 LARGE = {
@@ -343,14 +339,12 @@ def test_a_changed_cell_type_is_restored():
     assert done.remarks == ("the type of the cell one had been changed; it was restored",)
 
 
-@pytest.mark.parametrize(
-    ("gone", "name"), [(0, "intro"), (3, "one"), (4, "check-one"), (7, "words")]
-)
-def test_a_deleted_cell_is_restored_at_its_place(gone, name):
-    done = student(lambda cells: cells.pop(gone) and None)
-    assert_whole(done)
-    assert [n for n in names(done.notebook) if n in NAMES] == NAMES
-    assert done.remarks == (f"the cell {name} was missing; it was restored",)
+def test_a_deleted_cell_is_restored_at_its_place():
+    for gone, name in ((0, "intro"), (3, "one"), (4, "check-one"), (7, "words")):
+        done = student(lambda cells, gone=gone: cells.pop(gone) and None)
+        assert_whole(done)
+        assert [n for n in names(done.notebook) if n in NAMES] == NAMES, name
+        assert done.remarks == (f"the cell {name} was missing; it was restored",)
 
 
 def test_if_all_cells_are_deleted_all_are_restored():
@@ -459,17 +453,14 @@ def test_every_test_cell_of_the_release_checks_an_existing_question():
     assert sorted(found.values()) == sorted(load("lora-math").questions)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
+def test_a_test_cell_that_does_not_check_exactly_one_question_is_an_error():
+    released = nbformat.reads(file(test_cell("a", "one"), test_cell("b", "two")), 4)
+    for source in (
         "check(name, f)",
         'check("other/one", f)',
         'check("demo/one", f); check("demo/two", f)',
         'check("demo/one", f)',  # as the cell before it
-    ],
-)
-def test_a_test_cell_that_does_not_check_exactly_one_question_is_an_error(source):
-    released = nbformat.reads(file(test_cell("a", "one"), test_cell("b", "two")), 4)
-    released.cells[1].source = source
-    with pytest.raises(ValueError, match="the test cell 'b' checks"):
-        questions_by_cell(released, "demo")
+    ):
+        released.cells[1].source = source
+        with pytest.raises(ValueError, match="the test cell 'b' checks"):
+            questions_by_cell(released, "demo")

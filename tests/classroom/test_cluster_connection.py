@@ -3,7 +3,6 @@
 import os
 import socket
 import threading
-import time
 from contextlib import suppress
 
 import psutil
@@ -14,13 +13,13 @@ from course_pkg.classroom.cluster.address import SchedulerAddress
 from course_pkg.classroom.execution.local_executor import ExecutorLost
 from course_pkg.classroom.results.record import State
 from tests.classroom import NEEDS_SANDBOX
+from tests.waiting import wait_until
 
 from .clusters import Class, Cluster, prepare
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.exhaustive,
-    pytest.mark.timeout(300),
     NEEDS_SANDBOX,
 ]
 
@@ -86,8 +85,7 @@ def test_what_runs_when_the_connection_breaks_is_run_again(school, tmp_path):
         dropped = []
 
         def drop():
-            while len(cluster.sandboxes()) < 4:
-                time.sleep(0.1)
+            wait_until(lambda: len(cluster.sandboxes()) >= 4)
             dropped.append(proxy.drop())
 
         dropping = threading.Thread(target=drop, daemon=True)

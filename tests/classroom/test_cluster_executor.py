@@ -5,8 +5,6 @@ import platform
 import socket
 import subprocess
 import sys
-import threading
-import time
 
 import psutil
 import pytest
@@ -23,8 +21,9 @@ from course_pkg.classroom.results.record import State
 from course_pkg.sandbox import seccomp
 from course_pkg.sandbox.namespaces import memory_file
 from tests.classroom import NEEDS_SANDBOX
-from tests.classroom.gateways import LIMITS, opened, run
+from tests.classroom.gateways import LIMITS, PATIENCE_S, opened, run
 from tests.classroom.host import is_running
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def test_a_task_holds_what_the_worker_needs_and_no_secret(runs, gateway):
     assert (task.student, task.key, task.packed) == ("ada", b"key", b"zip")
     assert task.work.limits == LIMITS and task.work.assignment == "bleu"
     gateway.send(Frame(frames.REPLY, frame.number, result(verdicts=b"[]", run_s=2)))
-    assert future.result(5).verdicts == b"[]"
+    assert future.result(PATIENCE_S).verdicts == b"[]"
     assert runs.start["need"] == "none" and runs.start["ca"] == ""
     assert "questions.toml" in runs.start["with_files"] and "def " not in runs.start["asked"]
 
@@ -55,31 +54,30 @@ def test_answers_find_their_submissions_in_any_order(runs, gateway):
     for frame in reversed(waiting):
         name = read_request(frame.body).student
         gateway.send(Frame(frames.REPLY, frame.number, result(reason=name)))
-    assert {s: f.result(5).reason for s, f in futures.items()} == {s: s for s in futures}
+    assert {s: f.result(PATIENCE_S).reason for s, f in futures.items()} == {s: s for s in futures}
 
 
 def test_the_room_follows_the_workers(runs, gateway):
     assert runs.room() == 1
     gateway.send(Frame(frames.ROOM, 8), said(frames.NOTE, "a\x1b[2J note"))
     runs.ready()
-    while not runs.notes:
-        pass
+    wait_until(lambda: runs.notes)
     assert runs.room() == 11 and "\x1b" not in runs.notes[0]
 
 
 def test_the_bytes_in_flight_are_bounded(runs, gateway, monkeypatch):
     monkeypatch.setattr(cluster_executor, "MOST_BYTES", 3_000)
+    in_flight = []
+    send = runs._send
+    monkeypatch.setattr(runs, "_send", lambda frame: in_flight.append(runs._bytes) or send(frame))
     futures = [run(runs, packed=b"x" * size) for size in (2000, 2000, 9000)]
-    first = gateway.get()
-    gateway.patience_s = 0.3
-    with pytest.raises(TimeoutError):
-        gateway.get()
-    for _ in futures[1:]:
-        gateway.send(Frame(frames.REPLY, first.number, result()))
-        gateway.patience_s = 5.0
-        first = gateway.get()
-    gateway.send(Frame(frames.REPLY, first.number, result()))
-    assert [future.result(5).state for future in futures] == [State.GRADED] * 3
+    alone = []  # any two of them are more than may be sent
+    for _ in futures:
+        frame = gateway.get()
+        alone.append(len(frame.body))
+        gateway.send(Frame(frames.REPLY, frame.number, result()))
+    assert [future.result(PATIENCE_S).state for future in futures] == [State.GRADED] * 3
+    assert in_flight == alone
 
 
 def test_other_answers_have_their_own_ends(runs, gateway):
@@ -95,12 +93,12 @@ def test_other_answers_have_their_own_ends(runs, gateway):
                 ),
             }[read_request(frame.body).student]
         )
-    assert killer.result(5).state == State.WORKERS_LOST
+    assert killer.result(PATIENCE_S).state == State.WORKERS_LOST
     assert "--regrade --student" in killer.result().reason
     with pytest.raises(NoGpu, match="no worker has one"):
-        waits.result(5)
+        waits.result(PATIENCE_S)
     with pytest.raises(RuntimeError, match="a worker could not run it: a"):
-        failed.result(5)
+        failed.result(PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -120,11 +118,11 @@ def test_a_gateway_that_ends_or_sends_anything_else_ends_the_run(runs, gateway, 
     if not sent:
         gateway.theirs.shutdown(socket.SHUT_WR)
     with pytest.raises(ExecutorLost, match=f"{why}.*run the same command again to continue"):
-        future.result(5)
+        future.result(PATIENCE_S)
     with pytest.raises(ExecutorLost, match=why):
         runs.ready()
     with pytest.raises(ExecutorLost, match=why):
-        run(runs).result(5)
+        run(runs).result(PATIENCE_S)
 
 
 def test_an_error_while_it_is_read_ends_the_run(runs, gateway, monkeypatch):
@@ -132,23 +130,21 @@ def test_an_error_while_it_is_read_ends_the_run(runs, gateway, monkeypatch):
     monkeypatch.setattr(runs, "_take", lambda _: bytes(2**60))
     gateway.send(Frame(frames.ALIVE), Frame(frames.ALIVE))
     with pytest.raises(ExecutorLost, match="can't be understood"):
-        future.result(5)
+        future.result(PATIENCE_S)
 
 
 @NEEDS_SANDBOX
 def test_a_gateway_that_hangs_is_killed_with_all_its_processes(monkeypatch):
     monkeypatch.setattr(gateway_process, "END_WITHIN_S", 0.2)
     process = gateway_process.GatewayProcess()
-    found = []
-    until = time.monotonic() + 20
-    while not any(one.name().startswith("python") for one in found):
-        assert time.monotonic() < until
-        found = psutil.Process(process._process.pid).children(recursive=True)
+    started = psutil.Process(process._process.pid)
+    wait_until(lambda: any(one.name().startswith("python") for one in started.children(True)))
+    found = started.children(recursive=True)
     for one in found:
         one.suspend()
     process.end()
     assert process.sock.recv(1) == b""  # nobody waits for it
-    psutil.wait_procs(found, 5)
+    psutil.wait_procs(found, PATIENCE_S)
     assert not any(is_running(one) for one in found)
     process.close()
 
@@ -168,11 +164,11 @@ def test_a_reply_that_no_run_can_give_costs_that_submission_only(runs, gateway):
         future = run(runs)
         gateway.send(Frame(frames.REPLY, gateway.get().number, body))
         with pytest.raises(ValueError):
-            future.result(5)
+            future.result(PATIENCE_S)
     gateway.send(Frame(frames.REPLY, 10**6, b"for nobody"))
     future = run(runs)
     gateway.send(Frame(frames.REPLY, gateway.get().number, result()))
-    assert future.result(5).state == State.GRADED
+    assert future.result(PATIENCE_S).state == State.GRADED
 
 
 def test_an_interrupted_run_waits_for_nothing(runs, gateway):
@@ -181,16 +177,19 @@ def test_an_interrupted_run_waits_for_nothing(runs, gateway):
     runs.stop()
     for future in futures:
         with pytest.raises(ExecutorLost, match="interrupted"):
-            future.result(5)
+            future.result(PATIENCE_S)
 
 
 def test_waiting_for_the_first_worker_is_said_once(runs, gateway, monkeypatch):
     monkeypatch.setattr(cluster_executor, "SAY_AFTER_S", 0.01)
-    timer = threading.Timer(0.3, lambda: gateway.send(Frame(frames.ROOM, 1)))
-    timer.start()
-    runs.ready()
+    waits = []
+    wait = runs._changed.wait
+    monkeypatch.setattr(runs._changed, "wait", lambda seconds: waits.append(1) or wait(seconds))
+    ready = runs.threads.submit(runs.ready)
+    wait_until(lambda: len(waits) > 3)
+    gateway.send(Frame(frames.ROOM, 1))
+    ready.result(PATIENCE_S)
     assert runs.notes == ["waiting for a worker of tcp://127.0.0.1:1 to be ready"]
-    timer.join()
 
 
 def test_the_gateway_sees_neither_the_course_nor_a_home(tmp_path):

@@ -2,8 +2,7 @@
 
 import asyncio
 import inspect
-
-import pytest
+import selectors
 
 from course_pkg.classroom.assignment import resolve
 from course_pkg.classroom.cluster import frames, gateway
@@ -27,6 +26,8 @@ FIT = Reply("fit", room=1)
 LACKS = Reply("lacks")
 GRADED = Reply("result", result=RunResult(verdicts=b"[]"))
 NO_VERDICTS = Reply("result", result=RunResult(no_verdicts="it took longer than 60 s"))
+GRACE_S = 5.0
+REPLY_S = 1_800.0
 AT = {
     name: f"tcp://127.0.0.1:{port}" for port, name in enumerate(("scheduler", "old", "a", "b"), 1)
 }
@@ -62,7 +63,7 @@ class Workers:
             said = self.replies[address]
             said = said.pop(0) if isinstance(said, list) else said
         if said == "hangs":
-            await asyncio.sleep(1_000)
+            await asyncio.sleep(100 * REPLY_S)
         if inspect.isroutine(said):
             said = said()
         if isinstance(said, Exception):
@@ -90,13 +91,26 @@ class Command:
         return [frame.body.decode() for frame in self.of(kind)]
 
 
-@pytest.fixture(autouse=True)
-def fast(monkeypatch):
-    monkeypatch.setattr(gateway, "POLL_S", 0.01)
-    monkeypatch.setattr(gateway, "AGAIN_S", 0.02)
+class NoWaiting(selectors.DefaultSelector):
+    """Instead of waiting for the next timer, moves the time on to it."""
+
+    now = 0.0
+
+    def select(self, timeout=None):
+        assert timeout is not None, "nothing runs, and nothing waits for a time"
+        self.now += max(0.0, timeout)
+        return super().select(0)
 
 
-def run(workers, *steps, need="none", grace_s=0.05, reply_s=5.0, command=None):
+def loop_without_waiting():
+    """An event loop with a clock of its own: what happens does not depend on the machine."""
+    selector = NoWaiting()
+    loop = asyncio.SelectorEventLoop(selector)
+    loop.time = lambda: selector.now
+    return loop
+
+
+def run(workers, *steps, need="none", command=None):
     """Run a gateway with one submission; steps: functions, or conditions to wait for.
 
     Returns what the command got, and why the run ended, if it did.
@@ -106,24 +120,26 @@ def run(workers, *steps, need="none", grace_s=0.05, reply_s=5.0, command=None):
         "asked": ASKED.decode(),
         "with_files": "files",
         "need": need,
-        "grace_s": grace_s,
-        "reply_s": reply_s,
+        "grace_s": GRACE_S,
+        "reply_s": REPLY_S,
     }
 
     async def main():
-        made = gateway.Gateway(workers, command, start)
+        clock = asyncio.get_running_loop().time
+        made = gateway.Gateway(workers, command, start, clock)
         watching = asyncio.create_task(made.watch())
         made.submit(1, b"one")
         for step in steps:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(10 * REPLY_S):
                 while not step(command) and not watching.done():
-                    await asyncio.sleep(0.005)
+                    await asyncio.sleep(gateway.POLL_S)
         why = await watching if watching.done() else None
         watching.cancel()
         await made.close()
         return why
 
-    return command, asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop_without_waiting) as runner:
+        return command, runner.run(main())
 
 
 def answered(command):
@@ -160,17 +176,17 @@ def test_a_worker_whose_preparation_was_cut_off_is_asked_again():
 
 
 def test_a_worker_that_is_never_ready_is_refused_by_name():
-    command, why = run(Workers(a=["hangs"]), ended, reply_s=0.1)
-    assert "a: it was not ready within 0.1 s" in why
-    (note,) = command.texts(frames.NOTE)
-    assert "it was not ready within 0.1 s" in note
+    command, why = run(Workers(a=["hangs"]), ended)
+    assert "a: it was not ready within 1800 s" in why
+    waiting, refused = command.texts(frames.NOTE)
+    assert waiting == gateway.NONE_LEFT and "it was not ready within 1800 s" in refused
 
 
 def test_a_worker_that_does_not_reply_is_refused_and_what_it_had_runs_elsewhere():
-    command, _ = run(Workers(a=[FIT, "hangs"], b=GRADED), answered, reply_s=0.3)
+    command, _ = run(Workers(a=[FIT, "hangs"], b=GRADED), answered)
     assert read_reply(answered(command)[0].body, LIMITS).result.verdicts == b"[]"
     (note,) = command.texts(frames.NOTE)
-    assert note.startswith("worker a") and "did not reply to a submission within 0.3 s" in note
+    assert note.startswith("worker a") and "did not reply to a submission within 1800 s" in note
 
 
 def test_a_result_without_verdicts_runs_on_another_worker():
@@ -196,7 +212,24 @@ def test_a_refused_worker_does_not_end_the_run_while_the_good_one_may_come_back(
         return next(times, None) is None
 
     running = lambda _: any(payload == b"one" for _, payload in workers.asked)  # noqa: E731
-    command, why = run(workers, running, lose, later, come_back, answered, grace_s=0.01)
+    command, why = run(workers, running, lose, later, come_back, answered)
+    assert why is None and answered(command)
+
+
+def test_a_better_worker_has_some_seconds_to_join_after_the_others_were_refused():
+    workers = Workers(old=[Reply("unfit", "it is old")])
+    polls = []
+
+    def join(command):
+        polls.append(len(command.of(frames.NOTE)))
+        if len(polls) * gateway.POLL_S < GRACE_S / 2:
+            return False
+        workers.replies[AT["b"]] = GRADED
+        workers.found[AT["b"]] = Found("b", 0.0, "b")
+        return True
+
+    command, why = run(workers, join, answered)
+    assert polls[-2:] == [1, 1]  # it was refused before
     assert why is None and answered(command)
 
 
@@ -211,7 +244,7 @@ def test_a_replacement_that_is_refused_ends_the_wait():
         workers.found[AT["b"]] = Found("b", 0.0, "b")
         return True
 
-    _, why = run(workers, replace, ended, grace_s=0.01)
+    _, why = run(workers, replace, ended)
     assert "no worker of the cluster can grade" in why and "it is old, too" in why
 
 

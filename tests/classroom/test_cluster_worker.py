@@ -59,7 +59,7 @@ class Sandboxes:
         if self.failure:
             raise self.failure
         if self.hold:
-            self.hold.wait(10)
+            self.hold.wait(300)
         return RunResult(reason=f"{student} {key!r} {packed!r}")
 
 
@@ -222,7 +222,7 @@ def test_what_waits_on_a_worker_does_not_run_if_its_run_is_stopped(warm, hold, b
     rouge = replace(work_of(resolve("rouge"), LIMITS), run="two")
     second = begin(rouge, lambda: len(warm._waiting) == 1)
     warm.stop("two")
-    reply = second.result(5)
+    reply = second.result(300)
     assert (reply.kind, reply.why) == ("failed", "SandboxFailed: the run was interrupted")
     hold.set()
     first.result()

@@ -1,10 +1,8 @@
 """A hostile worker that has taken over the gateway: what it can print, and how long it can wait."""
 
-import time
-
 import pytest
 
-from course_pkg.classroom.cluster import cluster_executor, frames, gateway, gateway_guard
+from course_pkg.classroom.cluster import cluster_executor, frames, gateway_guard
 from course_pkg.classroom.cluster.frames import Frame, said, to_bytes
 from course_pkg.classroom.cluster.gateway_guard import Liveness, Notes
 from course_pkg.classroom.cluster.messages import Reply, reply_bytes
@@ -12,7 +10,7 @@ from course_pkg.classroom.cluster.placement import Found
 from course_pkg.classroom.execution.local_executor import ExecutorLost
 from course_pkg.classroom.execution.run_gpus import NoGpu
 from course_pkg.classroom.execution.runner_output import RunResult
-from tests.classroom.gateways import LIMITS, opened, run
+from tests.classroom.gateways import LIMITS, PATIENCE_S, opened, run
 from tests.classroom.test_cluster_gateway import LACKS, Workers
 from tests.classroom.test_cluster_gateway import run as run_gateway
 from tests.waiting import wait_until
@@ -63,7 +61,7 @@ def test_what_is_said_of_one_submission_is_as_short_as_a_note(gateway):
         number = gateway.get().number
         gateway.send(said(frames.NO_GPU, "\x1b[2J" + "z" * 4_000, number))
         with pytest.raises(NoGpu) as error:
-            future.result(10)
+            future.result(PATIENCE_S)
     assert len(str(error.value)) == gateway_guard.LENGTH and "\x1b" not in str(error.value)
 
 
@@ -75,69 +73,79 @@ def test_a_quiet_run_says_nothing_about_notes():
     assert shown == ["worker a is refused"]
 
 
-def test_notes_and_empty_promises_are_no_sign_of_life(gateway, monkeypatch):
-    monkeypatch.setattr(cluster_executor, "SILENT_S", 0.5)
+def take_all(gateway, runs, *sent):
+    """Send frames and wait until the run has taken them: it tells its room."""
+    room = runs._room + 1
+    gateway.send(*sent, Frame(frames.ROOM, room))
+    wait_until(lambda: runs._room == room)
+
+
+def test_notes_and_empty_promises_are_no_sign_of_life(gateway):
     with opened(gateway) as runs:
         future = run(runs)
-        for _ in range(8):
-            gateway.send(Frame(frames.ALIVE))
-            time.sleep(0.1)
+        gateway.get()
+        for _ in range(4):
+            gateway.now += cluster_executor.SILENT_S / 2
+            take_all(gateway, runs, Frame(frames.ALIVE))
         assert not future.done()
-        gateway.repeat(
-            said(frames.NOTE, "still here"),
-            Frame(frames.ROOM, 2),
-            Frame(frames.REPLY, 10**6, b"for nobody"),
-            pause_s=0.02,
-        )
-        with pytest.raises(ExecutorLost, match=r"has said nothing for 0.5 s"):
-            future.result(10)
-    assert gateway.sent > 5
+        for number in range(5):
+            gateway.now += cluster_executor.SILENT_S / 4
+            gateway.send(
+                said(frames.NOTE, "still here"),
+                Frame(frames.ROOM, number),
+                Frame(frames.REPLY, 10**6, b"for nobody"),
+            )
+        with pytest.raises(ExecutorLost, match=r"has said nothing for 120 s"):
+            future.result(PATIENCE_S)
+    assert runs.notes
 
 
-def test_a_note_that_arrives_byte_by_byte_is_no_sign_of_life(gateway, monkeypatch):
-    monkeypatch.setattr(cluster_executor, "SILENT_S", 0.5)
+def test_a_note_that_arrives_byte_by_byte_is_no_sign_of_life(gateway):
     with opened(gateway) as runs:
         future = run(runs)
+        gateway.get()
         for byte in to_bytes(said(frames.NOTE, "x" * 4_000))[:400]:
-            try:
-                gateway.theirs.sendall(bytes([byte]))
-            except OSError:
-                break
-            time.sleep(0.01)
+            gateway.now += cluster_executor.SILENT_S / 300
+            gateway.theirs.sendall(bytes([byte]))
             if future.done():
                 break
-        with pytest.raises(ExecutorLost, match=r"has said nothing for 0.5 s"):
-            future.result(0)
+        with pytest.raises(ExecutorLost, match=r"has said nothing for 120 s"):
+            future.result(PATIENCE_S)
 
 
 def test_a_gateway_that_lives_but_delivers_nothing_ends_the_run(gateway, monkeypatch):
-    monkeypatch.setattr(cluster_executor, "reply_within_s", lambda *_: 0.1)
+    monkeypatch.setattr(cluster_executor, "SILENT_S", 1e6)
     with opened(gateway) as runs:
-        gateway.repeat(Frame(frames.ALIVE), pause_s=0.02)
-        time.sleep(cluster_executor.ATTEMPTS * 0.1 + 0.2)
+        stuck_s = cluster_executor.ATTEMPTS * runs.start["reply_s"]
+        gateway.now += stuck_s + 1
+        take_all(gateway, runs, Frame(frames.ALIVE))
         runs._require_running()  # nothing waits: a worker may come late
         future = run(runs)
+        gateway.get()
+        gateway.now += 0.9 * stuck_s
+        take_all(gateway, runs, Frame(frames.ALIVE))
+        assert not future.done()
+        gateway.now += 0.2 * stuck_s
+        gateway.send(Frame(frames.ALIVE))
         with pytest.raises(ExecutorLost, match="no submission has ended for"):
-            future.result(10)
+            future.result(PATIENCE_S)
 
 
 def test_every_submission_that_ends_gives_the_next_ones_the_whole_time(gateway, monkeypatch):
-    monkeypatch.setattr(cluster_executor, "reply_within_s", lambda *_: 0.1)
+    monkeypatch.setattr(cluster_executor, "SILENT_S", 1e6)
     body = reply_bytes(Reply("result", result=RunResult(verdicts=b"[]")), LIMITS)
     with opened(gateway) as runs:
-        assert runs.start["reply_s"] == 0.1
-        gateway.repeat(Frame(frames.ALIVE), pause_s=0.02)
         futures = [run(runs, name) for name in "abc"]
         numbers = [gateway.get().number for _ in futures]
-        for number in numbers:
-            time.sleep(cluster_executor.ATTEMPTS * 0.1 * 0.6)
-            gateway.send(Frame(frames.REPLY, number, body))
-        assert [future.result(5).verdicts for future in futures] == [b"[]"] * 3
+        for ended, number in enumerate(numbers, 1):
+            gateway.now += 0.6 * cluster_executor.ATTEMPTS * runs.start["reply_s"]
+            take_all(gateway, runs, Frame(frames.ALIVE), Frame(frames.REPLY, number, body))
+            wait_until(lambda ended=ended: sum(future.done() for future in futures) == ended)
+        assert [future.result().verdicts for future in futures] == [b"[]"] * 3
 
 
-def test_a_worker_that_comes_back_under_other_names_is_one_machine(monkeypatch):
+def test_a_worker_that_comes_back_under_other_names_is_one_machine():
     """It joins at another port each time, and is refused each time."""
-    monkeypatch.setattr(gateway, "POLL_S", 0.01)
     workers = Workers()
     for port in range(100, 140):
         address = f"tcp://127.0.0.1:{port}"

@@ -239,8 +239,8 @@ def test_the_command_says_that_submissions_wait_and_ends_with_code_1(school):
 def test_memory_is_limited_and_a_submission_that_keeps_some_is_named(school):
     """ada exceeds the limit, ben keeps memory on the only GPU, and so cy waits."""
     for student in ("ada", "ben", "cy"):
-        school.submit(student, LOOK + "import time; time.sleep(0.5)")
-    school.submit("ada", LOOK + "import time; time.sleep(60)")
+        school.submit(student)
+    school.submit("ada", LOOK + "import time; time.sleep(600)")
     school.gpus(1)
     meters = Meters((0,), (GB, GB, 6 * GB, GB), (GB, 4 * GB))
     found = school.grade(meters, jobs=1, limits=RunLimits(gpu_bytes=4 * GB))
@@ -284,7 +284,7 @@ import os, time
 os.environ.pop("PYTORCH_CUDA_ALLOC_CONF")  # torch's own limit can be removed
 import torch
 kept = torch.ones(3_000_000_000, dtype=torch.uint8, device="cuda")
-time.sleep(60)
+time.sleep(600)
 """
 
 

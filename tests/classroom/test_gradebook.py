@@ -289,17 +289,17 @@ def test_students_files_replace_none_of_the_courses_and_of_nbgraders(book):
     nbformat.validate(written(book))
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", "a\0b"])
-def test_a_path_that_leaves_the_folder_is_refused(book, name):
-    with pytest.raises(ValueError, match="leaves the submission's folder"):
-        write(book, record(), files={name: b""})
+def test_a_path_that_leaves_the_folder_is_refused(book):
+    for name in ("../x", "/etc/x", "a/../../x", "", "a\0b"):
+        with pytest.raises(ValueError, match="leaves the submission's folder"):
+            write(book, record(), files={name: b""})
     assert not (book.course / "autograded").exists()
 
 
-@pytest.mark.parametrize("student", ["", ".", "..", "a/b", "../ada", "a\0"])
-def test_an_id_with_path_parts_is_refused(book, student):
-    with pytest.raises(ValueError, match="is not a student's id"):
-        write(book, record(student))
+def test_an_id_with_path_parts_is_refused(book):
+    for student in ("", ".", "..", "a/b", "../ada", "a\0"):
+        with pytest.raises(ValueError, match="is not a student's id"):
+            write(book, record(student))
     assert not (book.course / "autograded").exists()
 
 

@@ -45,7 +45,7 @@ class Class(School):
 
 
 ODD = {"int": "10**2000", "half": "'\\ud800'"}  # answers of one question
-LIMITS = RunLimits(cell_timeout_s=8.0)
+LIMITS = RunLimits(cell_timeout_s=20.0)
 PEEK = """
 import course_pkg.grading.check as c
 print(c._request({{"op": "inputs", "question": "counts"}})["inputs"])
@@ -64,7 +64,7 @@ def school(tmp_path_factory):
     school = Class(tmp_path_factory.mktemp("school"))
     school.submit("ada")
     school.submit("eve", code="import os; os._exit(3)", at=1000)  # the last cell
-    school.submit("fay", code="import time; time.sleep(60)", at=3)
+    school.submit("fay", code="import time; time.sleep(600)", at=3)
     school.submit("fil")
     for name in ("code", "cmd", "pdb", "statistics", "torch"):
         school.path("fil").with_name(f"{name}.py").write_text("mine = 1\nraise SystemExit")
@@ -111,9 +111,9 @@ def test_every_submission_ends_in_its_state_with_the_points_it_earned(school):
 @NEEDS_SANDBOX
 @pytest.mark.slow
 def test_the_command_reports_the_result_in_words_and_in_its_exit_code(school):
-    done = invoke(school.root, ASSIGNMENT, "--student", "ada", "--cell-timeout", "8")
+    done = invoke(school.root, ASSIGNMENT, "--student", "ada", "--cell-timeout", "20")
     assert done.exit_code == 0 and "24/24" in done.output
-    done = invoke(school.root, ASSIGNMENT, "--student", "fay", "--cell-timeout", "8")
+    done = invoke(school.root, ASSIGNMENT, "--student", "fay", "--cell-timeout", "20")
     assert done.exit_code == 1 and "cell-timed-out" in done.output
 
 

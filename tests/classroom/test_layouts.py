@@ -204,13 +204,12 @@ def test_a_very_deep_path_stops_nobody(tmp_path, flat, deep):
 # The roster
 
 
-@pytest.mark.parametrize("zone", ["Z", " UTC", "UTC", "+00:00"])
-def test_your_own_csv_may_have_semicolons_and_times(tmp_path, zone):
+def test_your_own_csv_may_have_semicolons_and_times(tmp_path):
     text = "id;first_name;last_name;email;moodle_id;submitted_at\nada;Ada;L;a@b;7;2026-03-01 12:00"
-    text += zone
-    (ada,) = read_roster(written(tmp_path / "roster.csv", text)).people
     when = datetime(2026, 3, 1, 12, tzinfo=UTC)
-    assert ada == Person("ada", "Ada", "L", "a@b", "7", when)
+    for zone in ("Z", " UTC", "UTC", "+00:00"):
+        (ada,) = read_roster(written(tmp_path / "roster.csv", text + zone)).people
+        assert ada == Person("ada", "Ada", "L", "a@b", "7", when), zone
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """GPUs for submissions: one at a time on each, in one run and in several."""
 
 import threading
-import time
 
 import pytest
 
@@ -9,6 +8,7 @@ from course_pkg.classroom.execution import run_gpus
 from course_pkg.classroom.execution.run_gpus import NO_JOBS, GpuPool, NoGpu
 from course_pkg.sandbox.gpus import Gpu
 from course_pkg.sandbox.namespaces import SandboxFailed
+from tests.waiting import wait_until
 
 GPUS = tuple(Gpu(n, f"GPU-fake-{n}", f"Fake {n}", None, ()) for n in range(3))
 
@@ -32,8 +32,7 @@ def test_never_two_submissions_on_one_gpu_and_all_gpus_at_work(tmp_path):
                 active.add(gpu.uuid)
                 most.append(len(active))
             if len(most) <= 3:
-                together.wait(10)  # three at the same time, or this fails
-            time.sleep(0.002)
+                together.wait(120)  # three at the same time, or this fails
             with lock:
                 active.remove(gpu.uuid)
 
@@ -42,19 +41,22 @@ def test_never_two_submissions_on_one_gpu_and_all_gpus_at_work(tmp_path):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
     assert len(most) == 24 and max(most) == 3 and not active
 
 
-def test_another_runs_gpu_is_taken_when_that_run_is_done_with_it(tmp_path):
+def test_another_runs_gpu_is_taken_when_that_run_is_done_with_it(tmp_path, monkeypatch):
     mine, other = (GpuPool(GPUS[:1], True, folder=tmp_path) for _ in range(2))
     got = []
+    tries = []
+    locked = run_gpus._locked
     with other.lease():
+        monkeypatch.setattr(run_gpus, "_locked", lambda path: tries.append(path) or locked(path))
         waiting = threading.Thread(target=lambda: got.append(mine._take()[0]))
         waiting.start()
-        time.sleep(0.05)
+        wait_until(lambda: len(tries) > 3)
         assert got == []
-    waiting.join(10)
+    waiting.join(120)
     assert got == [GPUS[0]]
     assert (tmp_path / "course-GPU-fake-0.lock").stat().st_mode & 0o777 == 0o644
 
@@ -95,7 +97,7 @@ def test_an_interrupted_run_waits_for_no_gpu(tmp_path):
         thread = threading.Thread(target=wait)
         thread.start()
         pool.close()
-        thread.join(10)
+        thread.join(120)
     assert errors == ["the run was interrupted"]
 
 

@@ -64,24 +64,12 @@ def in_a_course(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("line", shown())
-def test_a_command_of_the_page_exists_with_its_options(line, in_a_course):
-    parsed(line)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "course grade a --shceduler x:1",
-        "dask worker --cores 3",
-        "nbgrader collect a --new",
-        "python deploy/ssh_cluster.py --hosts 3",
-        "make released",
-    ],
-)
-def test_a_mistake_would_be_found(line, in_a_course):
-    with pytest.raises((Exception, SystemExit)):
-        parsed(line)
+def test_each_command_of_the_page_exists_with_its_options(in_a_course):
+    assert len(shown()) > 20
+    for line in shown():
+        parsed(line)  # raises an error that names what is wrong
+    with pytest.raises(Exception, match="No such option"):
+        parsed("course grade a --shceduler x:1")
 
 
 def test_the_files_that_the_page_names_are_there_and_all_are_named():

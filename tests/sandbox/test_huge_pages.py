@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 from course_pkg.sandbox.huge_pages import HUGE_PAGE, huge_ranges
 
 MOVE = """
@@ -29,18 +27,18 @@ def test_memory_is_the_same_after_the_move_and_a_child_has_its_own():
     assert done.stdout == "0 0\n", done.stderr
 
 
-@pytest.mark.parametrize(
-    ("mapping", "ranges"),
-    [
-        ("3ff000-a01000 rw-p 00000000 00:00 0", [(0x400000, 0xA00000)]),
-        ("c00000-e00000 rw-p 00000000 00:00 0 [heap]", [(0xC00000, 0xE00000)]),
-        ("5ff000-7ff000 rw-p 00000000 00:00 0", []),
-        ("400000-c00000 r--p 00000000 00:00 0", []),
-        ("400000-c00000 rw-s 00000000 00:00 0", []),
-        ("400000-c00000 rw-p 00000000 08:01 4711 /usr/lib/libpython3.so", []),
-        ("400000-c00000 rw-p 00000000 00:00 0 [stack]", []),
-    ],
-)
-def test_only_whole_huge_pages_of_the_processs_own_memory_are_moved(mapping, ranges):
-    assert list(huge_ranges(mapping)) == ranges
-    assert all(edge % HUGE_PAGE == 0 for pair in ranges for edge in pair)
+MAPPINGS = [  # lines of /proc/self/maps, and what is moved
+    ("3ff000-a01000 rw-p 00000000 00:00 0", [(0x400000, 0xA00000)]),
+    ("c00000-e00000 rw-p 00000000 00:00 0 [heap]", [(0xC00000, 0xE00000)]),
+    ("5ff000-7ff000 rw-p 00000000 00:00 0", []),
+    ("400000-c00000 r--p 00000000 00:00 0", []),
+    ("400000-c00000 rw-s 00000000 00:00 0", []),
+    ("400000-c00000 rw-p 00000000 08:01 4711 /usr/lib/libpython3.so", []),
+    ("400000-c00000 rw-p 00000000 00:00 0 [stack]", []),
+]
+
+
+def test_only_whole_huge_pages_of_the_processs_own_memory_are_moved():
+    assert [row for row in MAPPINGS if list(huge_ranges(row[0])) != row[1]] == []
+    edges = [edge for _, ranges in MAPPINGS for pair in ranges for edge in pair]
+    assert all(edge % HUGE_PAGE == 0 for edge in edges)

@@ -36,7 +36,7 @@ def run(view: View, *command: str) -> subprocess.CompletedProcess[str]:
         line.append(part)
     assert line[-1] == "cat"
     return subprocess.run(
-        [*line[:-1], *command], pass_fds=files, capture_output=True, text=True, timeout=30
+        [*line[:-1], *command], pass_fds=files, capture_output=True, text=True, timeout=300
     )
 
 

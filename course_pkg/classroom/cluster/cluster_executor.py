@@ -10,6 +10,7 @@ Chapter: appendix/for-instructors.
 import itertools
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -47,7 +48,8 @@ TOOK_DOWN = (
 class ClusterExecutor:
     """Runs submissions on the workers of a scheduler. A context manager.
 
-    note: called, in any thread, with what an instructor should know during the run.
+    note: called, in any thread, with what an instructor should know during the run. clock: says
+    how long the gateway has been silent.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class ClusterExecutor:
         limits: RunLimits,
         scheduler: SchedulerAddress,
         note: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._assignment = assignment
         self._limits = limits
@@ -63,7 +66,7 @@ class ClusterExecutor:
         self._note = note
         self._notes = Notes(note)
         self._reply_s = reply_within_s(assignment, limits)
-        self._liveness = Liveness(SILENT_S, ATTEMPTS * self._reply_s)
+        self._liveness = Liveness(SILENT_S, ATTEMPTS * self._reply_s, clock)
         self._work = messages.work_of(assignment, limits)
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[frames.Frame]] = {}

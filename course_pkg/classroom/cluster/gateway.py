@@ -9,7 +9,7 @@ Chapter: appendix/threat-model.
 import asyncio
 import math
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -30,13 +30,21 @@ NO_WORKER_HAS_ONE = "no worker of the cluster has a GPU (a Dask resource: `--res
 
 
 class Gateway:
-    """One run's connection to a cluster. start: what `ClusterExecutor` sends first."""
+    """One run's connection to a cluster.
+
+    start: what `ClusterExecutor` sends first. clock: of the event loop that it runs in.
+    """
 
     def __init__(
-        self, dask: DaskClient, writer: asyncio.StreamWriter, start: dict[str, Any]
+        self,
+        dask: DaskClient,
+        writer: asyncio.StreamWriter,
+        start: dict[str, Any],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._dask = dask
         self._writer = writer
+        self._clock = clock
         self._requests = Requests(dask, start)
         self._placement = Placement(start["need"])
         self._grace_s = start["grace_s"]
@@ -47,7 +55,7 @@ class Gateway:
         self._no_gpu = NO_WORKER_HAS_ONE
         self._broken = ""
         self._bad_since: float | None = None
-        self._quiet_until = time.monotonic() + NONE_LEFT_S
+        self._quiet_until = self._clock() + NONE_LEFT_S
 
     def submit(self, number: int, payload: bytes) -> None:
         """Take a submission."""
@@ -95,8 +103,8 @@ class Gateway:
         if self._placement.left or not (refusals or no_gpu):
             self._bad_since = None
             return ""
-        self._bad_since = self._bad_since or time.monotonic()
-        if time.monotonic() - self._bad_since < self._grace_s:
+        self._bad_since = self._bad_since or self._clock()
+        if self._clock() - self._bad_since < self._grace_s:
             return ""
         if refusals:
             return f"no worker of the cluster can grade: {'; '.join(refusals)}"
@@ -107,8 +115,8 @@ class Gateway:
 
     def _say_if_none_is_left(self) -> None:
         if self._placement.room() or not self._payloads:
-            self._quiet_until = time.monotonic() + NONE_LEFT_S
-        elif time.monotonic() > self._quiet_until:
+            self._quiet_until = self._clock() + NONE_LEFT_S
+        elif self._clock() > self._quiet_until:
             self._quiet_until = math.inf  # until a worker can run submissions again
             self._send(frames.said(frames.NOTE, NONE_LEFT))
 
