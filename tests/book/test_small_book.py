@@ -239,7 +239,10 @@ def test_a_new_module_is_listed(folder):
 
 
 def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
-    """Four builds: nothing; code, data and prose; code as before, a page without code; an error."""
+    """Four builds: nothing; code, data and prose; code as before, a page without code; an error.
+
+    The last one has labs, which change every page and run none.
+    """
     log = build(folder, "-W")
     assert executed(log) == read(log) == set()
     assert not re.search(r"writing output.*book/", log)
@@ -270,8 +273,14 @@ def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
     assert "book/data" not in json.loads(record.read_text())
 
     other.write_text(small.page("Other", 'raise KeyError("lost at sea")'))
+    said = "Its code runs in Jupyter only: it needs course_pkg."  # only that of the course is there
+    assert "Its code runs" not in html(folder, "direct")
+    small.put_labs(folder)
     failed = try_to_build(folder, "-W")
     assert failed.returncode != 0
+    log = failed.stdout + failed.stderr
+    assert (executed(log), read(log)) == ({"other"}, set(small.PAGES))
+    assert said in html(folder, "direct")
     report = folder / "_build/html/reports/book/other.err.log"
     assert "PAGE FAILED book/other: cell 1 (line 12): KeyError" in failed.stderr
     assert 'raise KeyError("lost at sea")' in report.read_text()
