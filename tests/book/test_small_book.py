@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import costs
+import faults
 import figures
 import nbclient
 import nbformat
@@ -232,10 +233,16 @@ def test_every_page_is_extracted_for_translation_and_none_is_run(folder):
     assert lacking == ["book/sample", "book/api"]
 
 
-def test_a_new_module_is_listed(folder):
+def test_a_new_module_is_listed_and_after_an_interrupted_build_every_page_is_whole(folder):
     (folder / "course_pkg/three.py").write_text('"""Three, a new module."""\n')
-    assert "api" in read(build(folder, "-W"))
+    whole = html(folder, "direct")
+    (folder / "_build/html/book/direct.html").write_text(whole[:100])
+    (folder / "_build/html" / faults.FINISHED).unlink()
+    log = build(folder, "-W")
+    assert "api" in read(log) and not executed(log)
     assert "Three, a new module." in html(folder, "api")
+    assert html(folder, "direct") == whole
+    assert (folder / "_build/html" / faults.FINISHED).is_file()
 
 
 def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
