@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import api
@@ -21,6 +22,7 @@ def chapters(text: str) -> list[str]:
     return [page.strip() for found in CHAPTERS.findall(text) for page in found.split(",")]
 
 
+@cache
 def docstrings(path: Path) -> list[str]:
     """Every docstring of a file: of the module first, then of classes and functions."""
     kinds = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
