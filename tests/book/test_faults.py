@@ -1,7 +1,6 @@
 """Pages that fail or write to stderr: named in the log, run again, and the others whole."""
 
 import re
-import time
 from pathlib import Path
 
 import execution
@@ -156,10 +155,9 @@ def test_errors_come_before_warnings_and_expected_errors_do_not_count():
 
 @pytest.mark.slow
 def test_a_cell_that_runs_out_of_time_has_an_error_of_its_own(tmp_path):
-    cells = [nbformat.v4.new_code_cell(code) for code in ("1", "import time; time.sleep(9)")]
+    cells = [nbformat.v4.new_code_cell(code) for code in ("1", "while True: pass")]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    started = time.perf_counter()
-    done = execution.run_page(notebook, str(tmp_path), 1, False)
-    assert time.perf_counter() - started > done.seconds > 1
+    done = execution.run_page(notebook, str(tmp_path), 3, False)
+    assert done.seconds > 3
     fault, _interrupted = faults.faults_of(done.notebook)
     assert str(fault).startswith("cell 2: CellTimeoutError: ")

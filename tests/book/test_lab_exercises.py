@@ -287,21 +287,6 @@ class TestPage:
         assert page.get_by_role("button", name="Run all checks").is_enabled()
         assert sum_of(page) == "0 of 27 points"
 
-    def test_with_the_keyboard_alone(self, page):
-        page.locator(PLACES["answer"]).get_by_role("button", name="Edit").focus()
-        page.keyboard.press("Enter")
-        page.wait_for_selector(".cm-editor.cm-focused")
-        page.keyboard.press("Control+a")
-        page.keyboard.insert_text(ANSWER)
-        page.keyboard.press("Shift+Enter")
-        page.locator(PLACES["answer"]).get_by_text("done").wait_for(timeout=60_000)
-        page.keyboard.press("Escape")  # then Tab leaves the editor
-        for wanted in ("Run", "Reset", "Copy to clipboard", "Check"):
-            page.keyboard.press("Tab")
-            assert page.evaluate("document.activeElement.textContent").strip().startswith(wanted)
-        page.keyboard.press("Enter")
-        page.locator(PLACES["check"]).get_by_text("2 of 2 points").first.wait_for()
-
     def test_progress_is_kept_and_can_be_moved(self, browser, page, labs, tmp_path):
         write(page, ANSWER)
         ask(page)

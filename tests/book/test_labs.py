@@ -171,21 +171,6 @@ def test_formulas_of_an_output_are_set(browser, labs):
     assert "$" not in shown.inner_text() and "displaystyle" not in shown.inner_text()
 
 
-def test_an_error_looks_as_in_python(browser, labs):
-    tab = Tab(browser)
-    page = tab.open(labs / "book/metrics/bleu.html")
-    bar = page.locator(".lab-bar").nth(2)
-    bar.get_by_role("button", name="Edit").click()
-    page.wait_for_selector(".cm-editor.cm-focused")
-    page.keyboard.press("Control+a")
-    page.keyboard.type("corpus_bleu(['a'], [])")
-    assert press(page, 2) == "ended with an error"
-    text = page.locator(".lab-output .traceback").inner_text()
-    assert text.startswith('Traceback (most recent call last):\n  File "cell')
-    assert "ValueError" in text.splitlines()[-1]
-    assert tab.problems == []
-
-
 def renderer_bytes() -> int:
     """The memory of the browser's processes that show pages, with their workers."""
     children = psutil.Process().children(recursive=True)
@@ -194,6 +179,7 @@ def renderer_bytes() -> int:
     return sum(each.memory_info().rss for each in renderers)
 
 
+@pytest.mark.exhaustive
 def test_fifty_runs_take_no_more_memory(python):
     """Of Python's objects, and of the processes: the first ten runs fill what is kept for reuse."""
     measure = "import gc\ngc.collect()\nlen(gc.get_objects())"

@@ -98,6 +98,8 @@ def test_what_is_typed_is_shown_fits_a_phone_and_what_is_linked_stays_text(brows
     updated(found)
     after = found.locator(".lab-view").inner_text()
     assert shown in after and after != before
+    for control in found.locator("input, select, textarea").all():
+        assert found.locator(f"label[for='{control.get_attribute('id')}']").count() == 1
     box = found.bounding_box()
     assert box["x"] >= 0 and box["x"] + box["width"] <= PHONE
     assert low_contrast(tab.page, f"#play-{name}") == []
@@ -131,36 +133,25 @@ def test_the_latest_of_many_changes_is_shown(browser, labs):
     assert seen[-1] == 12 and seen == sorted(seen)
 
 
-def test_a_link_has_the_state_and_waits_for_a_click(browser, labs):
-    _, found = opened(browser, labs, "bleu")
-    found.locator("[name=hypothesis]").fill("a & b = c? #d %41 %")
-    found.locator("[name=order]").fill("2")
-    updated(found)
-    link = found.page.evaluate("location.href")
-    tab = Tab(browser)
-    asked = []
-    tab.page.on("request", lambda request: asked.append(request.url))
-    tab.page.goto(link)
-    other = tab.page.locator("#play-bleu")
-    other.get_by_role("button", name="Show").wait_for()
-    assert other.locator("[name=hypothesis]").input_value() == "a & b = c? #d %41 %"
-    assert other.locator("[name=order]").input_value() == "2"
-    assert not [url for url in asked if "kit.js" in url]
-    other.get_by_role("button", name="Show").click()
-    updated(other)
-    assert other.locator(".lab-view").inner_text() == found.locator(".lab-view").inner_text()
-
-
-def test_a_link_with_any_text_is_read_back(browser, labs):
+def test_a_link_with_any_text_is_read_back_and_waits_for_a_click(browser, labs):
     tab, found = opened(browser, labs, "tokenizer", "#play-tokenizer?text=%")
     field = found.locator("[name=text]")
     assert field.input_value() == "%" and tab.problems == []
     text = "100%25 of %41, a+b ? ä #x"
     field.fill(text)
     updated(found)
+    asked = []
     other = Tab(browser)
+    other.page.on("request", lambda request: asked.append(request.url))
     other.page.goto(tab.page.evaluate("location.href"))
-    assert other.page.locator("#play-tokenizer [name=text]").input_value() == text
+    linked = other.page.locator("#play-tokenizer")
+    show = linked.get_by_role("button", name="Show")
+    show.wait_for()
+    assert linked.locator("[name=text]").input_value() == text
+    assert not [url for url in asked if "kit.js" in url]
+    show.click()
+    updated(linked)
+    assert linked.locator(".lab-view").inner_text() == found.locator(".lab-view").inner_text()
     # In an open page too: another link replaces all values, and the view waits for a click.
     before = found.locator(".lab-view").inner_text()
     tab.page.evaluate("location.hash = '#play-tokenizer?text=other'")
@@ -209,20 +200,3 @@ def test_a_playground_waits_for_a_cell_and_does_not_stop_it(browser, labs):
     assert "6 of 6" in found.locator(".lab-view").inner_text()
     assert cell.locator(".lab-output").inner_text().split() == ["begins", "ends"]
     assert cell.locator(".lab-status").inner_text() == "done"
-
-
-def test_with_the_keyboard_alone(browser, labs):
-    tab, found = opened(browser, labs, "pass-at-k")
-    found.locator("[name=samples]").focus()
-    tab.page.keyboard.press("Control+a")
-    tab.page.keyboard.type("20")
-    updated(found)
-    order = []
-    for _ in range(4):
-        tab.page.keyboard.press("Tab")
-        order.append(
-            tab.page.evaluate("document.activeElement.name || document.activeElement.textContent")
-        )
-    assert order == ["correct", "k", "Reset", "Copy link"]
-    for control in found.locator("input, select, textarea").all():
-        assert found.locator(f"label[for='{control.get_attribute('id')}']").count() == 1

@@ -18,12 +18,12 @@ PAGE = """<!DOCTYPE html><html lang="en"><title>A page</title>
 @pytest.mark.browser
 @pytest.mark.slow
 def test_wide_formulas_and_small_letters_are_found(browser, tmp_path):
-    path = tmp_path / "page.html"
-    path.write_text(PAGE.format(formula=400, drawing=500, letters=0.11))
-    assert problems(browser, path) == []
-    path.write_text(PAGE.format(formula=600, drawing=780, letters=0.07))
-    assert problems(browser, path) == [
+    wrong, good = tmp_path / "wrong.html", tmp_path / "good.html"
+    wrong.write_text(PAGE.format(formula=600, drawing=780, letters=0.07))
+    good.write_text(PAGE.format(formula=400, drawing=500, letters=0.11))
+    faults = [
         "formula too wide for a phone: a = b",
         "text of 6.0 pixels on a phone: A drawing",
         "text of 7.0 pixels on a phone: A plot",
     ]
+    assert problems(browser, wrong, good) == {wrong: faults}
