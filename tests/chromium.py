@@ -50,15 +50,19 @@ CONTRAST = """within => {
   const rgb = c => c.match(/[\\d.]+/g).map(Number);
   const light = c => { const [r, g, b] = rgb(c).map(v => (v /= 255) <= 0.03928 ? v / 12.92
     : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e)
-    .backgroundColor; if ((rgb(c)[3] ?? 1) > 0.9) return c; } return 'rgb(255, 255, 255)'; };
+  const known = new Map();  // for each element, the light behind it
+  const behind = e => {
+    if (!e) return light('rgb(255, 255, 255)');
+    if (!known.has(e)) { const c = getComputedStyle(e).backgroundColor;
+      known.set(e, (rgb(c)[3] ?? 1) > 0.9 ? light(c) : behind(e.parentElement)); }
+    return known.get(e); };
   const written = e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
   const low = [];
   const parts = [...document.querySelectorAll(within)];
   for (const e of parts.flatMap(part => [...part.querySelectorAll('*')])) {
-    if (e instanceof SVGElement || !e.offsetParent || !written(e)) continue;
+    if (e instanceof SVGElement || !written(e) || !e.offsetParent) continue;
     if (e.closest('.headerlink, mjx-container')) continue;
-    const [a, b] = [light(getComputedStyle(e).color), light(behind(e))].sort((x, y) => y - x);
+    const [a, b] = [light(getComputedStyle(e).color), behind(e)].sort((x, y) => y - x);
     if ((a + 0.05) / (b + 0.05) < 4.5)
       low.push(`${e.tagName}.${e.className} ${e.innerText.slice(0, 40)}`);
   }

@@ -11,6 +11,10 @@ is one line for each page's cells. The outputs of such a page are not kept in th
 page is read again by the next build, whatever has changed.
 
 Cells are numbered as in a notebook with nothing but code; lines are those of the page's source.
+
+A build that is interrupted while it writes may leave half a page, or pages of an earlier build, which
+Sphinx takes for new. So a site has a mark while no build writes it, and where that is missing, the
+next build writes every page.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from sphinx.util import logging
 FAILED = "PAGE FAILED"
 WARNING = "PAGE WARNING"
 NOTICE = "page-failed"
+FINISHED = ".finished"  # in the site
 logger = logging.getLogger(__name__)
 
 
@@ -158,7 +163,28 @@ def forget(app: Sphinx, env: BuildEnvironment, docname: str) -> None:
     report_path(app, docname).unlink(missing_ok=True)
 
 
+def begin(app: Sphinx) -> None:
+    """Note whether the last build came to its end, and that this one has not."""
+    mark = Path(app.outdir, FINISHED)
+    app.site_is_whole = app.builder.format != "html" or mark.is_file()
+    if app.builder.format == "html":
+        mark.unlink(missing_ok=True)
+
+
+def to_write(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Pages to write besides those that were read."""
+    return [] if app.site_is_whole else sorted(env.found_docs)
+
+
+def finish(app: Sphinx, exception: Exception | None) -> None:
+    if exception is None and app.builder.format == "html":
+        Path(app.outdir, FINISHED).touch()
+
+
 def setup(app: Sphinx) -> dict:
+    app.connect("builder-inited", begin)
+    app.connect("env-updated", to_write)
+    app.connect("build-finished", finish, priority=999)
     app.connect("env-get-outdated", outdated)
     app.connect("env-purge-doc", forget)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,12 @@ from docutils import nodes
 from execution import path_of
 from faults import guarded
 from lab_cells import LabCell, lab_cells, offered
-from lab_trial import ROOT, Trial, course_archive, tried
+from lab_trial import Trial, TrialError, course_archive, tried
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
-BUILT = ROOT / "_build" / "labs" / "dist"
+BUILT = "_build/labs/dist"  # in the folder of the book
 SCRIPTS = ("labs.js", "kit.js", "python.js")
 logger = logging.getLogger(__name__)
 
@@ -52,14 +53,21 @@ def read_cells(app: Sphinx, doctree: nodes.document) -> None:
     if not app.config.labs_built or not path.is_file():
         return
     notebook = nbformat.read(path, as_version=4)
-    found = tried(lab_cells(notebook, trial().missing), notebook, trial())
+    found = lab_cells(notebook, trial().missing)
+    said = ""
+    try:
+        found = tried(found, notebook, trial())
+    except TrialError as error:
+        found = [replace(cell, missing=cell.missing or ("Jupyter",)) for cell in found]
+        said = f"Its code runs in Jupyter only: it {error}."
+        logger.info(f"{docname}: no cell runs in the browser: the code {error}")
     cells_of(app.env)[docname] = found
     shown = {cell.index for cell in found if cell.shown}
     if not shown:
         return
     for line in doctree.findall(nodes.paragraph):
         if "reading-time" in line["classes"]:
-            line += nodes.Text(f" {sentence(found)}")
+            line += nodes.Text(f" {said or sentence(found)}")
     if not offered(found):
         return
     for node in doctree.findall(nodes.container):
@@ -129,14 +137,19 @@ def copy_built(app: Sphinx, exception: Exception | None) -> None:
     target = Path(app.outdir, "_static", "labs")
     target.mkdir(parents=True, exist_ok=True)
     for name in SCRIPTS:
-        shutil.copyfile(BUILT / name, target / name)
+        shutil.copyfile(built(app) / name, target / name)
     text = base64.b64encode(course_archive()).decode()
     (target / "package.js").write_text(f'window.courseLabsCourse="{text}";\n', "utf8")
 
 
-def look_for_labs(_app: Sphinx, config: Any) -> None:
+def built(app: Sphinx) -> Path:
+    """Where the labs of this book are, if they are built."""
+    return Path(app.srcdir, BUILT)
+
+
+def look_for_labs(app: Sphinx, config: Any) -> None:
     """Whether labs are built; a change makes Sphinx read all pages again."""
-    config.labs_built = (BUILT / "built.txt").is_file()
+    config.labs_built = (built(app) / "built.txt").is_file()
     if not config.labs_built:
         logger.info("the book gets no labs: they are not built (make labs says why)")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
+import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -14,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import psutil
 from lab_cells import LabCell, offered
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,6 +28,10 @@ KINDS = ("image/svg+xml", "text/html", "text/markdown", "text/latex", "text/plai
 # redos is a copy of re that the package regex gives a time limit.
 STEMMER = ("termsec.py", "stem/api.py", "stem/porter.py")
 IN_PLACE = {"__init__.py": b"", "stem/__init__.py": b"", "redos.py": b"from re import *\n"}
+PROCESSOR_S = 300
+WAITING_S = 300
+POLL_S = 1
+DISK = psutil.STATUS_DISK_SLEEP
 MAIN = "import sys; sys.path.insert(0, {!r}); from course_pkg.labs import trial; trial.main()"
 
 
@@ -49,47 +57,119 @@ def course_archive(root: Path = ROOT) -> bytes:
     return gzip.compress(json.dumps(texts, ensure_ascii=False).encode(), mtime=0)
 
 
-class Trial:
-    """A process with what the browser has; see course_pkg.labs.trial."""
+class TrialError(Exception):
+    """Why a trial gave no answer, as the second half of a sentence: "it …"."""
 
-    def __init__(self) -> None:
-        self.folder = tempfile.TemporaryDirectory()
-        place = Path(self.folder.name, "course")
-        (place / "nltk" / "stem").mkdir(parents=True)
-        (place / PACKAGE).mkdir()
+
+class Trial:
+    """A process with what the browser has; see course_pkg.labs.trial.
+
+    A cell can end the process, stop its answers or never come back. Such a request raises
+    TrialError, and the next one gets a new process. processor_s: processor time for one request;
+    waiting_s: how long a request may do nothing at all. Both are far from what a page takes, so
+    that a busy machine changes nothing.
+    """
+
+    def __init__(self, processor_s: float = PROCESSOR_S, waiting_s: int = WAITING_S) -> None:
+        self.processor_s, self.waiting_s = processor_s, waiting_s
+        # What a cell has left in the folder may be impossible to remove.
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.place = Path(self.folder.name, "course")
+        (self.place / "nltk" / "stem").mkdir(parents=True)
+        (self.place / PACKAGE).mkdir()
         for inside in (ROOT / PACKAGE).iterdir():
             if inside.name not in LEFT_OUT:
-                (place / PACKAGE / inside.name).symlink_to(inside)
+                (self.place / PACKAGE / inside.name).symlink_to(inside)
         for name, content in stemmer():
-            (place / name).write_bytes(content)
-        work = Path(self.folder.name, "work")
-        work.mkdir()
-        command = [sys.executable, "-I", "-S", "-c", MAIN.format(str(place))]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": work}
-        self.process = subprocess.Popen(command, **pipes)
+            (self.place / name).write_bytes(content)
+        self.process: subprocess.Popen | None = None
         self.known: dict[tuple[str, str], str] = {}
 
     def ask(self, **request: Any) -> Any:
-        """The answer to a request. Raises RuntimeError if the process ended."""
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"the trial of cells for the browser ended at {request}"[:500])
-        return json.loads(answer)
+        """The answer to a request. Raises TrialError if there is none."""
+        if self.process is None:
+            self.process = self._started()
+        try:
+            with contextlib.suppress(BrokenPipeError):  # then the answer ends at once
+                self.process.stdin.write(json.dumps(request).encode() + b"\n")
+                self.process.stdin.flush()
+            answer = json.loads(self._line())
+            if not fits(request, answer):
+                raise ValueError
+            return answer
+        except ValueError:
+            self.end()
+            raise TrialError("writes where its outputs are handed over") from None
+        except TrialError:
+            self.end()
+            raise
+
+    def _started(self) -> subprocess.Popen:
+        work = tempfile.mkdtemp(dir=self.folder.name)
+        command = [sys.executable, "-I", "-S", "-c", MAIN.format(str(self.place))]
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=work, bufsize=0
+        )
+
+    def _line(self) -> bytes:
+        """What the process writes, up to the end of a line."""
+        seen = psutil.Process(self.process.pid)
+        first = last = processor_time(seen)
+        waited = 0
+        parts = []
+        while not parts or not parts[-1].endswith(b"\n"):
+            if select.select([self.process.stdout], [], [], POLL_S)[0]:
+                parts.append(os.read(self.process.stdout.fileno(), 2**16))
+                if not parts[-1]:
+                    raise TrialError("ends the process that it runs in")
+                continue
+            used = processor_time(seen)
+            idle = used == last and seen.status() not in (psutil.STATUS_RUNNING, DISK)
+            waited, last = (waited + 1 if idle else 0), used
+            if used - first > self.processor_s:
+                raise TrialError(f"computes for more than {self.processor_s:.0f} seconds")
+            if waited * POLL_S > self.waiting_s:
+                raise TrialError("waits for something that does not come")
+        return b"".join(parts)
 
     def missing(self, module: str, name: str) -> str:
         """The package that is missing for `from module import name`; "" if none."""
         if (module, name) not in self.known:
-            self.known[module, name] = self.ask(**{"import": [module, name]})
+            try:
+                self.known[module, name] = self.ask(**{"import": [module, name]})
+            except TrialError:  # the import itself can't be done
+                self.known[module, name] = module.partition(".")[0]
         return self.known[module, name]
+
+    def end(self) -> None:
+        """End the process, in whatever state it is."""
+        if self.process is None:
+            return
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+        self.process = None
 
     def close(self) -> None:
         """End the process and remove its folder."""
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
+        self.end()
         self.folder.cleanup()
+
+
+def fits(request: dict[str, Any], answer: Any) -> bool:
+    """Whether an answer has the form that the request asks for."""
+    if "import" in request:
+        return isinstance(answer, str)
+    lists = isinstance(answer, list) and all(isinstance(each, list) for each in answer)
+    return lists and len(answer) == len(request["cells"])
+
+
+def processor_time(process: psutil.Process) -> float:
+    """The seconds of a processor that a process has used."""
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 def in_book(output: nbformat.NotebookNode) -> tuple[str, str]:
@@ -142,7 +222,10 @@ def merged(outputs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def tried(cells: list[LabCell], notebook: nbformat.NotebookNode, trial: Trial) -> list[LabCell]:
-    """The cells after a trial: one that doesn't show what the book shows is not offered."""
+    """The cells after a trial: one that doesn't show what the book shows is not offered.
+
+    Raises TrialError if the trial gave no answer.
+    """
     rows = [{"code": cell.code, "name": cell.name} for cell in cells]
     kept = []
     if not offered(cells):

@@ -1,8 +1,9 @@
 """Try what the browser's Python can do, in a process that lacks what it lacks.
 
 The process sees the files that the browser gets and the standard library, nothing else; modules
-that Pyodide leaves out can't be imported, and no thread, process or server can be started. It reads
-one JSON request a line and answers with one line:
+that Pyodide leaves out can't be imported, and no thread, process or server can be started. To a
+cell, stdin is empty; what it writes to the file of stdout is lost. The process reads one JSON
+request a line and answers with one line:
 
     {"import": [module, name]}     → the package that is missing, or ""
     {"cells": [{code, name}, …]}   → for each cell, its outputs
@@ -12,6 +13,7 @@ Chapter: labs.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -31,6 +33,7 @@ from course_pkg.labs.cells import Cells, Output
 LEFT_OUT = {"curses", "dbm", "ensurepip", "fcntl", "grp", "lzma", "msvcrt", "nt", "pty", "pwd"}
 LEFT_OUT |= {"readline", "resource", "sqlite3", "ssl", "syslog", "termios", "tkinter", "tty"}
 LEFT_OUT |= {"venv", "winreg", "winsound"}
+MOST_MEMORY = 4 * 2**30  # bytes that a program in a browser can address
 
 
 class Refuse(MetaPathFinder):
@@ -87,16 +90,23 @@ def _no_thread(*_: Any) -> Any:
 
 def main() -> None:
     """Answer the requests on stdin until it ends."""
+    import resource
+
     import course_pkg.labs.browser  # noqa: F401  gives IPython.display
 
+    requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    with contextlib.suppress(OSError, ValueError):  # not every system has such a limit
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     sys.meta_path.insert(0, Refuse())
     for name in LEFT_OUT & sys.modules.keys():
         del sys.modules[name]
     threading.Thread.start = _no_thread
     subprocess.Popen.__init__ = os.fork = _not_supported
     socket.socket.listen = socket.socket.connect = _not_supported
-    answers = sys.stdout
-    for line in sys.stdin:
+    for line in requests:
         request = json.loads(line)
         found = missing(*request["import"]) if "import" in request else outputs(request["cells"])
         answers.write(json.dumps(found) + "\n")

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import lab_pages
 import yaml
 
 from tests.book.support import EXTENSIONS, HEADER, ROOT
@@ -159,6 +160,14 @@ MODULES = {
     "reader": "from pathlib import Path\n\n\ndef read():\n"
     '    return (Path(__file__).parent / "data" / "words.txt").read_text()\n',
 }
+
+
+def put_labs(folder: Path) -> None:
+    """Give the small book labs: files in place of what `make labs` builds."""
+    place = folder / lab_pages.BUILT
+    place.mkdir(parents=True)
+    for name in (*lab_pages.SCRIPTS, "built.txt"):
+        (place / name).write_text(f"// {name}\n")
 
 
 def write(folder: Path, pages: dict[str, str] = PAGES) -> None:

@@ -27,15 +27,12 @@ print(json.dumps({{
 }}))
 """
 LOOP = """
-import time
 from course_pkg.grading import check as module
 module.CASE_S = 1.0
 def forever(length, lengths):
     while True:
         pass
-began = time.monotonic()
-score = module.check("bleu/closest-length", forever)
-print(score.report, time.monotonic() - began < 10, sep="\\n")
+print(module.check("bleu/closest-length", forever).report)
 """
 
 
@@ -47,24 +44,25 @@ def printed(python, code: str) -> str:
     return "".join(output["text"] for output in result["outputs"])
 
 
-@pytest.mark.parametrize("assignment", ASSIGNMENTS)
-def test_every_answer_gets_the_same_report(python, assignment):
+@pytest.mark.exhaustive
+def test_every_answer_gets_the_same_report(python):
     source = inspect.getsource(without_libraries.reports)
-    there = json.loads(printed(python, source + ASK.format(name=assignment)))
-    here = in_a_process(assignment)["found"]
-    assert set(there) == set(here) and len(here) > 10
+    all_here = in_a_process(*ASSIGNMENTS)
     different = {}
-    for key, (points, report, html) in here.items():
-        ours, theirs = WORDING.get(f"{assignment}: {key}", ("", ""))
-        report, html = report.replace(theirs, ours or theirs), html.replace(theirs, ours or theirs)
-        wanted = [points, report, hashlib.sha256(html.encode()).hexdigest()]
-        if there[key] != wanted:
-            different[key] = (wanted[:2], there[key][:2])
+    for assignment in ASSIGNMENTS:
+        there = json.loads(printed(python, source + ASK.format(name=assignment)))
+        here = all_here[assignment]["found"]
+        assert set(there) == set(here) and len(here) > 10
+        for key, (points, report, html) in here.items():
+            ours, theirs = WORDING.get(f"{assignment}: {key}", ("", ""))
+            texts = [text.replace(theirs, ours or theirs) for text in (report, html)]
+            wanted = [points, texts[0], hashlib.sha256(texts[1].encode()).hexdigest()]
+            if there[key] != wanted:
+                different[assignment, key] = (wanted[:2], there[key][:2])
     assert different == {}
 
 
 def test_a_loop_without_end_is_stopped_by_the_limit(python):
-    *report, in_time = printed(python, LOOP).splitlines()
+    report = printed(python, LOOP).splitlines()
     assert report[0] == "bleu/closest-length: 0 of 2 points"
     assert any("Stopped after" in line for line in report)
-    assert in_time == "True"

@@ -32,9 +32,8 @@ def test_drawings_plots_and_sliders_are_figures():
     assert count("```{figure} a.svg\n```\n" + plot + cell.format("print(1)") + choice) == 3
 
 
-@pytest.mark.parametrize("page", CHAPTERS, ids=lambda page: page.stem)
-def test_a_page_has_two_figures(page):
-    assert count(page.read_text("utf8")) >= 2
+def test_a_page_has_two_figures():
+    assert [page.stem for page in CHAPTERS if count(page.read_text("utf8")) < 2] == []
 
 
 def test_gray_becomes_the_ink_of_the_page_and_colors_stay():
@@ -45,13 +44,10 @@ def test_gray_becomes_the_ink_of_the_page_and_colors_stay():
     )
 
 
-@pytest.mark.parametrize(
-    "drawing",
-    sorted((ROOT / "book/_static/figures").glob("*.svg")),
-    ids=lambda drawing: drawing.stem,
-)
-def test_a_drawing_has_the_ink_of_the_page(drawing):
-    assert not GRAY.search(figures.with_page_ink(drawing.read_text("utf8")))
+def test_a_drawing_has_the_ink_of_the_page():
+    drawings = {path.stem: path for path in (ROOT / "book/_static/figures").glob("*.svg")}
+    inked = {name: figures.with_page_ink(path.read_text("utf8")) for name, path in drawings.items()}
+    assert inked and [name for name, svg in inked.items() if GRAY.search(svg)] == []
 
 
 def test_plots_use_only_grays_that_become_the_ink_of_the_page():

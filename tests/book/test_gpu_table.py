@@ -3,8 +3,6 @@
 import json
 import re
 
-import pytest
-
 from course_pkg.experiments import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -24,42 +22,33 @@ def cell(benchmark, other):
     return row[1]
 
 
-@pytest.mark.parametrize(("part", "starts"), [("forward", "attention"), ("gradients", "its")])
-def test_flash_attention(part, starts):
+def test_flash_attention():
     rows = recorded("2026-11-27T121025Z", "flash_gpu")
-    ratios = [ratio for what, ratio in rows.items() if what.startswith(starts)]
-    assert len(ratios) == 20
-    shown = cell(f"`flash_gpu`, {part}", "torch's flash backend, FlashAttention-2")
-    assert shown == f"{min(ratios):.2f} to {max(ratios):.2f}"
+    for part, starts in (("forward", "attention"), ("gradients", "its")):
+        ratios = [ratio for what, ratio in rows.items() if what.startswith(starts)]
+        assert len(ratios) == 20
+        shown = cell(f"`flash_gpu`, {part}", "torch's flash backend, FlashAttention-2")
+        assert shown == f"{min(ratios):.2f} to {max(ratios):.2f}"
 
 
-@pytest.mark.parametrize(
-    ("tokens", "theirs", "other"),
-    [
-        (1, "and float16", "product in float16"),
-        (16, "and float16", "product in float16"),
-        (256, "and float16", "product in float16"),
-        (256, "and dequantizing first", "dequantizing first"),
-    ],
-)
-def test_w4a16(tokens, theirs, other):
+def test_w4a16():
     rows = recorded("2026-11-27T122202Z", "w4a16_gpu")
-    [ratio] = [
-        ratio
-        for what, ratio in rows.items()
-        if what.startswith(f"W4A16, {tokens} ×") and f"{theirs}, median" in what
-    ]
-    plural = "" if tokens == 1 else "s"
-    shown = cell(f"`w4a16_gpu`, {tokens} token{plural}", other)
-    assert shown == f"{ratio:.2f}"
+    float16 = ("and float16", "product in float16")
+    first = ("and dequantizing first", "dequantizing first")
+    for tokens, (theirs, other) in ((1, float16), (16, float16), (256, float16), (256, first)):
+        start, end = f"W4A16, {tokens} ×", f"{theirs}, median"
+        [ratio] = [rows[what] for what in rows if what.startswith(start) and end in what]
+        plural = "" if tokens == 1 else "s"
+        assert cell(f"`w4a16_gpu`, {tokens} token{plural}", other) == f"{ratio:.2f}"
 
 
-@pytest.mark.parametrize("name", ["generate`, one batch", "generate_batch`"])
-def test_engine(name):
-    theirs = f"transformers' {name.replace('`', '')}"
+def test_engine():
     with_flash_attn, without = (
-        next(ratio for what, ratio in recorded(date, "engine_gpu").items() if what.endswith(theirs))
-        for date in ("2026-11-27T124730Z", "2026-11-27T122501Z")
+        recorded(date, "engine_gpu") for date in ("2026-11-27T124730Z", "2026-11-27T122501Z")
     )
-    assert cell("`engine_gpu`", f"transformers' `{name}") == f"{with_flash_attn:.2f}"
-    assert f"without flash-attn, both ratios were {without:.2f}." in PAGE
+    for name in ("generate`, one batch", "generate_batch`"):
+        theirs = f"transformers' {name.replace('`', '')}"
+        [what] = [what for what in with_flash_attn if what.endswith(theirs)]
+        assert cell("`engine_gpu`", f"transformers' `{name}") == f"{with_flash_attn[what]:.2f}"
+        said = f"without flash-attn, both ratios were {without[what]:.2f}."
+        assert said in PAGE

@@ -2,13 +2,24 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import nbformat
 import pytest
 from lab_cells import LabCell, lab_cells
 from lab_cells import offered as offered_cells
 from lab_pages import sentence
-from lab_trial import Trial, course_archive, error_name, in_book, reason, tried
+from lab_trial import (
+    PROCESSOR_S,
+    WAITING_S,
+    Trial,
+    TrialError,
+    course_archive,
+    error_name,
+    in_book,
+    reason,
+    tried,
+)
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 ABSENT = {"numpy", "matplotlib"}
@@ -125,6 +136,55 @@ def test_a_cell_that_shows_something_else_is_not_offered(trial):
 def test_the_trial_lacks_what_a_browser_lacks(trial, code):
     ((last,),) = trial.ask(cells=[{"code": code, "name": "cell 1"}])
     assert error_name(last["error"]) in ("RuntimeError", "OSError", "ModuleNotFoundError")
+
+
+ON_ALL_FILES = "import os\nfor file in range(3, 30):\n    try: os.write(file, b'[]\\n')\n    "
+ENDS = "ends the process that it runs in"
+WAITS = "waits for something that does not come"
+WRITES = "writes where its outputs are handed over"
+
+
+@pytest.mark.parametrize(
+    ("code", "limits", "reason"),
+    [
+        ("import os; os._exit(0)", {}, ENDS),
+        ("import os; os.kill(os.getpid(), 9)", {}, ENDS),
+        ("import os; os.closerange(0, 30)", {}, ENDS),
+        (ON_ALL_FILES + "except OSError: pass", {}, WRITES),
+        ("while True: pass", {"processor_s": 1}, "computes for more than 1 seconds"),
+        ("import time; time.sleep(10**6)", {"waiting_s": 0}, WAITS),
+        ("import os; os.kill(os.getpid(), 19)", {"waiting_s": 0}, WAITS),
+    ],
+)
+def test_a_page_that_gives_no_answer_costs_the_next_page_nothing(code, limits, reason):
+    trial = Trial(**limits)
+    with pytest.raises(TrialError, match=f"^{reason}$"):
+        trial.ask(cells=[{"code": code, "name": "cell 1"}])
+    trial.processor_s, trial.waiting_s = PROCESSOR_S, WAITING_S
+    notebook = page(("print(1)", "1\n"))
+    assert offered_cells(tried(lab_cells(notebook, trial.missing), notebook, trial))
+    trial.process.kill()
+    trial.process.wait()
+    trial.close()
+    assert not Path(trial.folder.name).exists()
+
+
+def test_an_end_that_a_cell_survives_is_an_error_that_it_shows(trial):
+    codes = ("import sys; sys.exit(3)", "quit()", "raise KeyboardInterrupt", "input()", "1")
+    *ends, last = trial.ask(cells=[{"code": code, "name": "cell"} for code in codes])
+    names = [error_name(outputs[-1]["error"]) for outputs in ends]
+    assert names == ["SystemExit", "NameError", "KeyboardInterrupt", "EOFError"]
+    assert last == [{"data": {"text/plain": "1"}}]
+
+
+def test_what_a_cell_does_to_the_files_of_its_process_changes_no_answer(trial):
+    code = "import os, sys\nos.write(1, b'x\\n'); sys.stdout.close(); sys.__stdout__.close()\n1"
+    assert trial.ask(cells=[{"code": code, "name": "1"}]) == [[{"data": {"text/plain": "1"}}]]
+
+
+def test_a_module_that_ends_its_process_is_missing(trial):
+    (trial.place / "ending.py").write_text("import os; os._exit(0)")
+    assert (trial.missing("ending", "x"), trial.missing("math", "pi")) == ("ending", "")
 
 
 def test_a_hidden_statement_that_fails_takes_no_other_with_it(trial):

@@ -2,11 +2,11 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import api
 import codelinks
-import pytest
 from notebooks import shown_source
 
 from tests.book.support import HEADER, ROOT
@@ -22,6 +22,7 @@ def chapters(text: str) -> list[str]:
     return [page.strip() for found in CHAPTERS.findall(text) for page in found.split(",")]
 
 
+@cache
 def docstrings(path: Path) -> list[str]:
     """Every docstring of a file: of the module first, then of classes and functions."""
     kinds = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -80,28 +81,24 @@ def test_shown_sources_come_first_then_imports_by_name_of_the_module_that_define
     assert codelinks.used_modules(ROOT, text) == expected
 
 
-def shown_sources() -> list:
-    """The file and the options of every source that a page shows."""
-    return [
-        pytest.param(
-            (page.parent / found[1]).resolve(),
-            dict(re.findall(r"^:([\w-]+): (.*)$", found[2], re.MULTILINE)),
-            id=f"{page.stem}:{page.read_text('utf8')[: found.start()].count(chr(10)) + 1}",
-        )
-        for page in sorted((ROOT / "book").rglob("*.md"))
-        for found in SHOWN.finditer(page.read_text("utf8"))
-    ]
-
-
-@pytest.mark.parametrize(("path", "options"), shown_sources())
-def test_a_shown_source_has_the_object_and_the_lines_that_the_page_names(path, options):
-    whole = {name: text for name, text in options.items() if name not in LINES}
-    text = shown_source(path, whole)
-    assert [options[name] for name in LINES if options.get(name, "") not in text] == []
-    shown_source(path, options)
-
-
-def test_every_shown_source_is_found():
-    pages = [page.read_text("utf8") for page in (ROOT / "book").rglob("*.md")]
-    count = sum(len(re.findall(r"^`{3,}\{literalinclude\}", text, re.MULTILINE)) for text in pages)
-    assert len(shown_sources()) == count > 50
+def test_a_shown_source_has_the_object_and_the_lines_that_the_page_names():
+    missing = []
+    pages = {page: page.read_text("utf8") for page in sorted((ROOT / "book").rglob("*.md"))}
+    count = 0
+    for page, text in pages.items():
+        for found in SHOWN.finditer(text):
+            count += 1
+            options = dict(re.findall(r"^:([\w-]+): (.*)$", found[2], re.MULTILINE))
+            whole = {name: value for name, value in options.items() if name not in LINES}
+            path = (page.parent / found[1]).resolve()
+            try:
+                source = shown_source(path, whole)
+                shown_source(path, options)
+            except Exception as error:
+                missing.append((page.name, found[0], repr(error)))
+                continue
+            lost = [options[name] for name in LINES if options.get(name, "") not in source]
+            missing += [(page.name, found[0], line) for line in lost]
+    assert missing == []
+    opened = r"^`{3,}\{literalinclude\}"
+    assert count == sum(len(re.findall(opened, text, re.M)) for text in pages.values()) > 50

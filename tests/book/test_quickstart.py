@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import httpx
 import pytest
@@ -16,6 +15,7 @@ from typer.testing import CliRunner
 from course_pkg.cli import app
 from course_pkg.finetuning.own_data.data_file import read_data
 from tests.book.support import ROOT
+from tests.waiting import wait_until
 
 PAGE = (ROOT / "book" / "quickstart.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(bash|text|json)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -68,14 +68,15 @@ class Shell:
 
     def _serve(self, words):
         self.server = subprocess.Popen([sys.executable, "-m", "course_pkg", *words])
-        end = time.monotonic() + 120
-        while time.monotonic() < end and self.server.poll() is None:
-            try:
-                if httpx.get(f"http://127.0.0.1:{self.port}/ready").status_code == 200:
-                    return ""
-            except httpx.TransportError:
-                time.sleep(0.2)
-        raise AssertionError("the server does not start")
+        wait_until(self._is_ready, seconds=300)
+        return ""
+
+    def _is_ready(self):
+        assert self.server.poll() is None, "the server has ended"
+        try:
+            return httpx.get(f"http://127.0.0.1:{self.port}/ready").status_code == 200
+        except httpx.TransportError:
+            return False
 
     def _curl(self, words):
         url = words[1].replace(":8000/", f":{self.port}/")

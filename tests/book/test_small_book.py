@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import costs
+import faults
 import figures
 import nbclient
 import nbformat
@@ -60,8 +61,7 @@ def printed(notebook: nbformat.NotebookNode) -> str:
 @pytest.mark.browser
 def test_pages_open_without_a_fault_and_a_quiz_answers(browser, folder):
     site = folder / "_build/html/book"
-    for name in ("sample", "api"):
-        assert problems(browser, site / f"{name}.html") == []
+    assert problems(browser, site / "sample.html", site / "api.html") == {}
     tab = Tab(browser)
     page = tab.open(site / "sample.html")
     page.wait_for_selector(".Quiz mjx-container")
@@ -77,16 +77,15 @@ def test_a_quiz_waits_for_mathematics_that_loads_late(browser, folder):
     errors = []
     tab.page.on("pageerror", lambda error: errors.append(str(error)))
     tab.page.route("**/mathjax/**", lambda route: route.abort())
-    page = tab.open(folder / "_build/html/book/sample.html")
-    page.wait_for_selector(".Quiz")
-    page.wait_for_timeout(1000)
+    with tab.page.expect_console_message(lambda message: "After sleep" in message.text):
+        tab.open(folder / "_build/html/book/sample.html")
+    tab.page.evaluate("1")  # by now, an error has been handed over
     assert errors == []
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", WIDTHS)
-def test_download_notebook_saves_the_file_from_disk(browser, folder, tmp_path, width):
-    tab = Tab(browser, width)
+def test_download_notebook_saves_the_file_from_disk(browser, folder, tmp_path):
+    tab = Tab(browser, WIDTHS[-1])
     page = tab.open(folder / "_build/html/book/sample.html")
     page.locator(".dropdown-download-buttons > button").click()
     with page.expect_download() as waiting:
@@ -232,14 +231,23 @@ def test_every_page_is_extracted_for_translation_and_none_is_run(folder):
     assert lacking == ["book/sample", "book/api"]
 
 
-def test_a_new_module_is_listed(folder):
+def test_a_new_module_is_listed_and_after_an_interrupted_build_every_page_is_whole(folder):
     (folder / "course_pkg/three.py").write_text('"""Three, a new module."""\n')
-    assert "api" in read(build(folder, "-W"))
+    whole = html(folder, "direct")
+    (folder / "_build/html/book/direct.html").write_text(whole[:100])
+    (folder / "_build/html" / faults.FINISHED).unlink()
+    log = build(folder, "-W")
+    assert "api" in read(log) and not executed(log)
     assert "Three, a new module." in html(folder, "api")
+    assert html(folder, "direct").endswith(whole[-100:])
+    assert (folder / "_build/html" / faults.FINISHED).is_file()
 
 
 def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
-    """Four builds: nothing; code, data and prose; code as before, a page without code; an error."""
+    """Four builds: nothing; code, data and prose; code as before, a page without code; an error.
+
+    The last one has labs, which change every page and run none.
+    """
     log = build(folder, "-W")
     assert executed(log) == read(log) == set()
     assert not re.search(r"writing output.*book/", log)
@@ -270,8 +278,14 @@ def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
     assert "book/data" not in json.loads(record.read_text())
 
     other.write_text(small.page("Other", 'raise KeyError("lost at sea")'))
+    said = "Its code runs in Jupyter only: it needs course_pkg."  # only that of the course is there
+    assert "Its code runs" not in html(folder, "direct")
+    small.put_labs(folder)
     failed = try_to_build(folder, "-W")
     assert failed.returncode != 0
+    log = failed.stdout + failed.stderr
+    assert (executed(log), read(log)) == ({"other"}, set(small.PAGES))
+    assert said in html(folder, "direct")
     report = folder / "_build/html/reports/book/other.err.log"
     assert "PAGE FAILED book/other: cell 1 (line 12): KeyError" in failed.stderr
     assert 'raise KeyError("lost at sea")' in report.read_text()

@@ -5,6 +5,7 @@ from pathlib import Path
 from tests.chromium import Tab, low_contrast
 
 WIDTHS = (1280, 390)
+HEIGHT = 900
 FAULTS = """() => [
   ...[...document.querySelectorAll('.math')].filter(e => !e.querySelector('mjx-container'))
     .map(e => 'not typeset: ' + e.textContent),
@@ -42,25 +43,38 @@ SMALLEST_TEXT = 7.5  # pixels, in figures on a phone
 FORMULA_SCALE = 0.7  # how far a displayed formula may shrink to fit a phone
 
 
-def problems(browser, path: Path) -> list[str]:
-    """What is wrong with a page, at both widths and in both color schemes.
+def problems(browser, *paths: Path) -> dict[Path, list[str]]:
+    """The pages with which something is wrong, and what; visited one after the other in one tab.
 
     Errors of scripts and requests to a network; mathematics that is not typeset; images without
     alternative text; a page wider than the window; text with too little contrast; formulas too
-    wide and figures with letters too small for a phone.
+    wide and figures with letters too small for a phone. Each page is seen at both widths and in
+    both color schemes.
     """
     tab = Tab(browser, WIDTHS[0])
+    found = {path: visit(tab, path) for path in paths}
+    tab.context.close()
+    return {path: faults for path, faults in found.items() if faults}
+
+
+def visit(tab: Tab, path: Path) -> list[str]:
+    """What is wrong with one page. tab: as wide as the first width, and light."""
     page = tab.open(path)
     page.add_style_tag(content="* { transition: none !important }")  # colors change at once
     found = page.evaluate(FAULTS)
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        page.wait_for_function(THEME, arg=scheme)  # the theme's script answers a little later
-        found += [f"low contrast ({scheme}): {text}" for text in low_contrast(page)]
+    found += [f"low contrast (light): {text}" for text in low_contrast(page)]
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(THEME, arg="dark")  # the theme's script answers a little later
+    found += [f"low contrast (dark): {text}" for text in low_contrast(page)]
     for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 900})
+        if width != WIDTHS[0]:
+            page.set_viewport_size({"width": width, "height": HEIGHT})
         if page.evaluate("document.documentElement.scrollWidth") > width:
             found.append(f"wider than {width} pixels")
     found += page.evaluate(PHONE_FAULTS, [SMALLEST_TEXT, FORMULA_SCALE])
-    tab.context.close()
-    return found + tab.problems
+    found += tab.problems
+    page.goto("about:blank")  # what it still loads is no fault of the next page
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": WIDTHS[0], "height": HEIGHT})
+    tab.problems.clear()
+    return found

@@ -1,7 +1,5 @@
 """Cells as the browser runs them: what they print, show and raise."""
 
-import pytest
-
 from course_pkg.labs import shown
 from course_pkg.labs.cells import CUT, MOST_TEXT, Cells, display, mime_bundle
 
@@ -19,9 +17,9 @@ def test_names_are_shared_and_the_last_value_is_shown():
     assert run("x = 2", "x += 1\nx") == [{"data": {"text/plain": "3"}}]
 
 
-@pytest.mark.parametrize("code", ["x = 1", "None", "3;", "", "# nothing", "3 ;  "])
-def test_nothing_is_shown(code):
-    assert run(code) == []
+def test_nothing_is_shown():
+    codes = ("x = 1", "None", "3;", "", "# nothing", "3 ;  ")
+    assert [code for code in codes if run(code)] == []
 
 
 def test_streams_keep_their_order():
@@ -74,20 +72,17 @@ def test_error_ends_the_cell_and_shows_its_lines():
     assert "cells.py" not in outputs[1]["error"]
 
 
-@pytest.mark.parametrize(
-    ("code", "end"),
-    [
+def test_errors_that_are_no_exceptions_end_only_the_cell():
+    cells = Cells()
+    outputs: list[dict] = []
+    for code, end in (
         ("x = (1", "SyntaxError: '(' was never closed"),
         ("raise SystemExit(3)", "SystemExit: 3"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
-    ],
-)
-def test_errors_that_are_no_exceptions_end_only_the_cell(code, end):
-    cells = Cells()
-    outputs: list[dict] = []
-    assert not cells.run(code, "cell 1", outputs.append)
-    assert outputs[-1]["error"].rstrip().endswith(end)
-    assert cells.run("1 + 1", "cell 2", outputs.append)
+    ):
+        assert not cells.run(code, "cell 1", outputs.append)
+        assert outputs[-1]["error"].rstrip().endswith(end)
+        assert cells.run("1 + 1", "cell 2", outputs.append)
 
 
 def test_a_cell_that_prints_without_end_is_cut():

@@ -3,7 +3,6 @@
 import html
 import math
 import re
-import time
 
 import pytest
 
@@ -53,29 +52,17 @@ def require_clean(view: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_first_view_shows_something_and_is_well_formed(name):
+def test_every_view_is_well_formed_and_any_text_in_any_field_stays_text(name):
+    """The first view, any text, every choice and both limits of a number."""
     shown = playground(name)
     view = shown.default_view()
     assert shown.name == name and not problem(view) and len(text_of(view)) > 60
     require_clean(view)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("text", TEXTS)
-def test_any_text_in_any_field_stays_text(name, text):
-    shown = playground(name)
     for field in shown.fields:
-        view = shown.show({field.name: text})
-        require_clean(view)
-        assert "<script" not in view and "<img" not in view
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_choice_and_limit_can_be_shown(name):
-    shown = playground(name)
-    for field in shown.fields:
-        values = field.options if field.kind == "choice" else (str(field.low), str(field.high))
-        for value in values if field.kind in ("choice", "integer") else ():
+        values = [*TEXTS, *field.options]
+        if field.kind == "integer":
+            values += [str(field.low), str(field.high)]
+        for value in values:
             require_clean(shown.show({field.name: value}))
 
 
@@ -84,18 +71,17 @@ def test_an_unknown_playground_is_an_error():
         playground("nosuch")
 
 
-@pytest.mark.parametrize(
-    ("field", "text", "said"),
-    [
-        (Field("n", "Orders", "integer", "1", low=1, high=4), "5", "from 1 to 4, but '5'"),
-        (Field("n", "Orders", "integer", "1", low=1, high=4), "x", "a whole number"),
-        (Field("n", "Kind", "choice", "a", options=("a", "b")), "c", "one of a, b, not 'c'"),
+def test_a_value_outside_of_the_limits_is_named():
+    orders = Field("n", "Orders", "integer", "1", low=1, high=4)
+    kind = Field("n", "Kind", "choice", "a", options=("a", "b"))
+    for field, text, said in (
+        (orders, "5", "from 1 to 4, but '5'"),
+        (orders, "x", "a whole number"),
+        (kind, "c", "one of a, b, not 'c'"),
         (Field("n", "Text", "text", "", most=3), "four", "at most 3 characters, but 4"),
-    ],
-)
-def test_a_value_outside_of_the_limits_is_named(field, text, said):
-    with pytest.raises(WrongInput, match=re.escape(said)):
-        field.value(text)
+    ):
+        with pytest.raises(WrongInput, match=re.escape(said)):
+            field.value(text)
 
 
 def test_lines_are_stripped_and_empty_ones_dropped():
@@ -147,18 +133,13 @@ def test_perplexity_is_that_of_the_probabilities():
     assert "e^{1.386} \\approx 4\\]" in view
     assert "-0" not in playground("perplexity").show({"given": "1 1"})
     wrong = ["0", "1.5", "a", "1/0", "1/00", "-1", "1_0", "٣", "1e999", "5e-324", "0.5 " * 13, ""]
+    wrong.append("1e-999999999999")  # as a number, it would fill the memory
     for text in wrong:
         assert problem(playground("perplexity").show({"given": text})), text
     whole = Likelihood.of([math.log(0.5), math.log(1e-9)])
     view = text_of(playground("perplexity").show({"given": ".5 1e-9"}))
     assert number(whole.nll_per_token) in view and number(whole.bits_per_token) in view
     assert "4.472 \\cdot 10^{4}" in view  # 1 / sqrt(5e-10)
-
-
-def test_an_exponent_without_end_is_refused_at_once():
-    began = time.process_time()
-    view = playground("perplexity").show({"given": "1e-999999999999"})
-    assert "1e-999999999999" in problem(view) and time.process_time() - began < 1
 
 
 def test_pass_at_k_is_the_estimate():

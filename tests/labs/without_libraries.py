@@ -1,6 +1,6 @@
-"""What `check` says of every answer to an assignment, as JSON, with or without libraries.
+"""What `check` says of every answer to assignments, as JSON, with or without libraries.
 
-    python -m tests.labs.without_libraries ASSIGNMENT [--blocked]
+    python -m tests.labs.without_libraries ASSIGNMENT… [--blocked]
     python -m tests.labs.without_libraries --needed
 
 The first gives points and reports of the model answers, the wrong answers and an empty cell.
@@ -94,4 +94,5 @@ if __name__ == "__main__":
     else:
         if "--blocked" in sys.argv:
             block()
-        print(json.dumps(reports(sys.argv[1])))
+        names = [each for each in sys.argv[1:] if each != "--blocked"]
+        print(json.dumps({name: reports(name) for name in names}))
