@@ -101,14 +101,14 @@ def with_answers(nb: NotebookNode, answers: dict[str, str]) -> NotebookNode:
 
 
 @cache
-def _session(assignment: str) -> GradingSession:
-    """One student's session, so that cases are drawn once for all answers that are tried."""
+def drawn_for_ada(assignment: str) -> GradingSession:
+    """One student's session, so that its cases are drawn once for all tests."""
     return GradingSession(assignment, "ada")
 
 
 def points_lost(assignment: str, name: str, answer: object) -> int:
     """The points that an answer to a question loses on one student's cases."""
-    session = _session(assignment)
+    session = drawn_for_ada(assignment)
     key = session.answers
     question = key[name]
     cases = session.cases(name)

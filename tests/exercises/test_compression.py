@@ -1,14 +1,9 @@
-"""`compression`: its blocks by hand are those of llama.cpp, and the mark scheme."""
-
-import pytest
-import torch
+"""`compression`: its numbers by hand, and the mark scheme."""
 
 from course_pkg.deployment.capacity import Traffic, capacity
-from course_pkg.grading.checks.compression import cases
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.draws import draw_variant
 from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.quantization.gguf_blocks import write_gguf
 from course_pkg.serving.simulator import CostModel
 from tests.exercises.assignments import SOLUTIONS, notebook
 
@@ -20,24 +15,6 @@ RATES = (  # seconds of a step, and of a prompt; the rates that the calculator g
     (0.008, 0.060 - 0.75 * 0.045, {"time per token": "30.5"}),
     (0.004, 0.032 - 0.75 * 0.023, {"time per token": "61.0"}),
 )
-
-
-def test_the_block_by_hand_is_that_of_llama_cpp():
-    key = answer_key("compression")
-    for student in STUDENTS[:8]:
-        case = draw_variant(key, "by-hand", student)
-        block = torch.zeros(1, 32)
-        block[0, :4] = torch.tensor(case["first"])
-        block[0, 16:20] = torch.tensor(case["second"])
-        written = write_gguf(block, "Q4_0")
-        scale, codes = (key.expected(key[f"by-hand/{part}"], case) for part in ("scale", "codes"))
-        assert scale == pytest.approx(max(block[0].tolist(), key=abs) / -8, rel=1e-3), student
-        stored = cases.by_hand_bytes_expected({"low": codes[:4], "high": codes[4:]})
-        assert stored == written.codes[0, 2:6].tolist(), student
-        assert written.codes[0, 6:].tolist() == [0x88] * 12  # zeros
-        read = cases.by_hand_read_expected({"d": scale, "stored": stored})
-        numbers = written.dequantize()[0]
-        assert read == torch.cat([numbers[:4], numbers[16:20]]).tolist(), student
 
 
 def test_a_mistake_in_the_scale_by_hand_costs_nothing_in_the_codes():
