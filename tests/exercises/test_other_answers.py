@@ -1,8 +1,7 @@
 """Right answers that are not the model answer keep every point, in every assignment.
 
-This guards the checks: that they are not too strict for other types, dtypes, precision, errors and
-orders, and for other ways to change what an answer is given. An answer that gives exactly what the
-model answer gives would guard nothing here.
+This guards the checks: that they are not too strict for other types, precision, errors and orders.
+An answer that gives exactly what the model answer gives would guard nothing here.
 """
 
 import math

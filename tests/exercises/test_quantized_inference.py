@@ -7,7 +7,6 @@ from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.draws import draw_variant
 from course_pkg.grading.contract.plain_values import as_plain
 
-KEY = answer_key("quantized-inference")
 STUDENTS = ("", *(f"student-{i}" for i in range(40)))
 SMALL = [torch.ones(2, 2), [torch.ones(1, 2)]]
 NOT_SMOOTH = (
@@ -20,7 +19,7 @@ NOT_SMOOTH = (
 
 def test_two_of_the_six_numbers_by_hand_are_outside_and_none_is_near_a_midpoint():
     for student in STUDENTS:
-        case = draw_variant(KEY, "by-hand", student)
+        case = draw_variant(answer_key("quantized-inference"), "by-hand", student)
         scale = (case["high"] - case["low"]) / 15
         outside = [x for x in case["inputs"] if not case["low"] <= x <= case["high"]]
         assert len(outside) == 2, student
