@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -99,23 +100,35 @@ def with_answers(nb: NotebookNode, answers: dict[str, str]) -> NotebookNode:
     return nb
 
 
+@cache
+def drawn_for_ada(assignment: str) -> GradingSession:
+    """One student's session, so that its cases are drawn once for all tests."""
+    return GradingSession(assignment, "ada")
+
+
 def points_lost(assignment: str, name: str, answer: object) -> int:
     """The points that an answer to a question loses on one student's cases."""
-    session = GradingSession(assignment, "ada")
+    session = drawn_for_ada(assignment)
     key = session.answers
     question = key[name]
     cases = session.cases(name)
     outcomes = [outcome(question.call, answer, c.inputs, c.unchanged, key.callers) for c in cases]
-    return question.points - judge(key, question, cases, outcomes).earned
+    return question.points - judge(key, question, cases, outcomes, explain=False).earned
+
+
+def answers_to(assignment: str) -> dict[str, Any]:
+    """The model answers that are functions or classes, by the names of their questions."""
+    key = answer_key(assignment)
+    return {
+        name: key.answer(question, None)
+        for name, question in key.assignment.questions.items()
+        if question.call and not question.artifact
+    }
 
 
 def model_answers(assignment: str) -> dict[str, Any]:
-    """The model answers that are functions or classes, by their names."""
-    key = answer_key(assignment)
-    found = [
-        key.answer(q, None) for q in key.assignment.questions.values() if q.call and not q.artifact
-    ]
-    return {answer.__name__: answer for answer in found}
+    """The model answers that are functions or classes, by their own names."""
+    return {answer.__name__: answer for answer in answers_to(assignment).values()}
 
 
 def patched(assignment: str, question: str, old: str, new: str) -> Any:

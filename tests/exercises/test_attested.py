@@ -6,7 +6,6 @@ What can't be judged by values is marked `attested`, and is listed in the threat
 import re
 
 import numpy as np
-import pytest
 import torch
 from scipy.special import logsumexp
 from torch import nn
@@ -245,40 +244,38 @@ class Refreshed(HidesAWeight):
         stored.store = store_both
 
 
-@pytest.mark.parametrize(
-    ("assignment", "question", "answer", "claimed"),
-    [
-        ("flash-attention", "cache", SetsCounterBack, {"once"}),
-        ("flash-attention", "forward", number_by_number, {"memory"}),
-        ("lora-math", "inject", inject_unfrozen, {"frozen"}),
-        ("lora-script", "evaluate", evaluate_unobserved, {"mode"}),
-        ("quantization", "linear", Refreshed, {"frozen", "recompute"}),
-        ("rouge", "lcs", compare_unobserved, {"fast"}),
-    ],
+CLAIMED = (  # each earns every point, since these properties are attested
+    ("flash-attention", "cache", SetsCounterBack, {"once"}),
+    ("flash-attention", "forward", number_by_number, {"memory"}),
+    ("lora-math", "inject", inject_unfrozen, {"frozen"}),
+    ("lora-script", "evaluate", evaluate_unobserved, {"mode"}),
+    ("quantization", "linear", Refreshed, {"frozen", "recompute"}),
+    ("rouge", "lcs", compare_unobserved, {"fast"}),
 )
-def test_points_that_a_program_can_claim_are_attested(assignment, question, answer, claimed):
-    assert points_lost(assignment, question, answer) == 0
-    properties = registry.load(assignment).questions[question].properties
-    assert {prop.name for prop in properties if prop.attested} == claimed
+LOST = (  # the points that each loses
+    ("flash-attention", "cache", Forgetful, 1),
+    ("flash-attention", "cache", InABatch, 1),
+    ("flash-attention", "forward", in_numpy, 2),
+    ("flash-attention", "forward", by_hidden_functions, 2),
+    ("flash-attention", "forward", with_a_full_mask, 2),
+    ("flash-attention", "forward", with_an_empty_tile, 2),
+    ("flash-attention", "forward", by_torch, 2),
+    ("flash-attention", "forward", without_tiles, 10),
+    ("quantization", "linear", Halfway, 2),
+    ("quantization", "linear", ClaimsToRecompute, 1),
+    ("quantization", "linear", HidesAWeight, 2),  # frozen and recompute
+    ("lora-script", "evaluate", evaluate_with_gradients, 1),
+    ("lora-math", "inject", inject_for_show, 4),  # all but the error for unknown targets
+)
 
 
-@pytest.mark.parametrize(
-    ("assignment", "question", "answer", "points"),
-    [
-        ("flash-attention", "cache", Forgetful, 1),
-        ("flash-attention", "cache", InABatch, 1),
-        ("flash-attention", "forward", in_numpy, 2),
-        ("flash-attention", "forward", by_hidden_functions, 2),
-        ("flash-attention", "forward", with_a_full_mask, 2),
-        ("flash-attention", "forward", with_an_empty_tile, 2),
-        ("flash-attention", "forward", by_torch, 2),
-        ("flash-attention", "forward", without_tiles, 10),
-        ("quantization", "linear", Halfway, 2),
-        ("quantization", "linear", ClaimsToRecompute, 1),
-        ("quantization", "linear", HidesAWeight, 2),  # frozen and recompute
-        ("lora-script", "evaluate", evaluate_with_gradients, 1),
-        ("lora-math", "inject", inject_for_show, 4),  # all but the error for unknown targets
-    ],
-)
-def test_an_answer_loses_the_points_of_what_it_only_claims(assignment, question, answer, points):
-    assert points_lost(assignment, question, answer) == points
+def test_points_that_a_program_can_claim_are_attested():
+    for assignment, question, answer, claimed in CLAIMED:
+        assert points_lost(assignment, question, answer) == 0, answer
+        properties = registry.load(assignment).questions[question].properties
+        assert {prop.name for prop in properties if prop.attested} == claimed, answer
+
+
+def test_an_answer_loses_the_points_of_what_it_only_claims():
+    found = [(*row, points_lost(*row[:3])) for row in LOST]
+    assert [row for row in found if row[-1] != row[-2]] == []

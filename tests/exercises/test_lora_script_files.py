@@ -43,6 +43,7 @@ def headed(length: int):
     return lambda files: files | {WEIGHTS: struct.pack("<Q", length) + files[WEIGHTS][8:]}
 
 
+SEE_ABOVE = "the adapter was rejected: see above"
 HOOK = {"base_model_class": "Model", "parent_library": "my_package.evil"}
 REJECTED = {
     "a merge scale": (configured(lora_alpha=32), "alpha is 32; expected 16"),
@@ -95,27 +96,29 @@ REJECTED = {
 }
 
 
-@pytest.mark.parametrize("name", REJECTED)
-def test_what_is_not_the_adapter_asked_for_is_rejected_with_the_reason(name):
-    change, reason = REJECTED[name]
+def test_what_is_not_the_adapter_asked_for_is_rejected_with_the_reason():
     assert len(read_adapter(plain_files())) == 120
-    files = change(plain_files())
-    with pytest.raises(Rejected, match=reason.replace("(", r"\(")) as error:
-        read_adapter(files)
-    assert adapter_quality.learned_format([], files) == str(error.value)
-    for compare in (adapter_quality.learned_task, adapter_quality.matching_report):
-        assert compare([], files) == "the adapter was rejected: see above"
+    told = {}
+    for name, (change, reason) in REJECTED.items():
+        files = change(plain_files())
+        with pytest.raises(Rejected) as error:
+            read_adapter(files)
+        given = [adapter_quality.learned_format([], files)]
+        given += [
+            adapter_quality.learned_task([], files),
+            adapter_quality.matching_report([], files),
+        ]
+        if reason not in str(error.value) or given != [str(error.value), *[SEE_ABOVE] * 2]:
+            told[name] = (str(error.value), *given)
+    assert told == {}
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
+def test_a_report_without_its_numbers_is_rejected():
+    for change, reason in (
         (reported(held_out_loss="0.1"), "no number 'held_out_loss'"),
         (reported(exact_match=True), "no number 'exact_match'"),
         (reported(held_out_loss=float("nan")), "held_out_loss is nan"),
         (lambda files: files | {REPORT: b"{}"}, "no number 'held_out_loss'"),
         (without(REPORT), "there is no report.json"),
-    ],
-)
-def test_a_report_without_its_numbers_is_rejected(change, reason):
-    assert reason in adapter_quality.matching_report([], change(plain_files()))
+    ):
+        assert reason in adapter_quality.matching_report([], change(plain_files()))

@@ -38,13 +38,20 @@ def test_a_cell_with_other_points_than_the_question_is_named(copied, tmp_path):
 def test_too_many_points_by_hand_a_missing_notebook_and_a_missing_init_are_named(copied, tmp_path):
     path = tmp_path / "solutions" / "bleu" / "bleu.ipynb"
     notebook = json.loads(path.read_text())
-    notebook["cells"] = [c for c in notebook["cells"] if "bleu/corpus" not in str(c["source"])]
+    notebook["cells"] = [c for c in notebook["cells"] if "bleu/sentence" not in str(c["source"])]
     path.write_text(json.dumps(notebook))
-    assert any("at most a fifth" in problem for problem in problems(tmp_path))
+    assert "numbers worked by hand have 5 of 23 points; at most a fifth" in problems(tmp_path)
     path.unlink()
     (tmp_path / "checks" / "bleu" / "__init__.py").unlink()
     init, missing = problems(tmp_path)
     assert "has no __init__.py" in init and "does not exist" in missing
+
+
+def test_too_many_attested_points_are_named(copied, tmp_path):
+    copied("questions.toml", "property.pooled = { ", "property.pooled = { attested = true, ")
+    assert problems(tmp_path) == []
+    copied("questions.toml", "property.clip = { ", "property.clip = { attested = true, ")
+    assert problems(tmp_path) == ["attested properties have 3 of 27 points; at most a tenth"]
 
 
 def test_what_is_constant_must_say_so_and_nothing_else_may(copied, tmp_path):

@@ -126,13 +126,11 @@ def test_a_name_of_hidden_characters_does_not_make_the_results_unusable():
     assert "your number fits the case of '" in note and len(note) < 400
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [{"op": "results"}, {"op": "inputs"}, {"op": "inputs", "question": "nothing"}, [], "x", None],
-)
-def test_other_requests_are_refused_and_the_checker_goes_on(ask, request_):
-    assert "error" in ask(request_)
-    assert "inputs" in ask({"op": "inputs", "question": "counts"})
+def test_other_requests_are_refused_and_the_checker_goes_on(ask):
+    unknown = {"op": "inputs", "question": "nothing"}
+    for request in ({"op": "results"}, {"op": "inputs"}, unknown, [], "x", None):
+        assert "error" in ask(request), request
+        assert "inputs" in ask({"op": "inputs", "question": "counts"})
 
 
 def test_the_last_complete_answer_counts():

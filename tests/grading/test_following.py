@@ -61,27 +61,23 @@ def test_right_values_earn_as_before_whatever_the_earlier_ones_are(right):
 
 
 @pytest.mark.parametrize("student", ["ada", "bob", "carol", "dora"])
-@pytest.mark.parametrize("mistake", ["signed", "unsigned", "range", "descending", "maximum"])
-def test_a_mistake_of_method_in_the_codes_costs_the_codes_alone(mistake, student):
+def test_a_mistake_of_method_in_the_codes_costs_the_codes_alone(student):
     key = answer_key("quantization")
-    wrong = next(each for each in key[CODES].wrong if each.name == mistake)
     case = GradingSession("quantization", student).variant("by-hand")
-    own = key.outcome(key[CODES], case, wrong)["value"]
-    assert answered(own, pack(own), student).follows == (CODES,)
+    wrong = {each.name: each for each in key[CODES].wrong}
+    for mistake in ("signed", "unsigned", "range", "descending", "maximum"):
+        own = key.outcome(key[CODES], case, wrong[mistake])["value"]
+        assert answered(own, pack(own), student).follows == (CODES,), mistake
 
 
-@pytest.mark.parametrize(
-    ("mistake", "says"),
-    [
-        (lambda c: [a + 16 * b for a, b in zip(c[::2], c[1::2], strict=True)], "low-first"),
-        (lambda c: [16 * a + b for a, b in zip(c[:4], c[4:], strict=True)], "halves"),
-    ],
-)
-def test_a_mistake_is_recognized_from_the_right_and_from_the_own_codes(right, mistake, says):
+def test_a_mistake_is_recognized_from_the_right_and_from_the_own_codes(right):
     for codes in (right, one_mistake(right)):
-        verdict = answered(codes, mistake(codes))
-        assert verdict.earned == 0
-        assert verdict.failures["value"].recognized == (says,)
+        low_first = [a + 16 * b for a, b in zip(codes[::2], codes[1::2], strict=True)]
+        halves = [16 * a + b for a, b in zip(codes[:4], codes[4:], strict=True)]
+        for given, says in ((low_first, "low-first"), (halves, "halves")):
+            verdict = answered(codes, given)
+            assert verdict.earned == 0
+            assert verdict.failures["value"].recognized == (says,)
 
 
 def test_no_chosen_codes_make_the_bytes_earn_without_packing_codes_of_the_own_case(right):
@@ -97,19 +93,16 @@ def test_no_chosen_codes_make_the_bytes_earn_without_packing_codes_of_the_own_ca
         assert answered(one_mistake(right), packed).earned == 0
 
 
-@pytest.mark.parametrize(
-    "forged",
-    [
+def test_values_of_another_form_are_not_followed(right):
+    for forged in (
         *([item] * 8 for item in (float("nan"), float("inf"), 10**300, True, 0.5, [1], None)),
         *("12345678", {"0": 1}, b"\x01" * 8, 3, [1] * 7, [1] * 9),
-    ],
-)
-def test_values_of_another_form_are_not_followed(forged, right):
-    verdict = answered(forged, [256] * 4)
-    assert (verdict.earned, verdict.follows) == (0, ())
-    assert verdict.failures["value"].reason == "item 1: the number differs"
-    with pytest.raises(ValueError, match="form of the right value"):
-        same_form(right, forged)
+    ):
+        verdict = answered(forged, [256] * 4)
+        assert (verdict.earned, verdict.follows) == (0, ()), forged
+        assert verdict.failures["value"].reason == "item 1: the number differs", forged
+        with pytest.raises(ValueError, match="form of the right value"):
+            same_form(right, forged)
 
 
 def test_numbers_keep_the_type_of_the_right_ones_and_are_bounded():
@@ -194,19 +187,17 @@ property.value = { points = 1, says = "", hint = "" }
 """
 
 
-@pytest.mark.parametrize(
-    ("variant_name", "name"),
-    [
+def test_what_is_followed_must_be_an_earlier_number_by_hand_of_the_same_variant():
+    for variant_name, name in (
         ("one-number", "by-hand/thrice"),  # there is none
         ("one-number", "by-hand/four-times"),  # itself
         ("one-number", "double"),  # not by hand
         ("another", "by-hand/twice"),
-    ],
-)
-def test_what_is_followed_must_be_an_earlier_number_by_hand_of_the_same_variant(variant_name, name):
-    text = LATER.replace("VARIANT", variant_name).replace("FOLLOWS", name)
-    with pytest.raises(ChecksError, match=f"`follows` names '{name}'; expected earlier questions"):
-        parse_questions("small", QUESTIONS + text)
+    ):
+        text = LATER.replace("VARIANT", variant_name).replace("FOLLOWS", name)
+        message = f"`follows` names '{name}'; expected earlier questions"
+        with pytest.raises(ChecksError, match=message):
+            parse_questions("small", QUESTIONS + text)
     fitting = LATER.replace("VARIANT", "one-number").replace("FOLLOWS", "by-hand/twice")
     questions = parse_questions("small", QUESTIONS + fitting).questions
     assert questions["by-hand/four-times"].follows == ("by-hand/twice",)

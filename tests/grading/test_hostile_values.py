@@ -1,6 +1,6 @@
-"""Whatever a student's process sends, judging it ends soon, and costs that question only."""
+"""Whatever a student's process sends, judging it ends, and costs that question only."""
 
-import time
+from functools import cache
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from course_pkg.grading.checker import safe_verdict
 from course_pkg.grading.contract.grading_session import GradingSession
 from course_pkg.grading.contract.plain_values import as_plain
-from course_pkg.grading.contract.registry import assignments, load
+from course_pkg.grading.contract.registry import assignments
 
 VALUES = {
     "a long text": "é" * 3_000_000,
@@ -27,22 +27,35 @@ VALUES = {
 }
 
 
-@pytest.fixture(scope="module", params=assignments())
-def session(request):
-    """A session on each assignment."""
-    return GradingSession(request.param, "ada", b"k")
+class Counted(GradingSession):
+    """A session that counts attempts to judge: a second one follows if the first takes too long."""
+
+    attempts = 0
+
+    def verdict(self, name, explain=True):
+        self.attempts += 1
+        return super().verdict(name, explain)
+
+
+@cache
+def session(assignment):
+    return Counted(assignment, "ada", b"k")
 
 
 @pytest.mark.parametrize("what", VALUES)
 @pytest.mark.filterwarnings("ignore")
-def test_hostile_values_lose_their_question_with_a_reason_and_in_time(session, what):
+def test_hostile_values_lose_their_question_with_a_reason_at_the_first_attempt(what):
     value = as_plain(VALUES[what])
-    for name in load(session.answers.assignment.name).questions:
-        cases = session.inputs(name)
-        began = time.monotonic()
-        session.record(name, [{"value": value}] * len(cases))
-        verdict = safe_verdict(session, name)
-        assert verdict.earned == 0
-        assert time.monotonic() - began < 10, name
-        for failure in verdict.failures.values():
-            assert failure.reason and "could not be judged" not in failure.reason, name
+    wrong = []
+    for assignment in assignments():
+        asked = session(assignment)
+        for name in asked.questions:
+            cases = asked.inputs(name)
+            asked.record(name, [{"value": value}] * len(cases))
+            asked.attempts = 0
+            verdict = safe_verdict(asked, name)
+            reasons = [failure.reason for failure in verdict.failures.values() if failure]
+            unclear = [r for r in reasons if not r or "could not be judged" in r]
+            if verdict.earned or unclear or not reasons or asked.attempts != 1:
+                wrong.append((assignment, name, verdict.earned, reasons, asked.attempts))
+    assert wrong == []

@@ -28,28 +28,28 @@ def test_defaults_come_from_the_names():
     assert (double.points, double.properties[0].cases, twice.properties[0].cases) == (3, 3, 1)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("points = 2", "points = 0", "at least 1 point"),
-        ("points = 2", "points = 2.5", "at least 1 point"),
-        ("points = 2", "points = 2\nconstant = true", "what is constant is worth 1 point"),
-        ("points = 2", "", "property large: 'points' is missing"),
-        ('says = "you squared"', 'say = "you squared"', "unknown key 'say'"),
-        ('loses = ["large"]', 'loses = ["huge"]', "expected some of \\['small', 'large'\\]"),
-        ('because = "rounding"', "", "a tolerance needs a reason"),
-        ('call = ["n"]', 'call = ["n"]\nvariant = "x"', "expected either `call` or `variant`"),
-        ('patch = [["2 *", "3 *"]]', "", "expected one of `patch`, `wrap` and `answer`"),
-        ('call = ["n"]', 'call = "run"', "`wrap` needs inputs with names"),
-        ("[question.double]", "[question.double", "Expected"),
-        ("setup =", 'gpu = "yes"\nsetup =', 'gpu is \'yes\'; expected one of "none", "optional"'),
-        ("setup =", "gpu = true\nsetup =", "gpu is True; expected one of"),
-    ],
+WRITTEN_WRONGLY = (
+    ("points = 2", "points = 0", "at least 1 point"),
+    ("points = 2", "points = 2.5", "at least 1 point"),
+    ("points = 2", "points = 2\nconstant = true", "what is constant is worth 1 point"),
+    ("points = 2", "", "property large: 'points' is missing"),
+    ('says = "you squared"', 'say = "you squared"', "unknown key 'say'"),
+    ('loses = ["large"]', 'loses = ["huge"]', "expected some of \\['small', 'large'\\]"),
+    ('because = "rounding"', "", "a tolerance needs a reason"),
+    ('call = ["n"]', 'call = ["n"]\nvariant = "x"', "expected either `call` or `variant`"),
+    ('patch = [["2 *", "3 *"]]', "", "expected one of `patch`, `wrap` and `answer`"),
+    ('call = ["n"]', 'call = "run"', "`wrap` needs inputs with names"),
+    ("[question.double]", "[question.double", "Expected"),
+    ("setup =", 'gpu = "yes"\nsetup =', 'gpu is \'yes\'; expected one of "none", "optional"'),
+    ("setup =", "gpu = true\nsetup =", "gpu is True; expected one of"),
 )
-def test_a_question_that_is_written_wrongly_is_refused(old, new, message):
-    assert old in QUESTIONS
-    with pytest.raises(ChecksError, match=message):
-        parse_questions("small", QUESTIONS.replace(old, new))
+
+
+def test_a_question_that_is_written_wrongly_is_refused():
+    for old, new, message in WRITTEN_WRONGLY:
+        assert old in QUESTIONS
+        with pytest.raises(ChecksError, match=message):
+            parse_questions("small", QUESTIONS.replace(old, new))
 
 
 def test_an_assignment_without_questions_or_properties_is_refused():
@@ -64,22 +64,19 @@ def test_a_function_that_cases_does_not_have_is_named():
         answer_key(('call = ["n"]', 'call = ["n"]\nexpected = "twice"'))
 
 
-@pytest.mark.parametrize(("old", "count"), [("n", 3), ("4 *", 0)])
-def test_the_old_text_of_a_patch_must_occur_once(old, count):
-    with pytest.raises(ChecksError, match=rf"triple: '{old[0]}.*' occurs {count} times"):
-        answer_key(('["2 *", "3 *"]', f'["{old}", "x"]'))
+def test_the_old_text_of_a_patch_must_occur_once():
+    for old, count in (("n", 3), ("4 *", 0)):
+        with pytest.raises(ChecksError, match=rf"triple: '{old[0]}.*' occurs {count} times"):
+            answer_key(('["2 *", "3 *"]', f'["{old}", "x"]'))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
+def test_an_answer_that_is_not_python_is_named_with_its_line():
+    for old, new, message in (
         ("return 2 * n", "return 2 *", "double: the model answer is not Python: line 2: "),
         ('"3 *"', '"3 *)"', "double: wrong answer triple is not Python: line 2: "),
-    ],
-)
-def test_an_answer_that_is_not_python_is_named_with_its_line(old, new, message):
-    with pytest.raises(ChecksError, match=message):
-        answer_key((old, new))
+    ):
+        with pytest.raises(ChecksError, match=message):
+            answer_key((old, new))
 
 
 def test_a_draw_or_a_right_value_that_raises_is_named():
@@ -91,18 +88,15 @@ def test_a_draw_or_a_right_value_that_raises_is_named():
         draw_cases(key, key["double"], random.Random(0))
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
+def test_a_comparator_that_can_not_be_built_names_the_question():
+    for spec, message in (
         ('{ kind = "numbers" }', "kind is 'numbers'; expected one of number, array"),
         ('{ kind = "number", tolerance = 1 }', "unexpected keyword argument 'tolerance'"),
         ('{ kind = "cases", name = "same" }', "no attribute 'same'"),
-    ],
-)
-def test_a_comparator_that_can_not_be_built_names_the_question(spec, message):
-    key = answer_key(('{ kind = "number", rtol = 1e-9 }', spec))
-    with pytest.raises(ChecksError, match=f"question double, property small: .*{message}"):
-        draw_cases(key, key["double"], random.Random(0))
+    ):
+        key = answer_key(('{ kind = "number", rtol = 1e-9 }', spec))
+        with pytest.raises(ChecksError, match=f"question double, property small: .*{message}"):
+            draw_cases(key, key["double"], random.Random(0))
 
 
 def test_cases_of_a_property_are_drawn_again_until_they_tell_every_wrong_answer():

@@ -97,12 +97,13 @@ def test_subclasses_cross_as_what_they_hold_and_run_nothing_there():
     assert as_plain(Sly(0.5)) != 0.25
 
 
-@pytest.mark.parametrize(
-    "value", [object(), {1.5: 2}, {True: 1}, {None: 1}, lambda: 0, {1, 2}, 1j, np.array(["a"])]
-)
-def test_what_is_not_plain_is_refused_with_its_type(value):
-    with pytest.raises(NotPlain, match="expected"):
-        encode(value)
+def test_what_is_not_plain_is_refused_with_its_type():
+    for value in (
+        *(object(), {1.5: 2}, {True: 1}, {None: 1}, lambda: 0, {1, 2}, 1j),
+        np.array(["a"]),
+    ):
+        with pytest.raises(NotPlain, match="expected"):
+            encode(value)
 
 
 def test_deep_and_circular_values_are_refused():
@@ -117,40 +118,45 @@ def test_deep_and_circular_values_are_refused():
         decode(framed(tree))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\0\0\0",
-        b"\xff\xff\xff\xff",
-        framed(1)[:-1],
-        framed(1) + b"x",
-        framed(1.5),
-        framed(["f", "0x1p99999"]),
-        framed(["f", "one"]),
-        framed(["z", 1]),
-        framed({"a": 1}),
-        framed(["d", [["a", 1], ["a", 2]]]),
-        framed(["d", [[True, 1]]]),
-        framed(["d", [["a"]]]),
-        framed("\ud800"),
-        framed(["a", "object", [1]], bytes(8)),
-        framed(["a", "float32", [-1]]),
-        framed(["a", "float32", [2**40]]),
-        framed(["a", "float32", [True]], bytes(4)),
-        framed(["a", "float32", [1] * 40], bytes(4)),
-        framed(["a", "float32", [3]], bytes(8)),
-        framed(["b", -1]),
-        framed(["b", True], b"x"),
-        struct.pack(">I", 3) + b"NaN",
-        struct.pack(">I", 8) + b"Infinity",
-        struct.pack(">I", 20_000) + b"1" * 20_000,
-        struct.pack(">I", 40_000) + b"[" * 40_000,
-    ],
+HOSTILE = (
+    b"",
+    b"\0\0\0",
+    b"\xff\xff\xff\xff",
+    framed(1)[:-1],
+    framed(1) + b"x",
+    framed(1.5),
+    framed(["f", "0x1p99999"]),
+    framed(["f", "one"]),
+    framed(["z", 1]),
+    framed({"a": 1}),
+    framed(["d", [["a", 1], ["a", 2]]]),
+    framed(["d", [[True, 1]]]),
+    framed(["d", [["a"]]]),
+    framed("\ud800"),
+    framed(["a", "object", [1]], bytes(8)),
+    framed(["a", "float32", [-1]]),
+    framed(["a", "float32", [2**40]]),
+    framed(["a", "float32", [True]], bytes(4)),
+    framed(["a", "float32", [1] * 40], bytes(4)),
+    framed(["a", "float32", [3]], bytes(8)),
+    framed(["b", -1]),
+    framed(["b", True], b"x"),
+    struct.pack(">I", 3) + b"NaN",
+    struct.pack(">I", 8) + b"Infinity",
+    struct.pack(">I", 20_000) + b"1" * 20_000,
+    struct.pack(">I", 40_000) + b"[" * 40_000,
 )
-def test_hostile_bytes_are_refused(data):
-    with pytest.raises(NotPlain):
+
+
+def refused(data):
+    with contextlib.suppress(NotPlain):
         decode(data)
+        return False
+    return True
+
+
+def test_hostile_bytes_are_refused():
+    assert [data[:60] for data in HOSTILE if not refused(data)] == []
 
 
 def test_too_many_values_are_refused_before_they_are_built():

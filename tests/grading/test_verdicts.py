@@ -18,29 +18,24 @@ from course_pkg.grading.contract.verdict import finite, judge, wrong_number
 from tests.grading.small_assignment import answer_key
 
 
-@pytest.mark.parametrize("given", [True, None, "4", [4], math.nan, math.inf, 10**400, 4.1, 5])
-def test_number_refuses(given):
-    assert number()(4, given) is not None
+def test_number_accepts_and_refuses():
+    equal = number()
+    right = (4, 4.0, np.float32(4), np.array(4.0))
+    assert [given for given in right if equal(4, as_plain(given)) is not None] == []
+    wrong = (True, None, "4", [4], math.nan, math.inf, 10**400, 4.1, 5)
+    assert [given for given in wrong if equal(4, given) is None] == []
 
 
-@pytest.mark.parametrize("given", [4, 4.0, np.float32(4), np.array(4.0)])
-def test_number_accepts(given):
-    assert number()(4, as_plain(given)) is None
-
-
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
+def test_array_says_what_is_wrong():
+    expected = as_plain(np.ones((2, 3), "float32"))
+    for given, reason in (
         (np.ones((3, 2), "float32"), "expected the shape (2, 3), but (3, 2) was given"),
         (np.full((2, 3), np.nan, "float32"), "NaN"),
         (np.ones((2, 3), "float32") * 1.001, "relative error 0.001"),
         ([[1.0] * 3] * 2, "expected a tensor, but a list was given"),
         (None, "None was given"),
-    ],
-)
-def test_array_says_what_is_wrong(given, reason):
-    expected = as_plain(np.ones((2, 3), "float32"))
-    assert reason in array(rtol=1e-5)(expected, as_plain(given))
+    ):
+        assert reason in array(rtol=1e-5)(expected, as_plain(given))
 
 
 def test_array_compares_bits_without_a_tolerance_and_the_dtype_if_it_is_named():
@@ -78,7 +73,8 @@ def test_parts_and_rows_name_what_differs_and_what_is_missing():
 def test_a_number_that_is_rounded_too_much_is_recognized():
     assert wrong_number([(0.5333, 0.53), (2.71828, 2.7)]) == ("rounded",)
     assert wrong_number([(0.5333, 0.53), (2.71828, 2.6)]) == ()
-    for expected, given in [(0.2, 0), (0.98, 1), (0.6, 0.5), (53, 53.0), (0.5, "1"), (0.5, True)]:
+    others = [(0.2, 0), (0.98, 1), (0.6, 0.5), (53, 53.0), (0.5, "1"), (0.5, True), (0.5, 10**999)]
+    for expected, given in others:
         assert wrong_number([(expected, given)]) == ()
 
 
@@ -105,11 +101,11 @@ def test_a_property_is_earned_only_if_all_its_cases_pass():
     assert judge(key, key["double"], cases, outcomes).earned == 1
 
 
-@pytest.mark.parametrize("outcomes", [None, [], [{"value": 1}], [None] * 6, [{"points": 3}] * 6])
-def test_malformed_outcomes_earn_nothing(outcomes):
+def test_malformed_outcomes_earn_nothing():
     key = answer_key()
     cases = draw_cases(key, key["double"], random.Random(0))
-    assert judge(key, key["double"], cases, outcomes).earned == 0
+    for outcomes in (None, [], [{"value": 1}], [None] * 6, [{"points": 3}] * 6):
+        assert judge(key, key["double"], cases, outcomes).earned == 0, outcomes
 
 
 def test_the_smallest_failing_case_is_shown():
@@ -150,9 +146,9 @@ def test_a_mistake_is_recognized_by_its_error_if_other_values_agree_too():
     assert failures["small"].recognized == failures["large"].recognized == ()
 
 
-@pytest.mark.parametrize("value", [math.nan, [1.0, math.inf], {"a": (-math.inf,)}])
-def test_what_is_not_finite_is_equal_to_itself_alone(value):
-    assert finite(value) == finite(copy.deepcopy(value))
+def test_what_is_not_finite_is_equal_to_itself_alone():
+    for value in (math.nan, [1.0, math.inf], {"a": (-math.inf,)}):
+        assert finite(value) == finite(copy.deepcopy(value))
     assert finite(math.nan) != finite(math.inf) != finite(-math.inf)
     numbers = as_plain(np.array([1, math.nan, math.inf, -math.inf], "float16"))
     assert finite(numbers).numpy().tolist()[1:] == [

@@ -257,6 +257,8 @@ def says(question: Question) -> dict[str, str]:
 def _is_rounded(expected: Any, given: Any) -> bool:
     if not isinstance(expected, float) or not isinstance(given, int | float):
         return False
+    if not abs(given) < 1e300:  # a whole number may be too large for a float
+        return False
     if not math.isclose(given, expected, rel_tol=ROUNDED) or (abs(given) < 5 and given % 1 == 0):
         return False  # a small whole number, such as 1 for a share, is another mistake
     return any(round(expected, digits) == given for digits in range(MAX_DECIMALS + 1))
