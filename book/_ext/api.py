@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from closure import PACKAGE
 from codelinks import linked_modules
 from docstrings import as_rst
 from docutils import nodes
@@ -31,6 +30,8 @@ from sphinx.ext import viewcode
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import nested_parse_with_titles
 from sphinx.util.parallel import ParallelTasks
+
+from course_pkg.fingerprints.reach import PACKAGE
 
 LISTED = "packages listed"  # of a page: package, folders left out, modules found
 INDEX = "_modules/index"

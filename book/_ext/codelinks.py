@@ -10,58 +10,50 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from closure import PACKAGE, imported_names, module_file, syntax_tree
 from docutils import nodes
 from faults import guarded
 from rerun import page_code
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 
+from course_pkg.fingerprints.reach import PACKAGE, Name, Sources, all_imports
+
 SHOWN = re.compile(rf"^`{{3,}}\{{literalinclude\}}\s+\S*?({PACKAGE}/[\w/]+)\.py\s*$", re.MULTILINE)
+
+
+@cache
+def parsed(root: Path) -> Sources:
+    """The package's modules; many pages ask."""
+    return Sources(root)
 
 
 def used_modules(root: Path, text: str) -> list[str]:
     """Dotted names of the package's modules that a page shows, in its order, or imports by name."""
     shown = [path.replace("/", ".") for path in SHOWN.findall(text)]
-    imported = imported_names(syntax_tree(page_code(text)), "", False)
-    inner = {name for name in imported if name.startswith(f"{PACKAGE}.")}
-    inner |= {module for name in inner if (module := defining_module(root, name))}
-    return [
-        name
-        for name in dict.fromkeys([*shown, *sorted(inner)])
-        if (path := module_file(root, name)) is not None and path.name != "__init__.py"
-    ]
+    try:
+        tree = ast.parse(page_code(text))
+    except SyntaxError:  # its cells say so
+        tree = ast.Module([], [])
+    sources = parsed(root)
+    inner = {name for target in all_imports(tree) for name in modules_of(sources, target)}
+    found = dict.fromkeys([*shown, *sorted(inner)])
+    modules = {name: sources.module(name) for name in found}
+    return [name for name, each in modules.items() if each and each.path.name != "__init__.py"]
 
 
-def defining_module(root: Path, name: str) -> str | None:
-    """The module that defines a name which a folder exports, such as course_pkg.metrics.bleu.x.
-
-    The folder's `__init__.py` imports the name, or has a table from modules to their names.
-    """
-    package, _, exported = name.rpartition(".")
-    path = module_file(root, package)
-    if path is None or path.name != "__init__.py":
-        return None
-    return exports(path, path.stat().st_mtime_ns).get(exported)
-
-
-@cache
-def exports(path: Path, _mtime: int) -> dict[str, str]:
-    """Name → the module that defines it, of what an `__init__.py` exports; many pages ask."""
-    found: dict[str, str] = {}
-    for node in ast.walk(syntax_tree(path.read_text("utf8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                found.setdefault(alias.name, node.module)
-        elif isinstance(node, ast.Dict):
-            for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
-                    for name in str(value.value).split():
-                        found.setdefault(name, key.value)
-    return found
+def modules_of(sources: Sources, target: Name) -> Iterator[str]:
+    """The modules of an imported name: where it is imported from, and where it is defined."""
+    owner, name = target
+    module = sources.module(owner)
+    if module is not None:
+        exported = module.imported.get(name) or module.lazy.get(name)
+        yield from (owner, f"{owner}.{name}")
+        if exported and module.path.name == "__init__.py":
+            yield exported[0]
 
 
 def linked_modules(root: Path) -> set[str]:
