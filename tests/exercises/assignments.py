@@ -101,14 +101,14 @@ def with_answers(nb: NotebookNode, answers: dict[str, str]) -> NotebookNode:
 
 
 @cache
-def drawn_for_ada(assignment: str) -> GradingSession:
-    """One student's session, so that its cases are drawn once for all tests."""
-    return GradingSession(assignment, "ada")
+def drawn_for(assignment: str, student: str = "ada") -> GradingSession:
+    """A student's session, so that its cases are drawn once for all tests."""
+    return GradingSession(assignment, student)
 
 
-def points_lost(assignment: str, name: str, answer: object) -> int:
+def points_lost(assignment: str, name: str, answer: object, student: str = "ada") -> int:
     """The points that an answer to a question loses on one student's cases."""
-    session = drawn_for_ada(assignment)
+    session = drawn_for(assignment, student)
     key = session.answers
     question = key[name]
     cases = session.cases(name)

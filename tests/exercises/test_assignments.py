@@ -33,7 +33,7 @@ from tests.exercises.assignments import (
     EXERCISES,
     SOLUTIONS,
     assignments,
-    drawn_for_ada,
+    drawn_for,
     notebook,
     places,
 )
@@ -50,7 +50,7 @@ def test_author_check_finds_nothing_and_a_report_names_each_wrong_answer_once(as
     assert [(row.question.name, row.wrong, row.problem) for row in rows if row.problem] == []
     assert author.problems(assignment, SOLUTIONS) == []
     again = GradingSession(assignment, "ada")
-    session = drawn_for_ada(assignment)
+    session = drawn_for(assignment)
     for name, question in session.questions.items():
         assert str(again.inputs(name)) == str(session.inputs(name)), "depends on something else"
         for wrong in () if question.artifact else question.wrong:
@@ -124,7 +124,7 @@ def reports(assignment: str) -> Iterator[str]:
 
 def shown_inputs(assignment: str) -> Iterator[str]:
     """Reports show only inputs that the notebook names."""
-    session = drawn_for_ada(assignment)
+    session = drawn_for(assignment)
     text = "\n".join(cell.source for cell in notebook(EXERCISES, assignment).cells)
     for name, question in session.questions.items():
         keys = set().union(*session.inputs(name)) if question.call else ()
