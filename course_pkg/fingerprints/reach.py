@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from course_pkg.fingerprints.structure import bound_names, structure, without_effect
+from course_pkg.fingerprints.structure import bound_names, parsed, structure, without_effect
 
 PACKAGE = "course_pkg"
 WHOLE = "*"  # as a name: every definition of a module
@@ -120,7 +120,7 @@ class Sources:
         """A module of this code; an empty one for a syntax error, which whoever runs it sees."""
         module = Module(name, path)
         try:
-            body = ast.parse(code).body
+            body = parsed(code).body
         except SyntaxError:
             return module
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]

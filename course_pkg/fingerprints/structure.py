@@ -8,6 +8,7 @@ Chapter: appendix/for-instructors.
 """
 
 import ast
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ SCOPES = FUNCTIONS | ast.ClassDef | COMPREHENSIONS
 TEXT = "a text"  # stands for every message
 CHECKS = "require"  # begins the names of functions that raise an error with the texts they get
 WARNINGS = ("warn", "warn_once")
+_PARSING = threading.Lock()
 
 
 def structure(code: str | ast.AST) -> str:
@@ -33,8 +35,18 @@ def structure(code: str | ast.AST) -> str:
     Raises SyntaxError.
     """
     writer = _Writer()
-    writer.write(ast.parse(code) if isinstance(code, str) else code)
+    writer.write(parsed(code) if isinstance(code, str) else code)
     return "".join(writer.parts)
+
+
+def parsed(code: str) -> ast.Module:
+    """The syntax tree of Python code. Raises SyntaxError.
+
+    One thread at a time: Python 3.11 counts the depth of trees for all threads together, and fails
+    with "AST constructor recursion depth mismatch" if they change over while it makes one.
+    """
+    with _PARSING:
+        return ast.parse(code)
 
 
 class _Scope:
