@@ -50,9 +50,11 @@ def opened(gateway: Gateway):
         made.notes = notes
         made.start = json.loads(gateway.get().body)
         with ThreadPoolExecutor(8) as made.threads:
-            yield made
-            made.stop()
-            gateway.theirs.close()
+            try:
+                yield made
+            finally:  # also if the test fails, or the pool would wait for its threads
+                made.stop()
+                gateway.theirs.close()
 
 
 def run(runs: ClusterExecutor, student: str = "ada", packed: bytes = b"zip") -> Future:
