@@ -15,6 +15,8 @@ Not here: the reason why a product in 8 bits on both sides is not used (`int8_ma
 import torch
 from torch import Tensor
 
+from course_pkg.quantization.cpu_kernels import run_kernel
+
 FEW = {8: 12, 4: 64}  # by bits, up to how many tokens these kernels are the fastest way
 MULTIPLE = 32  # in shapes that it does not divide, the kernels read other memory
 GROUPS = (32, 64, 128, 256)  # group sizes of the 4-bit kernel
@@ -54,10 +56,9 @@ def int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
     >>> int8_product(x, codes, torch.full((32,), 0.5, dtype=torch.bfloat16))[0, 0].item()
     16.0
     """
-    rows = x.reshape(-1, x.shape[-1]).contiguous()
-    return torch._weight_int8pack_mm(rows, codes.contiguous(), scale).view(
-        *x.shape[:-1], len(codes)
-    )
+    rows = x.reshape(-1, x.shape[-1])
+    result = run_kernel(torch._weight_int8pack_mm, rows, codes, scale)
+    return result.view(*x.shape[:-1], len(codes))
 
 
 class Int4Weight:
@@ -75,13 +76,14 @@ class Int4Weight:
     def __init__(self, codes: Tensor, scale: Tensor, offset: Tensor):
         self.rows, columns = codes.shape
         self.group_size = columns // scale.shape[1]
-        self.codes = torch._convert_weight_to_int4pack_for_cpu(codes.int(), 1)
+        self.codes = run_kernel(torch._convert_weight_to_int4pack_for_cpu, codes.int(), 1)
         scale = scale.float()
         pairs = torch.stack([scale, offset.float() + MIDDLE * scale], -1)  # (n, groups, 2)
         self.scales = pairs.transpose(0, 1).to(torch.bfloat16).contiguous()
 
     def product(self, x: Tensor) -> Tensor:
         """x Ŵᵀ, (..., n), in bf16; x: bf16, (..., k)."""
-        rows = x.reshape(-1, x.shape[-1]).contiguous()
-        result = torch._weight_int4pack_mm_for_cpu(rows, self.codes, self.group_size, self.scales)
+        rows = x.reshape(-1, x.shape[-1])
+        product = torch._weight_int4pack_mm_for_cpu
+        result = run_kernel(product, rows, self.codes, self.group_size, self.scales)
         return result.view(*x.shape[:-1], self.rows)

@@ -3,8 +3,9 @@
 Products of codes are integers of at most 128² = 2^14, and fp32 holds every integer up to 2^24. So
 an fp32 product of up to 2^10 columns is exact in any order of summation; longer rows are cut into
 such pieces, whose sums are added in int32. This is the fastest exact way with AVX2, where
-`torch._int_mm` runs one number at a time. With AVX-512 and on a GPU, `_int_mm` has instructions of
-its own and is used.
+`torch._int_mm` runs one number at a time. On a GPU and with AVX-512's VNNI, `_int_mm` has
+instructions of its own and is used. With AVX-512 alone it adds two products in 16 bits, so it is
+tried once with the largest codes.
 
 FBGEMM, which torch includes, multiplies in int8 with AVX2 too, and is faster than fp32. But its
 instruction adds two products in 16 bits, where 2 · 255 · 127 overflows: with 8-bit activations
@@ -21,11 +22,14 @@ Sources: Jacob et al. 2018, section 2.3; Khudia et al. 2021 (FBGEMM), section 5.
 Chapter: acceleration/quantized-inference.
 """
 
+import functools
 import warnings
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from course_pkg.quantization.cpu_kernels import run_kernel
 
 EXACT_COLUMNS = 2**10  # 2^10 products of at most 2^14: a sum of at most 2^24, exact in fp32
 CONVERTED = 2**19  # numbers of the weight that are converted to fp32 at a time: 2 MB
@@ -44,7 +48,7 @@ def int8_matmul(a: Tensor, b: Tensor) -> Tensor:
     _require_codes(a, b, 128 * 128)
     rows = a.reshape(-1, a.shape[-1])
     if rows.numel() and _has_int_mm(rows, b):
-        return torch._int_mm(rows, b.T).view(*a.shape[:-1], len(b))
+        return run_kernel(_int_mm, rows, b).view(*a.shape[:-1], len(b))
     return _exact_product(rows, b).view(*a.shape[:-1], len(b))
 
 
@@ -112,7 +116,7 @@ class Int8Kernel:
             self._version = version
         product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
         rows = codes.reshape(-1, codes.shape[-1])
-        result = product(rows, 1.0, 2 ** (bits - 1), self._packed)
+        result = run_kernel(product, rows, 1.0, 2 ** (bits - 1), self._packed)
         return result.view(*codes.shape[:-1], len(weight))
 
     def _is_packed(self, weight: Tensor, version: int | None) -> bool:
@@ -135,10 +139,25 @@ def _exact_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _has_int_mm(a: Tensor, b: Tensor) -> bool:
-    """Whether `torch._int_mm` is fast here, and takes these shapes."""
+    """Whether `torch._int_mm` is fast and exact here, and takes these shapes."""
     if a.is_cuda:
         return len(a) > 16 and a.shape[1] % 8 == 0 and len(b) % 8 == 0
-    return a.device.type == "cpu" and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    if a.device.type != "cpu" or a.shape[1] == 1:  # of one column it computes nothing
+        return False
+    fast = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    return fast and _int_mm_is_exact()
+
+
+def _int_mm(a: Tensor, b: Tensor) -> Tensor:
+    return torch._int_mm(a, b.T)
+
+
+@functools.cache
+def _int_mm_is_exact() -> bool:
+    """Whether `torch._int_mm` on this CPU adds products of the largest codes without overflow."""
+    ends = torch.tensor([[-128], [127]], dtype=torch.int8)
+    codes = ends.repeat(1, 64)
+    return torch.equal(_int_mm(codes, codes), 64 * ends.int() * ends.int().T)
 
 
 def _has_fbgemm(x: Tensor) -> bool:
@@ -155,7 +174,8 @@ def _pack_for_fbgemm(weight: Tensor) -> torch.ScriptObject:
         torch.backends.quantized.engine = "fbgemm"
         with warnings.catch_warnings():  # that a later torch will not have these tensors
             warnings.simplefilter("ignore", UserWarning)
-            tensor = torch._make_per_channel_quantized_tensor(weight, scales, zeros, 0)
+            make = torch._make_per_channel_quantized_tensor
+            tensor = run_kernel(make, weight, scales, zeros, 0)
         return torch.ops.quantized.linear_prepack(tensor, None)
     finally:
         torch.backends.quantized.engine = before

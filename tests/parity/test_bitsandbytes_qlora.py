@@ -15,7 +15,7 @@ from course_pkg.adapters.qlora import quantize_model
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
-from tests.parity.small_models import BATCH, FOUR_HEADS, TOKENS, error, llama, logits
+from tests.parity.small_models import BATCH, EQUAL, FOUR_HEADS, TOKENS, error, llama, logits
 
 
 def small_llama():
@@ -53,14 +53,14 @@ def test_logits_and_gradients_are_equal(book, double):
     ours = copy.deepcopy(plain)
     quantize_model(ours, book, double=double)
     theirs = quantized_by_bitsandbytes(copy.deepcopy(plain), book, double)
-    assert error(logits(ours), logits(theirs)) <= 1e-6
+    assert error(logits(ours), logits(theirs)) <= EQUAL
     assert error(logits(ours), logits(plain)) > 1e-2
     gradients = []
     for model in (ours, theirs):
         vectors = model.get_input_embeddings()(TOKENS).detach().requires_grad_()
         model(inputs_embeds=vectors, labels=TOKENS).loss.backward()
         gradients.append(vectors.grad)
-    assert error(*gradients) <= 1e-5
+    assert error(*gradients) <= 4 * EQUAL  # back through every layer
     assert all(p.grad is None for p in ours.parameters() if not p.is_floating_point())
 
 

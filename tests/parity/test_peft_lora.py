@@ -20,6 +20,7 @@ from course_pkg.adapters.injection import (
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.pissa import start_from_principal
 from tests.parity.small_models import (
+    EQUAL,
     FAMILIES,
     close,
     error,
@@ -37,7 +38,7 @@ def test_outputs_are_equal(name, tmp_path):
     base = logits(family(name))
     expected = logits(theirs.eval())
     assert error(expected, base) > 1e-2, "the adapter must have an effect"
-    assert error(logits(ours), expected) <= 5e-6  # T5's scores are large, so it rounds more
+    assert error(logits(ours), expected) <= 2 * EQUAL  # T5 has twice the layers
     with disable_adapters(ours):
         assert torch.equal(logits(ours), base)
 
@@ -164,7 +165,7 @@ def test_a_file_of_a_changed_base_says_how_to_convert_it_and_then_loads(start, t
     )
     ours = llama()
     load_adapter(ours, tmp_path / "converted")
-    assert error(logits(ours.eval()), expected) <= 1e-5
+    assert error(logits(ours.eval()), expected) <= 4 * EQUAL  # SVDs of weights
 
 
 def test_a_pattern_that_fits_no_target_is_refused_in_a_new_adapter_only(tmp_path):

@@ -18,6 +18,8 @@ from course_pkg.quantization.int8 import (
     symmetric_scale,
 )
 from course_pkg.quantization.int8_matmul import int8_matmul
+from tests.parity.small_models import error
+from tests.tolerance import rounding
 
 torchao = pytest.importorskip("torchao", reason="torchao is not installed")
 
@@ -89,7 +91,7 @@ def test_a_weight_with_our_scale_is_equal_and_so_is_its_product():
     assert torch.equal(tensor.qdata, ours.codes)
     assert torch.equal(tensor.dequantize(), ours.dequantize())
     # the same products in another order of summation
-    assert torch.allclose(F.linear(x, tensor), ours.matmul(x), rtol=1e-5, atol=1e-5)
+    assert error(F.linear(x, tensor), ours.matmul(x)) <= rounding(65)
 
 
 def test_the_weight_only_layer_is_that_of_our_functions_with_its_scale():
@@ -100,9 +102,9 @@ def test_the_weight_only_layer_is_that_of_our_functions_with_its_scale():
     assert torch.allclose(scale, symmetric_scale(weight) * 127 / 127.5, rtol=1e-6)
     codes = quantize(weight, scale, torch.zeros(1))
     assert torch.equal(layer.weight.qdata, codes)
-    assert torch.allclose(layer(x), x @ dequantize(codes, scale).T, rtol=1e-5, atol=1e-5)
-    error = (layer(x) - x @ weight.T).norm() / (int8_weight(weight).matmul(x) - x @ weight.T).norm()
-    assert 0.5 < error < 2
+    assert error(layer(x), x @ dequantize(codes, scale).T) <= rounding(65)
+    dense = x @ weight.T
+    assert 0.5 < error(layer(x), dense) / error(int8_weight(weight).matmul(x), dense) < 2
 
 
 def test_the_dynamic_layer_is_that_of_our_functions_with_its_scales_bit_for_bit():
@@ -133,10 +135,10 @@ def test_static_and_dynamic_products_with_our_weight_are_equal(affine):
     )
     result = F.linear(x, tensor)
     if affine:  # they subtract the correction after the rescaling
-        assert torch.allclose(static.matmul(x), result, rtol=1e-5, atol=1e-4)
+        assert error(static.matmul(x), result) <= rounding(64)
         kwargs = QuantizeTensorToInt8Kwargs(PerRow(), mapping)
         tensor = Int8Tensor.from_hp(weight, PerRow(), act_quant_kwargs=kwargs, **options)
         dynamic = int8_weight(weight, Activations(affine=True))
-        assert torch.allclose(dynamic.matmul(x), F.linear(x, tensor), rtol=1e-5, atol=1e-4)
+        assert error(dynamic.matmul(x), F.linear(x, tensor)) <= rounding(64)
     else:
         assert torch.equal(static.matmul(x), result)

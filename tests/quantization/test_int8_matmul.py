@@ -51,21 +51,42 @@ def test_the_largest_sums_are_exact(k):
     assert torch.equal(int8_matmul(a, b), in_64_bits(a, b))
 
 
-def test_where_torch_has_an_integer_kernel_it_gives_the_same(monkeypatch):
-    a = codes(2, 3, 64)
-    b = codes(8, 64, seed=1)
-    expected = int8_matmul(a, b)
+def exact_int_mm(a, b):
+    return (a.long() @ b.long()).int()
+
+
+def saturating_int_mm(a, b):
+    """Adds two neighbors' products in 16 bits, as CPUs without VNNI do."""
+    products = a.long()[:, None] * b.long().T  # (m, n, k)
+    pairs = products.unflatten(-1, (-1, 2)).sum(-1)
+    return pairs.clamp(-(2**15), 2**15 - 1).sum(-1).int()
+
+
+@pytest.mark.parametrize(
+    ("capability", "kernel", "k", "is_used"),
+    [
+        ("AVX512", exact_int_mm, 64, True),
+        ("AVX512", exact_int_mm, 1, False),
+        ("AVX512", saturating_int_mm, 64, False),
+        ("AVX2", exact_int_mm, 64, False),
+    ],
+)
+def test_torchs_integer_kernel_is_used_where_it_is_fast_and_exact(
+    capability, kernel, k, is_used, monkeypatch
+):
     used = []
 
-    def recorded(*arguments, original=torch._int_mm):
-        used.append(arguments)
-        return original(*arguments)
+    def recorded(a, b):
+        used.append(tuple(b.shape) == (k, 8))
+        return kernel(a, b)
 
     monkeypatch.setattr(torch, "_int_mm", recorded)
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    assert torch.equal(int8_matmul(a, b), expected) and len(used) == 1
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    assert torch.equal(int8_matmul(a, b), expected) and len(used) == 1
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(module, "_int_mm_is_exact", module._int_mm_is_exact.__wrapped__)
+    a = codes(2, 3, k)
+    b = codes(8, k, seed=1)
+    assert torch.equal(int8_matmul(a, b), in_64_bits(a, b))
+    assert any(used) == is_used
 
 
 @settings(max_examples=40)

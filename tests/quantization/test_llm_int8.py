@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from course_pkg.quantization.int8 import Activations, int8_weight
 from course_pkg.quantization.llm_int8 import llm_int8_weight, quantize_rows
 from course_pkg.quantization.quantized_linear import QuantizedLinear
+from tests.tolerance import rounding
 
 
 def normal(*shape, seed=0):
@@ -30,7 +31,7 @@ def test_outlier_columns_are_exact_in_the_inputs_precision():
     """Where all columns are outliers, the product is that with the dequantized weight."""
     weight = llm_int8_weight(normal(8, 16))
     x = normal(3, 5, 16, seed=1).sign() * (6 + normal(3, 5, 16, seed=2).abs())
-    for dtype, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 1e-2)):
+    for dtype, tolerance in ((torch.float32, rounding(16)), (torch.bfloat16, 1e-2)):
         inputs = x.to(dtype)
         expected = F.linear(inputs.double(), weight.dequantize().to(dtype).double())
         result = weight.matmul(inputs)
@@ -67,7 +68,7 @@ def test_the_layer_tells_its_threshold_and_gives_x_a_gradient():
     x = (10 * normal(2, 16)).requires_grad_()
     layer(x).sum().backward()
     expected = torch.ones(2, 8) @ layer.dequantized_weight()
-    assert torch.allclose(x.grad, expected, atol=1e-6)
+    assert (x.grad - expected).norm() <= rounding(8) * expected.norm()
     assert layer.dequantized_weight().dtype == torch.float32
     assert llm_int8_weight(weight.bfloat16()).dequantize().dtype == torch.bfloat16
 

@@ -13,6 +13,7 @@ from course_pkg.quantization.blockwise import quantize
 from course_pkg.quantization.calibration import EachWeight, quantize_layers
 from course_pkg.quantization.int8 import int8_weight
 from course_pkg.quantization.rotation import random_orthogonal, rotate_residual_stream
+from tests.tolerance import rounding
 
 SIZES = {
     "hidden_size": 48,
@@ -69,9 +70,9 @@ def test_the_layers_of_a_rotated_model_are_rotations_of_the_original_ones():
     rotated = rotate_residual_stream(model, seed=3)
     Q = random_orthogonal(48, seed=3).float()
     embedding, written = (m.get_input_embeddings().weight for m in (rotated, model))
-    assert torch.allclose(embedding, written @ Q, atol=1e-6)
+    assert (embedding - written @ Q).norm() <= rounding(48) * written.norm()
     old, new = (m.model.layers[1].mlp.down_proj.weight for m in (model, rotated))
-    assert torch.allclose(new, Q.T @ old, atol=1e-6)
+    assert (new - Q.T @ old).norm() <= rounding(48) * old.norm()
 
 
 def test_the_matrix_is_orthogonal_and_depends_on_the_seed():
@@ -114,7 +115,7 @@ def test_smollm2_leaves_the_4_bit_grid_and_keeps_its_logits(smollm2):
     rotated = rotate_residual_stream(model)
     assert torch.allclose(logits(rotated, tokens), logits(model, tokens), rtol=0, atol=1e-4)
     error = (logits(rotated, tokens) - logits(model, tokens)).norm() / logits(model, tokens).norm()
-    assert error <= 1e-5
+    assert error <= rounding(1536, steps=30 * 4 + 1)  # the widest sum; the matrices in a row
     on, off = (m.model.layers[5].mlp.up_proj.weight for m in (model, rotated))
     assert error_of_asymmetric_int4(on) < 1e-6  # the file has 16 levels for each 32 weights
     assert error_of_asymmetric_int4(off) > 0.05
