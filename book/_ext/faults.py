@@ -12,9 +12,9 @@ page is read again by the next build, whatever has changed.
 
 Cells are numbered as in a notebook with nothing but code; lines are those of the page's source.
 
-A build that is interrupted while it writes may leave half a page, or pages of an earlier build,
-which Sphinx takes for new. So a site has a mark while no build writes it, and where that is
-missing, the next build writes every page.
+A build that is interrupted while it writes may leave half a page, or pages of an earlier build, and
+Sphinx takes them for new. So a site has a mark while no build writes it, and where that is missing,
+the next build writes every page.
 """
 
 from __future__ import annotations
