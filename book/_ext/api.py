@@ -7,24 +7,34 @@
 lists every module under that name with autodoc; several names may stand there, and `:without:`
 names folders to leave out. A page is read again when a module was added or removed. docstrings.py
 turns plain docstrings into what Sphinx reads.
+
+A module has a page with its source, and links to it, if a page of the book shows or imports it. Of
+the others, half of the package, the description is enough.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from closure import PACKAGE
+from codelinks import linked_modules
 from docstrings import as_rst
 from docutils import nodes
 from docutils.statemachine import StringList
 from faults import guarded
 from sphinx.application import Sphinx
+from sphinx.ext import viewcode
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import nested_parse_with_titles
+from sphinx.util.parallel import ParallelTasks
 
 LISTED = "packages listed"  # of a page: package, folders left out, modules found
+INDEX = "_modules/index"
+LINKED = "modules with a source page"  # of a page: those that it describes
 
 
 def parameters(obj: Any) -> set[str]:
@@ -72,6 +82,8 @@ class Package(SphinxDirective):
                 title = name.partition(".")[2]  # two packages may have a module of one name
                 lines += [f"``{title}``", "-" * (len(title) + 4), "", f".. automodule:: {name}"]
                 lines += ["   :members:", "   :member-order: bysource", ""]
+            have = self.env.metadata[self.env.docname].setdefault(LINKED, set())
+            have |= self.env.app.course_linked.intersection(found)
         content = nodes.section()
         content.document = self.state.document
         nested_parse_with_titles(self.state, StringList(lines, self.get_source_info()[0]), content)
@@ -84,8 +96,46 @@ def outdated(app: Sphinx, env: Any, added: Any, changed: Any, removed: Any) -> l
     def differs(package: str, left_out: set[str], found: list[str]) -> bool:
         return public_modules(Path(env.srcdir), package, left_out) != found
 
-    pages = env.metadata.items()
-    return [page for page, data in pages if any(differs(*entry) for entry in data.get(LISTED, ()))]
+    def is_outdated(data: dict) -> bool:
+        listed = data.get(LISTED, ())
+        described = {name for _, _, found in listed for name in found}
+        have = app.course_linked & described
+        return any(differs(*entry) for entry in listed) or have != data.get(LINKED, have)
+
+    return [page for page, data in env.metadata.items() if is_outdated(data)]
+
+
+def choose_sources(app: Sphinx) -> None:
+    """Find the modules that pages link to. viewcode passes over a module that is False."""
+    root = Path(app.srcdir)
+    app.course_linked = linked_modules(root)
+    known = getattr(app.env, "_viewcode_modules", {})
+    for name in public_modules(root, PACKAGE, set()):
+        if name not in app.course_linked:
+            known[name] = False
+        elif known.get(name) is False:
+            del known[name]
+    app.env._viewcode_modules = known
+
+
+def write_sources(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
+    """Write the modules' pages, which takes a process for each core; give Sphinx their index."""
+    known = {name: entry for name, entry in app.env._viewcode_modules.items() if entry}
+
+    def write(names: list[str]) -> None:
+        app.env._viewcode_modules = {name: known[name] for name in names}
+        for name, context, template in viewcode.collect_pages(app):
+            if name != INDEX:
+                app.builder.handle_page(name, context, template)
+
+    names = sorted(known)
+    tasks = ParallelTasks(app.parallel)
+    for first in range(app.parallel):
+        tasks.add_task(write, names[first :: app.parallel])
+    tasks.join()
+    app.env._viewcode_modules = dict.fromkeys(known, False)  # no page is left to be made
+    yield from viewcode.collect_pages(app)
+    app.env._viewcode_modules = known
 
 
 def unlinked(app: Sphinx, env: Any, node: Any, contnode: nodes.Node) -> nodes.Node | None:
@@ -109,6 +159,7 @@ def prepare(app: Sphinx, config: Any) -> None:
     config.add_module_names = False
     config.python_use_unqualified_type_names = True
     config.maximum_signature_line_length = 90
+    config.viewcode_follow_imported_members = False  # only what a module defines is described
 
 
 def setup(app: Sphinx) -> dict:
@@ -116,6 +167,11 @@ def setup(app: Sphinx) -> dict:
     app.setup_extension("sphinx.ext.viewcode")
     app.add_directive("package", Package)
     app.connect("config-inited", prepare)
+    app.connect("builder-inited", choose_sources)
+    for listener in list(app.events.listeners["html-collect-pages"]):
+        if listener.handler is viewcode.collect_pages:
+            app.disconnect(listener.id)
+    app.connect("html-collect-pages", write_sources)
     app.connect("autodoc-process-docstring", convert)
     app.connect("autodoc-skip-member", skip)
     app.connect("env-get-outdated", outdated)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 from closure import PACKAGE, imported_names, module_file, syntax_tree
@@ -44,14 +45,29 @@ def defining_module(root: Path, name: str) -> str | None:
     path = module_file(root, package)
     if path is None or path.name != "__init__.py":
         return None
+    return exports(path, path.stat().st_mtime_ns).get(exported)
+
+
+@cache
+def exports(path: Path, _mtime: int) -> dict[str, str]:
+    """Name → the module that defines it, of what an `__init__.py` exports; many pages ask."""
+    found: dict[str, str] = {}
     for node in ast.walk(syntax_tree(path.read_text("utf8"))):
-        if isinstance(node, ast.ImportFrom) and exported in [alias.name for alias in node.names]:
-            return node.module
-        if isinstance(node, ast.Dict):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                found.setdefault(alias.name, node.module)
+        elif isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(value, ast.Constant) and exported in str(value.value).split():
-                    return key.value
-    return None
+                if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
+                    for name in str(value.value).split():
+                        found.setdefault(name, key.value)
+    return found
+
+
+def linked_modules(root: Path) -> set[str]:
+    """The modules that any page of the book shows or imports; every other is only described."""
+    pages = (root / "book").rglob("*.md")
+    return {name for page in pages for name in used_modules(root, page.read_text("utf8"))}
 
 
 def link(docname: str, module: str) -> pending_xref:

@@ -129,6 +129,12 @@ def write_record(app: Sphinx, exception: Exception | None) -> None:
         Path(app.outdir, RECORD).write_text(json.dumps(record, indent=1) + "\n", "utf8")
 
 
+def merge(app: Sphinx, env: Any, docnames: Any, other: Any) -> None:
+    """Take over what another process has noted of the pages that it has read."""
+    read = other.course_costs
+    env.course_costs.update({name: read[name] for name in docnames if name in read})
+
+
 def prepare(app: Sphinx) -> None:
     if not hasattr(app.env, "course_costs"):
         app.env.course_costs = {}
@@ -138,6 +144,12 @@ def setup(app: Sphinx) -> dict:
     app.connect("builder-inited", prepare)
     app.connect("source-read", add_cell, priority=600)  # after rerun has looked at the page
     app.connect("doctree-read", add_line, priority=600)  # after the modules that the page uses
+    app.connect("env-merge-info", merge)
     app.connect("env-purge-doc", lambda app, env, doc: env.course_costs.pop(doc, None))
     app.connect("build-finished", write_record)
-    return {"version": "1", "env_version": 1, "parallel_read_safe": False}
+    return {
+        "version": "1",
+        "env_version": 1,
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+    }

@@ -6,8 +6,9 @@ goes into the cache. When myst-nb reads the page it takes the outputs from there
 runs once more, alone. Outputs with an error, or with a line on stderr, are taken out of the cache
 when the page has been read, and what is wrong is reported (see faults.py).
 
-Two pages run side by side if memory allows. They share the processor cores: on two cores each page
-has one thread, because threads of two processes that spin on the same core slow each other down.
+Two pages run side by side if memory allows, longest first. They share the processor cores: on two
+cores each page has one thread, because threads of two processes that spin on the same core slow
+each other down. Then several processes read the pages, each a part of them, and write them.
 
 After reading, the executed notebook of each page is in `_build/jupyter_execute`, with its outputs.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,14 +33,20 @@ from myst_nb.core.read import create_nb_reader
 from nbclient.exceptions import CellExecutionError
 from page_kernels import manager_class
 from sphinx.application import Sphinx
+from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
+from timing import Progress, seconds_to_run
 
 SETTINGS = "book/matplotlibrc"
 # matplotlib says so when it needs more than a second, which depends on the machine alone.
 SLOW_LEGEND = "ignore:Creating legend with loc"
 PAGE_BYTES = 4 * 2**30  # memory that must be available for each page that runs
 AT_ONCE = 2
+# Extensions that keep nothing of a page while it is read, but do not say so.
+READ_SAFE = ("sphinx_multitoc_numbering", "sphinx_jupyterbook_latex")
+WORTH_FORKING = 20  # pages: for fewer, starting processes takes longer than it saves
+LAST_READ = "book/api/"  # pages that import the package: one process reads them, and starts first
 logger = logging.getLogger(__name__)
 
 
@@ -118,34 +125,45 @@ def run_page(notebook: nbformat.NotebookNode, folder: str, timeout: int, allow_e
     return Run(notebook, time.perf_counter() - started)
 
 
-def runs(jobs: dict[str, tuple], at_once: int) -> Iterator[tuple[str, Run]]:
+def runs(
+    jobs: dict[str, tuple], at_once: int, progress: Progress | None = None
+) -> Iterator[tuple[str, Run]]:
     """Each page's name and run, as they end; jobs: the arguments of run_page by page."""
+
+    def run(docname: str) -> Run:
+        if progress is not None:
+            progress.start(docname)
+        try:
+            return run_page(*jobs[docname])
+        finally:
+            if progress is not None:
+                progress.end(docname)
+
     with ThreadPoolExecutor(at_once) as pool:
-        running = {pool.submit(run_page, *job): docname for docname, job in jobs.items()}
+        running = {pool.submit(run, docname): docname for docname in jobs}
         for future in as_completed(running):
             yield running[future], future.result()
 
 
-def in_order(docnames: Iterable[str], first: Sequence[str]) -> list[str]:
-    """The pages of `first` in its order, longest first, then the others by name.
+def longest_first(seconds: Mapping[str, float]) -> list[str]:
+    """Pages by the seconds that they are expected to run.
 
     Two workers then end at about the same time: what is left for the end is short.
 
-    >>> in_order(["a", "b", "c"], ["c", "b", "absent"])
-    ['c', 'b', 'a']
+    >>> longest_first({"a": 1, "b": 3, "c": 3})
+    ['b', 'c', 'a']
     """
-    place = {docname: number for number, docname in enumerate(first)}
-    return sorted(docnames, key=lambda name: (place.get(name, len(place)), name))
+    return sorted(seconds, key=lambda docname: (-seconds[docname], docname))
 
 
 def run_pages(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
-    """Run the pages among `docnames` that are not cached, longest (see _config.yml) first."""
+    """Run the pages among `docnames` that are not cached, longest first."""
     config = env.mystnb_config
     if config.execution_mode != "cache":
         return
     cache = get_cache(config.execution_cache_path)
     jobs = {}
-    for docname in in_order(docnames, app.config.execute_first):
+    for docname in docnames:
         notebook = notebook_of(app, docname)
         if notebook is None:
             continue
@@ -157,9 +175,15 @@ def run_pages(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
     if not jobs:
         return
     at_once = min(pages_at_once(), len(jobs))
-    logger.info(f"running {len(jobs)} page{'s' * (len(jobs) > 1)}, {at_once} at a time")
+    parts = app.course_parts
+    seconds = seconds_to_run(app, jobs)
+    jobs = {docname: jobs[docname] for docname in longest_first(seconds)}
+    after = parts.expected("read") + parts.expected("write")
+    progress = Progress({name: seconds[name] for name in jobs}, at_once, after)
+    what = f"{len(jobs)} page{'s' * (len(jobs) > 1)}"
+    logger.info(f"running {what}, {at_once} at a time")
     failed = {}
-    for docname, run in runs(jobs, at_once):
+    for docname, run in runs(jobs, at_once, progress):
         if any(fault.kind == FAILED for fault in faults_of(run.notebook)):
             logger.info(f"{docname}: failed after {run.seconds:.0f} s, runs once more, alone")
             failed[docname] = jobs[docname]
@@ -167,6 +191,7 @@ def run_pages(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
             keep(app, cache, docname, run)
     for docname, run in runs(failed, 1):
         keep(app, cache, docname, run)
+    parts.done("run", f"{what} run, {at_once} at a time")
 
 
 def keep(app: Sphinx, cache: JupyterCacheAbstract, docname: str, run: Run) -> None:
@@ -208,8 +233,28 @@ def fill_in(app: Sphinx, doctree: nodes.document) -> None:
         tell(app, docname, faults, doctree)
 
 
+def nothing_to_merge(domain: Domain, docnames: set[str], data: dict) -> None:
+    """For a domain without data, which Sphinx asks for all the same (that of sphinx-proof)."""
+
+
+def read_side_by_side(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
+    """Have several processes read the pages, if there are many and every extension allows it.
+
+    Sphinx gives out the end of the list first, and pages that stand together to one process.
+    """
+    for name in READ_SAFE:
+        if name in app.extensions:
+            app.extensions[name].parallel_read_safe = True
+    for domain in map(type, env.domains.values()):
+        if domain.merge_domaindata is Domain.merge_domaindata and not domain.initial_data:
+            domain.merge_domaindata = nothing_to_merge
+    safe = all(extension.parallel_read_safe for extension in app.extensions.values())
+    app.parallel = available_cores() if safe and len(docnames) > WORTH_FORKING else 1
+    docnames.sort(key=lambda docname: (docname.startswith(LAST_READ), docname))
+
+
 def write_side_by_side(app: Sphinx, env: BuildEnvironment) -> None:
-    """Write the pages on every core; one process has read them, beside their kernels."""
+    """Write the pages on every core."""
     app.parallel = available_cores()
 
 
@@ -219,8 +264,8 @@ def setup(app: Sphinx) -> dict:
     given = [rule for rule in os.environ.get("PYTHONWARNINGS", "").split(",") if rule]
     os.environ["PYTHONWARNINGS"] = ",".join(dict.fromkeys([*given, SLOW_LEGEND]))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // pages_at_once())))
-    app.add_config_value("execute_first", [], "")
     app.connect("env-before-read-docs", run_pages)
+    app.connect("env-before-read-docs", read_side_by_side, priority=600)
     app.connect("env-purge-doc", forget)
     app.connect("doctree-read", fill_in, priority=100)
     app.connect("env-check-consistency", write_side_by_side)

@@ -13,6 +13,7 @@ import base64
 import json
 import shutil
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,10 @@ logger = logging.getLogger(__name__)
 
 @cache
 def trial() -> Trial:
-    """The process that tries cells, started when the first page asks."""
-    return Trial()
+    """The process that tries cells, started when the first page asks; it ends with this one."""
+    started = Trial()
+    Finalize(None, started.close, exitpriority=0)
+    return started
 
 
 def cells_of(env: BuildEnvironment) -> dict[str, list[LabCell]]:

@@ -170,7 +170,6 @@ def write(folder: Path, pages: dict[str, str] = PAGES) -> None:
     config = yaml.safe_load((ROOT / "_config.yml").read_text())
     extensions = config["sphinx"]["local_extensions"]
     config["sphinx"]["local_extensions"] = {name: str(EXTENSIONS) for name in extensions}
-    config["sphinx"]["config"]["execute_first"] = ["book/sample"]
     chapters = [{"file": f"book/{name}"} for name in pages if name != "index"]
     toc = {"format": "jb-book", "root": "book/index", "chapters": chapters}
     files = {"_config.yml": yaml.safe_dump(config), "_toc.yml": yaml.safe_dump(toc)}
