@@ -25,7 +25,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: all help setup model labs book pdf gettext release grade summary lab bench test test-all records lint gpu clean distclean FORCE
+.PHONY: all plan help setup model labs book pdf gettext release grade summary lab bench test test-all records lint gpu clean distclean FORCE
 
 # ---------------------------------------------------------------- dependencies
 
@@ -64,8 +64,17 @@ STRICT ?=
 
 # ---------------------------------------------------------------- the main job
 
+# For `make` alone, the steps to come are listed first, so that it can say how long they take.
+ifeq ($(or $(MAKECMDGOALS),all),all)
+export COURSE_PLAN := $(CURDIR)/_build/logs/plan
+all: plan
+plan:
+	@mkdir -p _build/logs; rm -f $(COURSE_PLAN).done
+	@$(MAKE) --no-print-directory -n book 2>/dev/null | tools/plan >$(COURSE_PLAN)
+endif
+
 # Each part is tried even if another failed; the summary names what failed, and so does the exit code.
-# The book reads and writes its pages on one core, so the exercises and the class are made beside it.
+# The exercises and the class are made beside the book.
 all: $(VENV)/.package ## set up, build the book, release the exercises, grade the sample class
 	@$(MAKE) --no-print-directory -k -j 2 book release grade SAY= BESIDE=1 && status=0 || status=$$?; \
 	  tools/summary $(SITE) $(CLASS) $$status; exit $$status
