@@ -5,7 +5,7 @@ and object, and then throws away all but the titles. Here it gets the titles onl
 
 Most HTML pages show a module's source. They are not in the table of contents, so their navigation
 marks no page as current, and is the same for all in one folder depth, where relative links are the
-same: it is made once.
+same: it is made once, and so is what the theme makes of it. On any other page the theme asks twice.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from docutils import nodes
+from pydata_sphinx_theme.toctree import add_toctree_functions
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
@@ -58,9 +59,38 @@ def share(app: Sphinx, pagename: str, _template: str, context: dict, doctree: An
     context["toctree"] = toctree
 
 
+def shared(app: Sphinx, pagename: str, context: dict, doctree: Any) -> None:
+    """Give a page a `generate_toctree_html` that keeps its result, as text."""
+    make = context["generate_toctree_html"]
+    is_listed = doctree is not None or pagename in app.env.all_docs
+    known = {} if is_listed else app.course_navigation
+
+    def html(**options: Any) -> str:
+        key = ("html", pagename.count("/"), *sorted(options.items()))
+        if key not in known:
+            known[key] = str(make(**options))
+        return known[key]
+
+    context["generate_toctree_html"] = html
+
+
+def follow_theme(app: Sphinx) -> None:
+    """Do so right after the theme has added its function: the next listener already uses it."""
+    listeners = app.events.listeners["html-page-context"]
+    for at, listener in enumerate(listeners):
+        if listener.handler is add_toctree_functions:
+
+            def add(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:
+                add_toctree_functions(app, page, template, context, doctree)
+                shared(app, page, context, doctree)
+
+            listeners[at] = listener._replace(handler=add)
+
+
 def prepare(app: Sphinx) -> None:
     app.course_navigation = {}
     app.course_titles = None
+    follow_theme(app)
 
 
 def setup(app: Sphinx) -> dict:
