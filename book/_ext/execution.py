@@ -31,7 +31,7 @@ from jupyter_cache.base import CacheBundleIn, JupyterCacheAbstract
 from jupyter_cache.executors.utils import single_nb_execution
 from myst_nb.core.read import create_nb_reader
 from nbclient.exceptions import CellExecutionError
-from page_kernels import manager_class
+from page_kernels import manager_class, start_server
 from sphinx.application import Sphinx
 from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
@@ -161,6 +161,8 @@ def run_pages(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
     config = env.mystnb_config
     if config.execution_mode != "cache":
         return
+    if not Path(config.execution_cache_path).is_dir():  # every page will run
+        start_server(len(docnames))
     cache = get_cache(config.execution_cache_path)
     jobs = {}
     for docname in docnames:
@@ -174,6 +176,7 @@ def run_pages(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
             jobs[docname] = (notebook, folder, *limits)
     if not jobs:
         return
+    start_server(len(jobs))
     at_once = min(pages_at_once(), len(jobs))
     parts = app.course_parts
     seconds = seconds_to_run(app, jobs)

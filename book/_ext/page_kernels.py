@@ -1,18 +1,21 @@
 """Kernels for pages, forked from a process that has imported what most pages import.
 
-Importing torch and transformers takes 4 to 7 seconds of a core, and fifty pages need them. The fork
-server of multiprocessing imports them once; each page's kernel is a fork of it, a process of its
-own. Where there is no fork server (Windows), each kernel is started in the usual way.
+Importing torch, transformers and matplotlib takes 5 to 8 seconds of a core, and most pages need
+them. The fork server of multiprocessing imports them once, and loads the model once
+(page_model.py); each page's kernel is a fork of it, a process of its own. Where there is no fork
+server (Windows), each kernel is started in the usual way.
 
-matplotlib is not among the imports: it chooses its backend when it is imported, in the kernel.
+matplotlib chooses its backend when it is imported, so the one of notebooks is named before.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import os
 import sys
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +33,31 @@ PRELOAD = [
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
     "transformers.models.llama.modeling_llama",
+    "matplotlib.pyplot",
+    "page_model",
 ]
+MORE = ["peft", "scipy.stats", "nltk"]  # what some pages import, worth it if many pages run
+MANY = 20
+BACKEND = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it
 
 
 def manager_class() -> type[KernelManager]:
-    """What starts the kernels of pages on this machine; the first call prepares the fork server."""
+    """What starts the kernels of pages on this machine."""
+    return ForkedKernelManager if start_server() else AsyncKernelManager
+
+
+def start_server(pages: int = 1) -> bool:
+    """Start the fork server, unless it runs; False if there is none here.
+
+    It imports while this process goes on. pages: how many will run.
+    """
     if SERVER not in multiprocessing.get_all_start_methods():
-        return AsyncKernelManager
-    multiprocessing.get_context(SERVER).set_forkserver_preload(PRELOAD)
-    return ForkedKernelManager
+        return False
+    os.environ.setdefault("MPLBACKEND", BACKEND)
+    context = multiprocessing.get_context(SERVER)
+    context.set_forkserver_preload([*PRELOAD, *(MORE if pages >= MANY else [])])
+    forkserver.ensure_running()
+    return True
 
 
 def run_kernel(connection_file: str, folder: str, env: dict[str, str]) -> None:
@@ -49,6 +68,7 @@ def run_kernel(connection_file: str, folder: str, env: dict[str, str]) -> None:
     """
     from ipykernel.kernelapp import IPKernelApp
 
+    gc.freeze()  # what is loaded already is no garbage: collections need not look through it
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
@@ -56,6 +76,8 @@ def run_kernel(connection_file: str, folder: str, env: dict[str, str]) -> None:
     own = str(Path(__file__).parent)
     sys.path[:] = [entry for entry in sys.path if entry not in ("", own)]
     sys.argv = ["ipykernel_launcher.py", "-f", connection_file]
+    if page_model := sys.modules.get("page_model"):
+        page_model.share()
     settings = {"parent_handle": os.getppid(), "log_level": logging.ERROR}
     IPKernelApp.launch_instance(argv=sys.argv[1:], **settings)
 

@@ -30,7 +30,6 @@ PART = "PART"
 RECORDED = "tools/costs.txt"
 UNKNOWN = 5.0  # seconds of a page that nobody has run yet
 STEADY = 60.0  # seconds: how much the expected speed counts beside the one that is measured
-OVERDUE = 20  # what is late takes a twentieth more of what it has taken
 logger = logging.getLogger(__name__)
 
 
@@ -119,8 +118,7 @@ class Progress:
         running = []
         for name in self.started.keys() - self.taken.keys():
             elapsed = self.clock() - self.started[name]
-            rest = scale * self.expected[name] - elapsed
-            running.append(max(rest, elapsed / OVERDUE))
+            running.append(abs(scale * self.expected[name] - elapsed))  # late: as much again
         waiting = [scale * s for name, s in self.expected.items() if name not in self.started]
         return until_all_end(running, waiting, self.at_once) + scale * self.after
 
@@ -146,6 +144,8 @@ class Parts:
     def __init__(self, costs: Mapping[str, float]) -> None:
         self.costs = costs
         self.since = time.monotonic()
+        self.to_read = 0
+        self.read = 0
         self.share = 0.0  # of all pages, those that are read
         self.taken: dict[str, float] = {}
 
@@ -173,6 +173,7 @@ def prepare(app: Sphinx) -> None:
 
 def begin(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
     parts = app.course_parts
+    parts.to_read = len(docnames)
     parts.share = len(docnames) / max(1, len(env.found_docs))
     tell(parts.expected("read") + parts.expected("write"))
 
@@ -182,6 +183,15 @@ def seconds_to_run(app: Sphinx, docnames: Iterable[str]) -> dict[str, float]:
     cache = Path(app.env.mystnb_config.execution_cache_path)
     known = {**app.course_parts.costs, **last_runs(cache, Path(app.srcdir))}
     return {name: known.get(name, UNKNOWN) for name in docnames}
+
+
+def read_some(app: Sphinx, env: BuildEnvironment, docnames: list[str], other: Any) -> None:
+    """A process has read its pages: the others take as long for each of theirs."""
+    parts = app.course_parts
+    parts.read += len(docnames)
+    taken = time.monotonic() - parts.since
+    whole = taken * parts.to_read / parts.read
+    tell(whole - taken + parts.expected("write") * slowness(whole, parts.expected("read")))
 
 
 def end_reading(app: Sphinx, env: BuildEnvironment) -> None:
@@ -207,6 +217,7 @@ def end_writing(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", prepare)
     app.connect("env-before-read-docs", begin, priority=100)
+    app.connect("env-merge-info", read_some)
     app.connect("env-updated", end_reading, priority=900)
     app.connect("build-finished", end_writing, priority=990)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Kernels of pages: forks of one process that has torch and transformers, each on its own."""
+"""Kernels of pages: forks of one process that has the libraries and the model, each on its own."""
 
 import json
 import multiprocessing
@@ -15,7 +15,7 @@ import json, os, random, sys
 print(json.dumps({
     "pid": os.getpid(), "group": os.getpgid(0), "folder": os.getcwd(), "random": random.random(),
     "torch": "torch" in sys.modules, "transformers": "transformers" in sys.modules,
-    "matplotlib": "matplotlib" in sys.modules, "path": sys.path, "program": sys.argv[0],
+    "pyplot": "matplotlib.pyplot" in sys.modules, "path": sys.path, "program": sys.argv[0],
     "main": __name__, "asked": os.environ.get("ASKED"),
 }))
 """
@@ -39,10 +39,57 @@ def states(tmp_path_factory) -> list[dict]:
     return [json.loads(outputs[0].text) | {"expected": str(folder)} for outputs in found]
 
 
+PLOT = """
+import matplotlib, matplotlib.pyplot as plt
+plt.plot([1, 2], color="0.5")
+print(matplotlib.get_backend())
+"""
+MODEL = """
+import torch
+from course_pkg.lm.load import load
+state = torch.get_rng_state()
+first, second = load(), load()
+assert first.model is not second.model and first.tokenizer is not second.tokenizer
+assert torch.equal(state, torch.get_rng_state())
+weights = second.model.state_dict()
+assert all(torch.equal(value, weights[name]) for name, value in first.model.state_dict().items())
+with torch.no_grad():
+    first.model.model.norm.weight.zero_()
+print(float(weights["model.norm.weight"].abs().sum()) > 0, load(dtype=torch.bfloat16).model.dtype)
+"""
+
+
 @needs_fork_server
-def test_a_kernel_has_the_libraries_when_it_starts_but_not_matplotlib(states):
-    assert all(state["torch"] and state["transformers"] for state in states)
-    assert not any(state["matplotlib"] for state in states)  # it asks for the backend at import
+def test_a_kernel_has_the_libraries_when_it_starts(states):
+    assert all(state["torch"] and state["transformers"] and state["pyplot"] for state in states)
+
+
+def outputs_of(folder, *cells: str) -> list:
+    """The outputs of each cell of a page."""
+    job = (notebook(*cells), str(folder), 100, False)
+    [(_, run)] = execution.runs({"page": job}, 1)
+    return [cell.outputs for cell in run.notebook.cells]
+
+
+@needs_fork_server
+def test_a_picture_is_the_same_as_in_a_kernel_that_is_started_in_the_usual_way(
+    tmp_path, monkeypatch
+):
+    cell = f"{PLOT}print(sorted(map(str, matplotlib.rcParams.items())))"
+    forked = outputs_of(tmp_path, cell)
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    usual = outputs_of(tmp_path, cell)
+    assert [output.output_type for output in forked[0]] == ["stream", "display_data"]
+    assert forked[0][0] == usual[0][0] and page_kernels.BACKEND in forked[0][0].text
+    assert forked[0][1].data.keys() == usual[0][1].data.keys()
+    assert forked[0][1].data["image/png"] == usual[0][1].data["image/png"]
+
+
+@needs_fork_server
+def test_each_kernel_gives_out_the_model_once_and_then_loads_it(tmp_path):
+    for _ in range(2):  # what one page does to the model is not seen by the next
+        [[printed]] = outputs_of(tmp_path, MODEL)
+        assert printed.text == "True torch.bfloat16\n"
 
 
 def test_each_page_has_a_kernel_of_its_own_that_is_like_any_other(states):
