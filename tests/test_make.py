@@ -3,12 +3,12 @@
 import os
 import pty
 import re
+import select
 import shutil
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -33,14 +33,11 @@ def test_make_help_lists_every_target():
     assert re.search(r"^make  +set up, build the book", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "book/setup.md"])
-def test_every_make_command_that_a_page_names_exists(page):
-    text = (ROOT / page).read_text("utf-8")
-    named = set(re.findall(r"(?:^|`)(?:\w+=\S+ )?make ([a-z]+)", text, re.MULTILINE))
-    assert named <= targets()
-
-
-def test_every_file_that_the_readme_links_to_exists():
+def test_every_make_command_that_a_page_names_and_every_file_of_the_readme_exists():
+    for page in ("README.md", "CONTRIBUTING.md", "book/setup.md"):
+        text = (ROOT / page).read_text("utf-8")
+        named = set(re.findall(r"(?:^|`)(?:\w+=\S+ )?make ([a-z]+)", text, re.MULTILINE))
+        assert named <= targets(), page
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / "README.md").read_text("utf-8"))
     assert links and [link for link in links if not (ROOT / link).exists()] == []
 
@@ -69,21 +66,19 @@ esac
 """
 
 
-@pytest.mark.parametrize(
-    ("ensurepip", "too_old", "said"),
-    [
+def test_an_unsupported_python_is_reported_with_the_fix(tmp_path):
+    course = copy_of_the_makefile(tmp_path / "course")
+    python = tmp_path / "python"
+    for ensurepip, too_old, said in (
         (1, 0, "sudo apt-get install python3.11-venv"),
         (0, 1, "Python 3.11, 3.12 or 3.13 is needed; found /fake/python (3.9.2)"),
-    ],
-)
-def test_an_unsupported_python_is_reported_with_the_fix(tmp_path, ensurepip, too_old, said):
-    python = tmp_path / "python"
-    python.write_text(FAKE_PYTHON.format(ensurepip=ensurepip, too_old=too_old))
-    python.chmod(0o755)
-    done = make("setup", folder=copy_of_the_makefile(tmp_path / "course"), PYTHON=str(python))
-    complaint = [line for line in done.stderr.splitlines() if not line.startswith("make")]
-    assert done.returncode != 0
-    assert len(complaint) == 1 and said in complaint[0]
+    ):
+        python.write_text(FAKE_PYTHON.format(ensurepip=ensurepip, too_old=too_old))
+        python.chmod(0o755)
+        done = make("setup", folder=course, PYTHON=str(python))
+        complaint = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+        assert done.returncode != 0
+        assert len(complaint) == 1 and said in complaint[0]
 
 
 FAKE_VENV = {
@@ -136,48 +131,31 @@ FAILED = "\033[91mWARNING: PAGE FAILED book/a/b: cell 3: ValueError: the reason\
 WARNED = "\033[91mWARNING: PAGE WARNING book/a/c: cell 4: stderr: a library logged\033[39;49;00m\n"
 
 
-@pytest.mark.parametrize(
-    ("says", "code", "status", "named"),
-    [
-        ("all is well\n", 0, 0, "Done."),
-        (WARNED, 0, 0, "book/a/c: cell 4"),
-        (FAILED, 0, 2, "book/a/b: cell 3: ValueError: the reason"),
-        ("an extension raised\n", 1, 2, "Finished, but not everything"),
-    ],
-)
-def test_a_book_that_fails_stops_neither_the_exercises_nor_the_class(
-    tmp_path, says, code, status, named
-):
-    course = small_course(tmp_path / "course", says, code)
-    doctrees = course / "_build" / ".doctrees"
-    doctrees.mkdir(parents=True)
-    done = make(folder=course)
-    assert done.returncode == status, done.stdout + done.stderr
-    assert (course / "exercises/bleu/bleu.ipynb").is_file()
-    assert "_build/class/grades.csv" in done.stdout
-    summary = done.stdout[done.stdout.rindex("\n\n") :]
-    assert named in summary and ("Done." in summary) == (status == 0)
-    assert "\033" not in summary
-    # Without them Sphinx reads every page again, and so runs the one that failed.
-    assert doctrees.exists() == (status == 0)
-
-
-def test_a_page_that_failed_is_built_again_and_one_with_warnings_is_not(tmp_path):
-    course = small_course(tmp_path / "course", FAILED, 0)
-    assert make("book", folder=course).returncode == 2
-    (course / "said-by-the-build").write_text(WARNED)
-    assert "html/index.html" in make("book", folder=course).stdout
-    said = make("book", folder=course, STRICT="1").stdout.splitlines()
-    assert said[-1] == "book     _build/html/index.html" and said[0].startswith("labs     skipped")
-
-
-def test_warnings_are_errors_only_if_asked_for(tmp_path):
+def test_a_book_that_fails_stops_nothing_else_and_is_built_again(tmp_path):
     course = small_course(tmp_path / "course", "", 0)
-    for strict, expected in (("", "build . --keep-going"), ("1", "build . --keep-going -W -n")):
-        (course / "_build/html/index.html").unlink(missing_ok=True)
-        assert make("book", folder=course, STRICT=strict).returncode == 0
+    doctrees = course / "_build" / ".doctrees"
+    options = "build . --keep-going"
+    for says, code, status, named, strict in (
+        ("an extension raised\n", 1, 2, "Finished, but not everything", ""),
+        (FAILED, 0, 2, "book/a/b: cell 3: ValueError: the reason", "1"),
+        (WARNED, 0, 0, "book/a/c: cell 4", ""),
+    ):
+        (course / "said-by-the-build").write_text(says)
+        (course / "exit-of-the-build").write_text(str(code))
+        doctrees.mkdir(parents=True, exist_ok=True)
+        done = make(folder=course, STRICT=strict)
+        assert done.returncode == status, done.stdout + done.stderr
         log = (course / "_build/logs/book.log").read_text()
-        assert log.splitlines()[0] == f"options: {expected}"
+        assert log.splitlines()[0] == f"options: {options}{' -W -n' if strict else ''}"
+        assert (course / "exercises/bleu/bleu.ipynb").is_file()
+        assert "_build/class/grades.csv" in done.stdout
+        summary = done.stdout[done.stdout.rindex("\n\n") :]
+        assert named in summary and ("Done." in summary) == (status == 0)
+        assert "\033" not in summary
+        # Without them Sphinx reads every page again, and so runs the one that failed.
+        assert doctrees.exists() == (status == 0)
+    said = make("book", folder=course).stdout.splitlines()  # a warning is no reason to build again
+    assert said[-1] == "book     _build/html/index.html" and said[0].startswith("labs     skipped")
 
 
 def test_make_prints_the_progress_of_the_book_and_only_the_ends_of_what_runs_beside_it(tmp_path):
@@ -194,11 +172,18 @@ def test_make_prints_the_progress_of_the_book_and_only_the_ends_of_what_runs_bes
     assert "grade" in seen.read_text().splitlines()
 
 
-def step(folder: Path, script: str, stdout: int = subprocess.PIPE, **variables: str):
-    """Run a shell script as a step of the Makefile."""
+def start_step(folder: Path, script: str, stdout: int = subprocess.PIPE, **variables: object):
+    """Start a shell script as a step of the Makefile."""
     command = [str(ROOT / "tools" / "step"), "demo", "the result", "do this", "sh", "-c", script]
-    env = os.environ | {"STEP_LOGS": str(folder)} | variables
-    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=env)
+    env = os.environ | {"STEP_LOGS": str(folder)} | {k: str(v) for k, v in variables.items()}
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=env)
+
+
+def step(folder: Path, script: str, **variables: str) -> subprocess.CompletedProcess:
+    """Run a shell script as a step of the Makefile, to its end."""
+    running = start_step(folder, script, **variables)
+    out, err = running.communicate()
+    return subprocess.CompletedProcess(script, running.returncode, out, err)
 
 
 def test_a_successful_step_prints_one_line_and_logs_its_output(tmp_path):
@@ -208,63 +193,88 @@ def test_a_successful_step_prints_one_line_and_logs_its_output(tmp_path):
     assert (tmp_path / "demo.log").read_text() == "quiet\naside\n"
 
 
-@pytest.mark.parametrize(("brief", "shown"), [("", True), ("1", False)])
-def test_on_a_terminal_a_step_shows_its_last_line_unless_it_is_brief(tmp_path, brief, shown):
-    master, terminal = pty.openpty()
-    done = step(tmp_path, "echo at work; sleep 1.5", stdout=terminal, STEP_BRIEF=brief, TERM="dumb")
-    os.close(terminal)
-    os.set_blocking(master, False)
-    said = ""
-    with suppress(OSError):  # at the end of what was written
-        while part := os.read(master, 10_000):
-            said += part.decode()
-    os.close(master)
-    assert done.returncode == 0 and "the result" in said
-    assert ("at work" in said) == shown
+def test_on_a_terminal_a_step_shows_its_last_line_and_what_is_left_unless_it_is_brief(tmp_path):
+    (tmp_path / "costs").write_text("600 demo\n")
+    for brief in ("", "1"):
+        seen = tmp_path / f"seen{brief}"
+        script = 'for _ in $(seq 600); do echo at work; test -e "$SEEN" && break; sleep 0.1; done'
+        master, terminal = pty.openpty()
+        os.set_blocking(master, False)
+        said = b""
+        running = start_step(tmp_path, script, terminal, STEP_BRIEF=brief, TERM="dumb", SEEN=seen)
+        while running.poll() is None:
+            if select.select([master], [], [], 0.1)[0]:
+                said += os.read(master, 10_000)
+            if brief or (b"10 minutes left" in said and b"at work" in said):
+                seen.touch()
+        os.close(terminal)
+        with suppress(OSError):  # at the end of what was written
+            while part := os.read(master, 10_000):
+                said += part
+        os.close(master)
+        assert running.returncode == 0 and b"the result" in said
+        assert (b"at work" in said, b"minutes left" in said) == (not brief, not brief)
 
 
-@pytest.mark.parametrize(
-    ("output", "said"),
-    [
-        ("anything else", "demo: do this"),
-        ("OSError: [Errno 28] No space left on device", "demo: the disk is full ("),
-        ("ERROR: No matching distribution found for foo==1.0", "demo: pip finds foo==1.0 neither"),
-        ("Temporary failure in name resolution", "demo: the package index did not answer"),
-        ("nbclient.exceptions.DeadKernelError: Kernel died", "demo: probably out of memory"),
-        ("Error: no bwrap: apt-get install bubblewrap", "demo: Error: no bwrap: apt-get install"),
-        ("ModuleNotFoundError: No module named 'yaml'", "demo: the Python package 'yaml' is"),
-    ],
-)
-def test_a_failed_step_ends_with_one_line_that_has_the_fix(tmp_path, output, said):
-    done = step(tmp_path, f"echo before; echo {output!r}; exit 3")
-    assert done.returncode == 3
-    assert done.stderr.startswith(said) and done.stderr.count("\n") == 1
-    assert "before" in done.stdout and "demo.log" in done.stdout
+def test_parts_that_end_are_shown_once_and_what_a_step_took_is_kept(tmp_path):
+    plan = tmp_path / "plan"
+    done = step(tmp_path, "echo PART 75 pages read; echo PART 2 more", COURSE_PLAN=str(plan))
+    shown = re.findall(r"^demo +(\w.*?)  +(.*)$", done.stdout, re.MULTILINE)
+    assert shown[:2] == [("pages read", "1 min 15 s"), ("more", "2 s")] and len(shown) == 3
+    assert re.fullmatch(r"\d+ demo\n", (tmp_path / "costs").read_text())
+    assert re.fullmatch(r"\d+ demo\n", (tmp_path / "plan.done").read_text())
 
 
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
+def test_what_is_left_follows_from_what_steps_took_and_is_never_negative(tmp_path):
+    plan = tmp_path / "plan"
+    plan.write_text("compile\ndemo\nlater\n")
+    (tmp_path / "costs").write_text("30 compile\n100 demo\n200 later\n")
+
+    def left(elapsed: int) -> str:
+        env = os.environ | {"STEP_LOGS": str(tmp_path), "COURSE_PLAN": str(plan)}
+        command = [str(ROOT / "tools" / "left"), "demo", str(elapsed)]
+        return subprocess.run(command, capture_output=True, text=True, env=env, check=True).stdout
+
+    (tmp_path / "plan.done").write_text("30 compile\n")
+    assert left(0) == "about 5 minutes left\n"
+    (tmp_path / "plan.done").write_text("90 compile\n30 later\n")  # at half the speed
+    assert left(0) == "about 3 minutes left\n" and left(180) == "less than a minute left\n"
+    assert left(500) == "about 5 minutes left\n"  # late by five minutes
+    (tmp_path / "demo.left").write_text(f"0 {int(time.time()) - 61}\n")  # what it says itself
+    assert left(500) == "about 1 minute left\n"
+
+
+def test_a_failed_step_ends_with_one_line_that_has_the_fix(tmp_path):
+    for output, said in (
+        ("anything else", "do this"),
+        ("OSError: [Errno 28] No space left on device", "the disk is full ("),
+        ("ERROR: No matching distribution found for foo==1.0", "pip finds foo==1.0 neither"),
+        ("Temporary failure in name resolution", "the package index did not answer"),
+        ("nbclient.exceptions.DeadKernelError: Kernel died", "probably out of memory"),
+        ("Error: no bwrap: apt-get install bubblewrap", "Error: no bwrap: apt-get install"),
+        ("ModuleNotFoundError: No module named 'yaml'", "the Python package 'yaml' is"),
         # A library may log a missing optional package, or an earlier failure, and go on.
-        ("echo \"bitsandbytes: no module named 'kernels', using the default\"", "do this"),
-        ("echo 'No space left on device'; seq 50", "do this"),
-        (f"echo '{FAILED.strip()}'; seq 50", "could not be run to their end: book/a/b; do this"),
-    ],
-)
-def test_a_harmless_message_is_not_named_as_the_cause_and_failed_pages_are(tmp_path, script, said):
-    assert step(tmp_path, f"{script}; exit 3").stderr == f"demo: {said}\n"
+        ("bitsandbytes: no module named 'kernels', using the default", "do this"),
+        ("No space left on device\n" + "1\n" * 50, "do this"),
+        (f"{FAILED}" + "1\n" * 50, "could not be run to their end: book/a/b; do this"),
+    ):
+        (tmp_path / "output").write_text(output)
+        done = step(tmp_path, f"echo before; cat {tmp_path}/output; exit 3")
+        assert done.returncode == 3
+        assert done.stderr.startswith(f"demo: {said}") and done.stderr.count("\n") == 1
+        assert output.splitlines()[-1] in done.stdout and "demo.log" in done.stdout
 
 
-@pytest.mark.parametrize("graded", [True, False])
-def test_the_summary_lists_the_results_or_says_why_there_are_no_grades(tmp_path, graded):
+def test_the_summary_lists_the_results_or_says_why_there_are_no_grades(tmp_path):
     files = {"_build/logs/grade.log": "grading needs Linux\n", "site/index.html": "", "class/x": ""}
-    if graded:
-        files["class/grades.csv"] = "student,score\n"
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     command = [str(ROOT / "tools" / "summary"), "site/index.html", "class", "0"]
-    out = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert "site/index.html" in out
-    assert ("class/grades.csv" in out and "class/feedback" in out) is graded
-    assert ("skipped: grading needs Linux" in out) is not graded
+    for graded in (False, True):
+        if graded:
+            (tmp_path / "class/grades.csv").write_text("student,score\n")
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert "site/index.html" in done.stdout
+        assert ("class/grades.csv" in done.stdout and "class/feedback" in done.stdout) is graded
+        assert ("skipped: grading needs Linux" in done.stdout) is not graded

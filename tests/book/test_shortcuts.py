@@ -1,0 +1,17 @@
+"""Shortcuts change no page: figures have the same numbers in an outline of a page."""
+
+import shortcuts
+from docutils import nodes
+
+
+def test_an_outline_keeps_figures_with_their_captions_and_drops_text():
+    caption = nodes.caption("", "", nodes.Text("What it "), nodes.emphasis("", "shows"))
+    figure = nodes.figure("", nodes.image(uri="a.svg"), caption, ids=["fig-a"])
+    text = nodes.paragraph("", "", nodes.Text("Long "), nodes.strong("", "text"))
+    title = nodes.title("", "", nodes.Text("A "), nodes.literal("", "title"))
+    page = nodes.section("", title, text, nodes.admonition("", figure))
+    before = [type(node) for node in page.findall(nodes.Element)]
+    kept = [type(node) for node in shortcuts.outline(page).findall(nodes.Element)]
+    before.remove(nodes.strong)
+    assert kept == before and text.children == []
+    assert caption.astext() == "What it shows" and title.astext() == "A title"

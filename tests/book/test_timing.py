@@ -1,0 +1,58 @@
+"""What the build says of time: what is left while pages run, and the parts that have ended."""
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+import timing
+
+
+def test_what_is_left_follows_the_two_that_run_and_how_fast_pages_are(tmp_path, monkeypatch):
+    told = tmp_path / "book.left"
+    monkeypatch.setenv("STEP_LEFT", str(told))
+    now = 0.0
+    expected = {"a": 100.0, "b": 60.0, "c": 40.0, "d": 20.0}
+    progress = timing.Progress(expected, 2, after=30, clock=lambda: now)
+    assert progress.left() == 120 + 30  # a and d, b and c: d follows the first that ends
+    progress.start("a")
+    progress.start("b")
+    now = 60.0
+    progress.end("b")  # as fast as expected
+    assert progress.left() == 60 + 30
+    progress.start("c")
+    now = 160.0
+    progress.end("c")  # 2.5 times slower than expected
+    scale = (60 + 100 + timing.STEADY) / (60 + 40 + timing.STEADY)
+    assert progress.left() == pytest.approx(scale * (20 + 30))
+    progress.start("d")
+    now = 1000.0  # both are late
+    assert progress.left() == pytest.approx(1000 - scale * 100 + scale * 30)
+    progress.end("a")
+    progress.end("d")
+    assert told.read_text().split()[0] == f"{progress.left():.0f}"
+
+
+def test_a_page_takes_what_it_took_last_here_or_else_what_is_recorded(tmp_path):
+    for name, text in (("one", "# a comment\n9 x\n3 y\n"), ("two", "4 y\n")):
+        (tmp_path / name).write_text(text)
+    assert timing.costs(tmp_path / "one", tmp_path / "two", tmp_path / "no") == {"x": 9, "y": 4}
+    assert timing.last_runs(tmp_path / "no", tmp_path) == {}
+
+
+def test_each_page_of_the_book_that_runs_has_a_recorded_cost():
+    root = Path(__file__).parents[2]
+    recorded = timing.costs(root / timing.RECORDED)
+    for page in (root / "book").rglob("*.md"):
+        if "```{code-cell}" in page.read_text("utf8"):
+            assert page.relative_to(root).with_suffix("").as_posix() in recorded
+
+
+def test_a_part_that_ends_is_a_line_that_the_step_shows(monkeypatch):
+    ticks = count(step=70)
+    monkeypatch.setattr(timing.time, "monotonic", lambda: next(ticks))
+    said = []
+    monkeypatch.setattr(timing.logger, "info", said.append)
+    parts = timing.Parts({"read": 50.0})
+    parts.share = 0.5
+    parts.done("read", "pages read")
+    assert said == ["PART 70 pages read"] and parts.expected("read") == 25
