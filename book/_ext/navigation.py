@@ -90,10 +90,10 @@ def follow_theme(app: Sphinx) -> None:
 def prepare(app: Sphinx) -> None:
     app.course_navigation = {}
     app.course_titles = None
-    follow_theme(app)
 
 
 def setup(app: Sphinx) -> dict:
     app.connect("builder-inited", prepare)
+    app.connect("builder-inited", follow_theme)
     app.connect("html-page-context", share, priority=400)  # before the theme uses it
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
