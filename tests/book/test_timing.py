@@ -1,7 +1,6 @@
 """What the build says of time: what is left while pages run, and the parts that have ended."""
 
 from itertools import count
-from pathlib import Path
 
 import pytest
 import timing
@@ -37,14 +36,6 @@ def test_a_page_takes_what_it_took_last_here_or_else_what_is_recorded(tmp_path):
         (tmp_path / name).write_text(text)
     assert timing.costs(tmp_path / "one", tmp_path / "two", tmp_path / "no") == {"x": 9, "y": 4}
     assert timing.last_runs(tmp_path / "no", tmp_path) == {}
-
-
-def test_each_page_of_the_book_that_runs_has_a_recorded_cost():
-    root = Path(__file__).parents[2]
-    recorded = timing.costs(root / timing.RECORDED)
-    for page in (root / "book").rglob("*.md"):
-        if "```{code-cell}" in page.read_text("utf8"):
-            assert page.relative_to(root).with_suffix("").as_posix() in recorded
 
 
 def test_a_part_that_ends_is_a_line_that_the_step_shows(monkeypatch):
