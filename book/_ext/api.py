@@ -159,7 +159,6 @@ def prepare(app: Sphinx, config: Any) -> None:
     config.add_module_names = False
     config.python_use_unqualified_type_names = True
     config.maximum_signature_line_length = 90
-    config.viewcode_follow_imported_members = False  # only what a module defines is described
 
 
 def setup(app: Sphinx) -> dict:

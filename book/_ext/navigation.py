@@ -5,7 +5,9 @@ and object, and then throws away all but the titles. Here it gets the titles onl
 
 Most HTML pages show a module's source. They are not in the table of contents, so their navigation
 marks no page as current, and is the same for all in one folder depth, where relative links are the
-same: it is made once, and so is what the theme makes of it. On any other page the theme asks twice.
+same: it is made once, and so is what the theme makes of it. The pages of exercises in the browser
+aren't in the table either, but share a folder with pages that are. On any other page the theme asks
+twice.
 """
 
 from __future__ import annotations
@@ -28,12 +30,21 @@ def titles(contents: nodes.Element) -> nodes.Element:
     return type(contents)("", kept, **contents.attributes)
 
 
+def place(pagename: str) -> str:
+    """The same for unlisted pages whose links to the book's pages are the same.
+
+    >>> place("_modules/p/a") == place("_modules/q/b"), place("book/exercises/bleu"), place("search")
+    (True, 'book/exercises', '')
+    """
+    folder = pagename.rpartition("/")[0]
+    return folder if folder.startswith("book") else "../" * pagename.count("/")
+
+
 def share(app: Sphinx, pagename: str, _template: str, context: dict, doctree: Any) -> None:
     """Give a page a `toctree` that works on titles, and keeps what it has made for other pages."""
     if "toctree" not in context:
         return
     make = context["toctree"]
-    depth = pagename.count("/")
     is_listed = doctree is not None or pagename in app.env.all_docs
 
     def from_titles(**options: Any) -> str:
@@ -51,7 +62,7 @@ def share(app: Sphinx, pagename: str, _template: str, context: dict, doctree: An
     def toctree(**options: Any) -> str:
         if is_listed:
             return from_titles(**options)
-        key = (depth, *sorted(options.items()))
+        key = (place(pagename), *sorted(options.items()))
         if key not in app.course_navigation:
             app.course_navigation[key] = from_titles(**options)
         return app.course_navigation[key]
@@ -66,7 +77,7 @@ def shared(app: Sphinx, pagename: str, context: dict, doctree: Any) -> None:
     known = {} if is_listed else app.course_navigation
 
     def html(**options: Any) -> str:
-        key = ("html", pagename.count("/"), *sorted(options.items()))
+        key = ("html", place(pagename), *sorted(options.items()))
         if key not in known:
             known[key] = str(make(**options))
         return known[key]

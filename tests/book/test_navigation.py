@@ -22,13 +22,15 @@ def shown(app: SimpleNamespace, page: str, made: list[str], doctree: object = No
 def test_pages_of_one_depth_share_what_sphinx_made_and_pages_of_the_book_do_not():
     app = SimpleNamespace(env=SimpleNamespace(all_docs={"book/a", "book/b"}, tocs={}))
     navigation.prepare(app)
-    pages = ["_modules/p/x", "_modules/p/y", "_modules/p/q/z", "search", "genindex"]
+    pages = ["_modules/p/x", "_modules/p/y", "book/exercises/e", "book/exercises/f"]
+    pages += ["_modules/p/q/z", "search", "genindex"]
     made: list[str] = []
     for page in pages:
-        assert shown(app, page, made) == shown(app, page, [], doctree=object())
+        assert shown(app, page, made) == shown(app, page, [], doctree=object()), page
     for page in ("book/a", "book/b"):
         shown(app, page, made, doctree=object())
-    assert made == ["_modules/p/x", "_modules/p/q/z", "search", "book/a", "book/b"]
+    first = ["_modules/p/x", "book/exercises/e", "_modules/p/q/z", "search"]
+    assert made == [*first, "book/a", "book/b"]
 
 
 def test_what_the_theme_makes_is_made_once_for_a_page_and_for_a_depth():
