@@ -196,7 +196,7 @@ def read_some(app: Sphinx, env: BuildEnvironment, docnames: list[str], other: An
 
 def end_reading(app: Sphinx, env: BuildEnvironment) -> None:
     parts = app.course_parts
-    parts.done("read", "pages read")
+    parts.done("read", f"{parts.to_read} page{'s' * (parts.to_read != 1)} read")
     tell(parts.expected("write") * slowness(parts.taken["read"], parts.expected("read")))
 
 
@@ -205,7 +205,7 @@ def end_writing(app: Sphinx, exception: Exception | None) -> None:
     if exception is not None:
         return
     parts = app.course_parts
-    parts.done("write", "pages written")
+    parts.done("write", "site written")
     tell(0)
     file = own_costs()
     if file is not None and parts.share == 1:
