@@ -13,6 +13,7 @@ from pathlib import Path
 from docutils import nodes
 from faults import guarded
 from rerun import CODE_CELL
+from shortcuts import merge_from
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
@@ -112,5 +113,6 @@ def setup(app: Sphinx) -> dict:
     app.connect("builder-inited", prepare)
     app.connect("doctree-read", add_notes)
     app.connect("env-get-outdated", outdated)
+    app.connect("env-merge-info", merge_from("course_notes"))
     app.connect("env-purge-doc", lambda app, env, doc: env.course_notes.pop(doc, None))
-    return {"version": "1", "env_version": 1, "parallel_read_safe": False}
+    return {"version": "1", "env_version": 1, "parallel_read_safe": True}
