@@ -19,6 +19,7 @@ from docutils import nodes
 from execution import path_of
 from faults import guarded
 from rerun import page_code
+from shortcuts import merge_from
 from sphinx.application import Sphinx
 
 TAG = "page-cost"
@@ -129,12 +130,6 @@ def write_record(app: Sphinx, exception: Exception | None) -> None:
         Path(app.outdir, RECORD).write_text(json.dumps(record, indent=1) + "\n", "utf8")
 
 
-def merge(app: Sphinx, env: Any, docnames: Any, other: Any) -> None:
-    """Take over what another process has noted of the pages that it has read."""
-    read = other.course_costs
-    env.course_costs.update({name: read[name] for name in docnames if name in read})
-
-
 def prepare(app: Sphinx) -> None:
     if not hasattr(app.env, "course_costs"):
         app.env.course_costs = {}
@@ -144,7 +139,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("builder-inited", prepare)
     app.connect("source-read", add_cell, priority=600)  # after rerun has looked at the page
     app.connect("doctree-read", add_line, priority=600)  # after the modules that the page uses
-    app.connect("env-merge-info", merge)
+    app.connect("env-merge-info", merge_from("course_costs"))
     app.connect("env-purge-doc", lambda app, env, doc: env.course_costs.pop(doc, None))
     app.connect("build-finished", write_record)
     return {

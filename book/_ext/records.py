@@ -13,6 +13,7 @@ from pathlib import Path
 from docutils import nodes
 from faults import guarded
 from rerun import CODE_CELL
+from shortcuts import merge_from
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
@@ -102,12 +103,6 @@ def outdated(app: Sphinx, env: BuildEnvironment, added: set, changed: set, remov
     return sorted(name for name in pages if notes_of(app, name) != known[name])
 
 
-def merge(app: Sphinx, env: BuildEnvironment, docnames: list, other: BuildEnvironment) -> None:
-    """Take over the lines of the pages that another process has read."""
-    read = other.course_notes
-    env.course_notes.update({name: read[name] for name in docnames if name in read})
-
-
 def prepare(app: Sphinx) -> None:
     app.course_notes = {}
     if not hasattr(app.env, "course_notes"):
@@ -118,6 +113,6 @@ def setup(app: Sphinx) -> dict:
     app.connect("builder-inited", prepare)
     app.connect("doctree-read", add_notes)
     app.connect("env-get-outdated", outdated)
-    app.connect("env-merge-info", merge)
+    app.connect("env-merge-info", merge_from("course_notes"))
     app.connect("env-purge-doc", lambda app, env, doc: env.course_notes.pop(doc, None))
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

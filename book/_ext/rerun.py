@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from faults import guarded
+from shortcuts import merge_from
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
@@ -145,12 +146,6 @@ def glued_pages(page: Path, text: str) -> Iterator[Path]:
         yield (page.parent / (match[1] or match[2])).resolve()
 
 
-def merge(app: Sphinx, env: BuildEnvironment, docnames: list, other: BuildEnvironment) -> None:
-    """Take over what another process has noted of the pages that it has read."""
-    read = other.course_fingerprints
-    env.course_fingerprints.update({name: read[name] for name in docnames if name in read})
-
-
 def prepare(app: Sphinx) -> None:
     app.course_sources = script_sources(Path(app.srcdir))
     if not hasattr(app.env, "course_fingerprints"):
@@ -161,6 +156,6 @@ def setup(app: Sphinx) -> dict:
     app.connect("builder-inited", prepare)
     app.connect("source-read", mark_source)
     app.connect("env-get-outdated", outdated)
-    app.connect("env-merge-info", merge)
+    app.connect("env-merge-info", merge_from("course_fingerprints"))
     app.connect("env-purge-doc", lambda app, env, doc: env.course_fingerprints.pop(doc, None))
     return {"version": "1", "env_version": 2, "parallel_read_safe": True}

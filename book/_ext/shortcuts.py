@@ -1,12 +1,16 @@
-"""Work that Sphinx and its extensions would do again and again, done once. No page changes.
+"""Work that Sphinx and its extensions would do again and again is done once, or side by side.
+
+No page changes by it.
 
 - For each citation, sphinxcontrib-bibtex has pybtex search all installed packages for a plugin.
 - To number figures, Sphinx asks every domain about every node of every page, down to each word of
   a signature. What stands inside a line of text has no number of its own.
+- Several processes read the pages. `merge_from` puts together what each has noted of its pages.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any
 
@@ -15,6 +19,16 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.environment.collectors.toctree import TocTreeCollector
+
+
+def merge_from(name: str) -> Callable:
+    """A listener that takes over entries by page, of the dict `name` of another process."""
+
+    def merge(app: Sphinx, env: BuildEnvironment, pages: list, other: BuildEnvironment) -> None:
+        read = getattr(other, name)
+        getattr(env, name).update({page: read[page] for page in pages if page in read})
+
+    return merge
 
 
 def outline(node: nodes.Element) -> nodes.Element:

@@ -1,5 +1,7 @@
 """Shortcuts change no page: figures have the same numbers in an outline of a page."""
 
+from types import SimpleNamespace
+
 import shortcuts
 from docutils import nodes
 
@@ -15,3 +17,9 @@ def test_an_outline_keeps_figures_with_their_captions_and_drops_text():
     before.remove(nodes.strong)
     assert kept == before and text.children == []
     assert caption.astext() == "What it shows" and title.astext() == "A title"
+
+
+def test_what_another_process_noted_of_its_own_pages_is_taken_over():
+    here, other = SimpleNamespace(x={"a": 1, "b": 2}), SimpleNamespace(x={"a": 0, "b": 3, "c": 4})
+    shortcuts.merge_from("x")(None, here, {"b", "c", "d"}, other)
+    assert here.x == {"a": 1, "b": 3, "c": 4}
