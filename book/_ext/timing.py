@@ -154,11 +154,12 @@ class Parts:
         return self.costs.get(part, 0.0) * self.share
 
     def done(self, part: str, what: str) -> None:
-        """Say that a part has ended."""
+        """Say that a part has ended; nothing if there was nothing to do."""
         now = time.monotonic()
         self.taken[part] = now - self.since
         self.since = now
-        logger.info(f"{PART} {self.taken[part]:.0f} {what}")
+        if what:
+            logger.info(f"{PART} {self.taken[part]:.0f} {what}")
 
 
 def own_costs() -> Path | None:
@@ -196,7 +197,8 @@ def read_some(app: Sphinx, env: BuildEnvironment, docnames: list[str], other: An
 
 def end_reading(app: Sphinx, env: BuildEnvironment) -> None:
     parts = app.course_parts
-    parts.done("read", f"{parts.to_read} page{'s' * (parts.to_read != 1)} read")
+    number = parts.to_read
+    parts.done("read", f"{number} page{'s' * (number > 1)} read" if number else "")
     tell(parts.expected("write") * slowness(parts.taken["read"], parts.expected("read")))
 
 
