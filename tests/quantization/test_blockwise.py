@@ -42,7 +42,7 @@ def test_an_odd_number_of_codes_is_filled_with_a_zero():
 
 @pytest.mark.parametrize(
     ("shape", "book"),
-    zip([(1,), (97,), (64, 64), (3, 5, 23), (1023,), (1025, 2)], 2 * BOOKS, strict=True),
+    list(zip([(1,), (97,), (64, 64), (3, 5, 23), (1023,), (1025, 2)], 2 * BOOKS, strict=True)),
 )
 def test_each_number_becomes_the_nearest_level_of_its_block(book, shape):
     weight = normal(*shape)

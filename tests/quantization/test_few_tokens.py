@@ -22,7 +22,7 @@ def far(product, weight, x):
     return ((product.double() - exact).abs() / bound).max().item()
 
 
-@pytest.mark.parametrize(("shape", "tokens"), zip(SHAPES, [12, 1, 5, 2, 12], strict=True))
+@pytest.mark.parametrize(("shape", "tokens"), list(zip(SHAPES, [12, 1, 5, 2, 12], strict=True)))
 def test_an_8_bit_product_is_that_of_the_dequantized_weight(shape, tokens, monkeypatch):
     weight = int8_weight(normal(*shape))
     monkeypatch.setattr("course_pkg.quantization.int8.float_rows_matmul", None)

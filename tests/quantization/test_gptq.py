@@ -55,7 +55,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize(
     ("grid", "options"),
-    zip([Grid(4, 8), Grid(3, None), Grid(2, 12, True), Grid(4, 8)], SETTINGS, strict=True),
+    list(zip([Grid(4, 8), Grid(3, None), Grid(2, 12, True), Grid(4, 8)], SETTINGS, strict=True)),
 )
 def test_the_errors_explain_the_weights_and_the_objective(grid, options):
     W, H, X = layer()
@@ -155,7 +155,7 @@ def test_static_scales_are_those_of_the_original_weights():
 
 
 @pytest.mark.parametrize(
-    ("factor", "options"), zip([4.0, 2.0**-20, 3.7, 1e6], SETTINGS, strict=True)
+    ("factor", "options"), list(zip([4.0, 2.0**-20, 3.7, 1e6], SETTINGS, strict=True))
 )
 def test_the_scale_of_the_hessian_does_not_matter(factor, options):
     W, H, _ = layer()
