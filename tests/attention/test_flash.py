@@ -9,7 +9,7 @@ from course_pkg.attention.flash import flash_attention
 from course_pkg.attention.plain import attention
 
 from .examples import relative_errors, results, tensors
-from .test_plain_and_flash import in_place, strided, transposed
+from .test_plain_and_flash import in_place, transposed
 
 
 def alibi(scores, head, query, key):
@@ -25,7 +25,7 @@ def documents(scores, head, query, key):
     return scores.masked_fill(query // 3 != key // 3, -torch.inf)
 
 
-SCORE_MODS = (alibi, soft_cap, documents, transposed, strided, in_place)
+SCORE_MODS = (alibi, soft_cap, documents, transposed, in_place)
 
 
 @st.composite

@@ -3,6 +3,7 @@
 import importlib
 import math
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from course_pkg.attention.kernel_arguments import tile_shapes, tuning_key, worth
 from course_pkg.attention.paged import PagedBatch
 from course_pkg.attention.plain import attention
 from course_pkg.triton_runtime import INTERPRETED, triton
+from tests.refusals import wrong_refusals
 from tests.tolerance import rounding
 
 from .examples import (
@@ -62,7 +64,7 @@ def assert_as_exact_as_plain(inputs, dtype, causal):
         pytest.param((1, 2, 1, 41, 5), 16, id="fewer keys: some rows see none if causal"),
         pytest.param((1, 1, 1, 1, 33), 128, id="one query"),
         pytest.param((1, 1, 1, 17, 1), 1, id="one key, one number"),
-        *(((1, 1, 1, 20, 20 + n), 16) for n in (-1, 1, 14, 15)),  # the diagonal crosses anywhere
+        *(((1, 1, 1, 20, 20 + n), 16) for n in (-1, 15)),  # the diagonal crosses anywhere
     ],
 )
 def test_output_and_gradients_equal_plain_attention(shape, head_dim, causal):
@@ -174,19 +176,18 @@ def test_gradients_have_the_same_bits_in_each_run():
 QUERY = torch.zeros(1, 1, 2, 8)
 
 
-@pytest.mark.parametrize(
-    ("query", "value", "scale", "error", "says"),
-    [
+def test_arguments_that_the_kernels_do_not_take_are_refused():
+    refused = [
         (QUERY.double(), QUERY.double(), None, TypeError, "type torch.float64: the kern"),
         (*[torch.zeros(1, 1, 2, 160)] * 2, None, ValueError, "head_dim is 160: .* at most 128"),
         (QUERY, QUERY[..., :4], None, ValueError, "value has head_dim 4"),
         (QUERY, QUERY, 0.0, ValueError, "scale is 0.0: .* above 0"),
         (QUERY, QUERY, math.nan, ValueError, "scale is nan"),
-    ],
-)
-def test_arguments_that_the_kernels_do_not_take_are_refused(query, value, scale, error, says):
-    with pytest.raises(error, match=says):
-        flash_attention_triton(query, query, value, scale=scale)
+    ]
+    assert not wrong_refusals(
+        (partial(flash_attention_triton, query, query, value, scale=scale), error, says)
+        for query, value, scale, error, says in refused
+    )
 
 
 def test_tensors_on_the_cpu_are_refused_if_the_kernels_are_compiled(monkeypatch):
@@ -283,8 +284,7 @@ def bfloat16_inputs(batch, heads, kv_heads, tokens, head_dim):
 
 @needs_triton
 @pytest.mark.gpu
-@BOTH
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize(("head_dim", "causal"), [(64, True), (128, False)])
 def test_output_and_gradients_are_as_exact_as_those_of_torchs_flash_backend(head_dim, causal):
     inputs = bfloat16_inputs(2, 8, 8, 1536, head_dim)
     exact = results(attention, inputs, torch.float64, causal=causal)

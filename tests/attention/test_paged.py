@@ -4,6 +4,7 @@ Torch's program and the kernels, which run in the interpreter on a CPU: a part h
 tile 16 rows and 16 keys.
 """
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -15,6 +16,7 @@ from course_pkg.attention import paged_triton
 from course_pkg.attention.paged import PagedBatch, paged_attention, write
 from course_pkg.attention.paged_triton import TritonBatch, paged_attention_triton
 from course_pkg.attention.plain import attention
+from tests.refusals import wrong_refusals
 from tests.tolerance import rounding
 
 from .examples import DEVICE, needs_triton
@@ -88,7 +90,7 @@ MIXED = [(9, 1), (9, 9), (23, 5), (4, 4), (1, 1), (5, 5), (16, 1), (17, 1), (30,
 @pytest.mark.parametrize(
     ("heads", "window"),
     [
-        *(((4, 2), window) for window in (None, 1, 3, 8, 100)),
+        *(((4, 2), window) for window in (None, 1, 3, 100)),
         ((3, 3), None),
         ((9, 3), 12),
         ((4, 1), 3),
@@ -196,10 +198,8 @@ def test_an_empty_batch(attend, dtype):
 CACHE = torch.zeros(4, 2, 4, 8)
 
 
-@pytest.mark.parametrize("batch_type", [PagedBatch, TritonBatch])
-@pytest.mark.parametrize(
-    ("tables", "lengths", "starts", "message"),
-    [
+def test_a_batch_that_does_not_fit():
+    refused = [
         ([[1]], [1, 2], [0, 1], "1 tables, 2 lengths and query_starts"),
         ([[1]], [1], [1, 2], "one start more, beginning with 0"),
         ([[1]], [3], [0, 0], "sequence 0 has 0 queries, length 3 and 1 blocks of 4: expected at"),
@@ -207,11 +207,12 @@ CACHE = torch.zeros(4, 2, 4, 8)
         ([[1], [2]], [2, 5], [0, 1, 2], "sequence 1 has 1 queries, length 5 and 1 blocks of 4"),
         ([[4]], [2], [0, 1], r"sequence 0: blocks \[4\], the cache has 0 … 3"),
         ([[-1]], [2], [0, 1], r"sequence 0: blocks \[-1\]"),
-    ],
-)
-def test_a_batch_that_does_not_fit(batch_type, tables, lengths, starts, message):
-    with pytest.raises(ValueError, match=message):
-        batch_type((CACHE, CACHE), tables, lengths, starts)
+    ]
+    assert not wrong_refusals(
+        (partial(batch_type, (CACHE, CACHE), *layout), ValueError, message)
+        for *layout, message in refused
+        for batch_type in (PagedBatch, TritonBatch)
+    )
 
 
 @pytest.mark.parametrize("batch_type", [PagedBatch, TritonBatch])

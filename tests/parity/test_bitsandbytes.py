@@ -13,8 +13,6 @@ from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
 from course_pkg.quantization.blockwise import quantize, quantize_scales
 from course_pkg.quantization.code_books import code_book, dynamic_levels
 
-SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
-
 
 def normal(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
@@ -36,21 +34,18 @@ def midpoints(book):
 
 INPUTS = {
     "random": normal(128, 192),
-    "many blocks": normal(512, 700, seed=1),
+    "many blocks": normal(512, 70, seed=1),
     "outliers": normal(64, 256, seed=2) ** 7,
     "tiny and large rows": normal(64, 256) * torch.logspace(-30, 30, 64)[:, None],
     "constant": torch.full((32, 64), 0.3),
-    "negative constant": torch.full((32, 64), -0.3),
     "zeros": torch.zeros(32, 64),
     "some blocks of zeros": normal(64, 256) * (torch.arange(64) % 3 == 0)[:, None],
     "negative zeros": torch.full((32, 64), -0.0),
-    "ragged, 2-D": normal(33, 66),
     "ragged, odd rows": normal(33, 65),
     "one number": torch.tensor([[0.7]]),
     "three numbers": torch.tensor([[0.7, -0.1, 1e-20]]),
     "1-D": normal(1000),
     "3-D": normal(3, 5, 70),
-    "ragged zeros": torch.zeros(3, 50),
     "huge": torch.full((32, 64), 3.4e38) * normal(32, 64).sign(),
     "huge and small": normal(32, 64) * torch.tensor([3e37, 1e-10]).repeat(32),
     "subnormal": normal(32, 64) * 1e-40,
@@ -104,21 +99,21 @@ def require_equal(weight, book, size, double):
     assert equal(ours.dequantize(), bnb.dequantize_4bit(packed, state).view(weight.shape))
 
 
-@pytest.mark.parametrize("double", [False, True], ids=["fp32 scales", "double"])
-@pytest.mark.parametrize("book", ["nf4", "fp4"])
+BOTH = pytest.mark.parametrize(("book", "double"), [("nf4", True), ("fp4", False)])
+
+
+@BOTH
 @pytest.mark.parametrize("name", INPUTS)
 def test_codes_scales_and_numbers_are_equal(name, book, double):
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         require_equal(INPUTS[name].to(dtype), book, 64, double)
 
 
-@pytest.mark.parametrize("double", [False, True], ids=["fp32 scales", "double"])
-@pytest.mark.parametrize("book", ["nf4", "fp4"])
-@pytest.mark.parametrize("size", SIZES)
-def test_every_block_size_is_equal(size, book, double):
-    for weight in (normal(8, 4096), normal(33, 66), normal(17, 301)):
-        require_equal(weight, book, size, double)
-        require_equal(weight.to(torch.bfloat16), book, size, double)
+@BOTH
+def test_every_block_size_is_equal(book, double):
+    for size in (32, 64, 128, 256, 512, 1024, 2048, 4096):
+        for weight in (normal(8, 4096), normal(33, 66), normal(17, 301).bfloat16()):
+            require_equal(weight, book, size, double)
 
 
 @pytest.mark.parametrize("size", [128, 256, 1024])
@@ -143,7 +138,7 @@ def test_the_levels_are_those_of_bitsandbytes():
     assert equal(dynamic_levels(), bnb.create_dynamic_map())
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_scales_of_many_magnitudes_are_equal(seed):
     for exponent in (-40, -30, -3, 0, 4, 30):
         scales = normal(3000, seed=seed).abs() * 10.0**exponent

@@ -80,11 +80,6 @@ def test_a_product_is_exact_for_tiny_sizes_in_any_layout(name):
     assert wrong == []
 
 
-def test_a_weight_without_rows_gives_an_empty_product():
-    a = torch.ones(2, 3, dtype=torch.int8)
-    assert int8_matmul(a, a[:0]).shape == (2, 0)
-
-
 def test_torchs_internal_kernels_are_called_through_one_door():
     """Elsewhere, no `torch._kernel(...)` or `torch.ops.library.kernel(...)` is called."""
     root = Path(course_pkg.__file__).parent

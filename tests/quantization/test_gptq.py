@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from course_pkg.quantization.gptq import (
     quantize_columns,
 )
 from course_pkg.quantization.grouped import Grid, round_to_nearest
+from tests.refusals import wrong_refusals
 
 DOUBLE = torch.float64
 
@@ -51,8 +53,10 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("options", SETTINGS)
-@pytest.mark.parametrize("grid", [Grid(4, 8), Grid(3, None), Grid(2, 12, symmetric=True)])
+@pytest.mark.parametrize(
+    ("grid", "options"),
+    list(zip([Grid(4, 8), Grid(3, None), Grid(2, 12, True), Grid(4, 8)], SETTINGS, strict=True)),
+)
 def test_the_errors_explain_the_weights_and_the_objective(grid, options):
     W, H, X = layer()
     method = GPTQ(grid, **options)
@@ -93,17 +97,24 @@ def test_two_columns_by_hand():
     assert torch.allclose(solution.E, torch.tensor([[0.48989795, -0.56568542]], dtype=DOUBLE))
 
 
-@pytest.mark.parametrize("block_size", [1, 2, 5, 8, 12, 17, 100])
-@pytest.mark.parametrize("width", [4, 6, 12, None])
-@pytest.mark.parametrize("options", SETTINGS[:3])
-def test_blocks_change_nothing(block_size, width, options):
+@pytest.mark.parametrize(
+    ("width", "options", "block_sizes"),
+    [
+        (4, SETTINGS[0], (2, 8, 100)),
+        (6, SETTINGS[1], (5, 12)),
+        (12, SETTINGS[2], (8, 17)),
+        (None, SETTINGS[0], (5, 100)),
+    ],
+)
+def test_blocks_change_nothing(width, options, block_sizes):
     W, H, _ = layer()
     method = GPTQ(Grid(3, width), block_size=1, **options)
     expected = method.solve(W, H)
-    found = replace(method, block_size=block_size).solve(W, H)
-    assert torch.equal(found.codes, expected.codes)
-    assert torch.allclose(found.E, expected.E, rtol=1e-9, atol=1e-11)
-    assert torch.equal(found.scale, expected.scale)
+    for block_size in block_sizes:
+        found = replace(method, block_size=block_size).solve(W, H)
+        assert torch.equal(found.codes, expected.codes), block_size
+        assert torch.allclose(found.E, expected.E, rtol=1e-9, atol=1e-11), block_size
+        assert torch.equal(found.scale, expected.scale), block_size
 
 
 @given(columns=st.integers(1, 12), groups=st.integers(1, 6), size=st.integers(1, 40))
@@ -117,8 +128,7 @@ def test_blocks_cover_all_columns_once_and_split_no_two_groups(columns, groups, 
         assert whole or start // width == (end - 1) // width
 
 
-@pytest.mark.parametrize("act_order", [False, True])
-@pytest.mark.parametrize("width", [4, 12])
+@pytest.mark.parametrize(("width", "act_order"), [(4, False), (12, True)])
 def test_scales_are_those_of_the_updated_weights(width, act_order):
     """Not those of the weights before the errors of the same block, as in the authors' program."""
     W, H, _ = layer()
@@ -144,8 +154,9 @@ def test_static_scales_are_those_of_the_original_weights():
     assert torch.equal(solution.zero, zero)
 
 
-@pytest.mark.parametrize("options", SETTINGS)
-@pytest.mark.parametrize("factor", [4.0, 2.0**-20, 3.7, 1e6])
+@pytest.mark.parametrize(
+    ("factor", "options"), list(zip([4.0, 2.0**-20, 3.7, 1e6], SETTINGS, strict=True))
+)
 def test_the_scale_of_the_hessian_does_not_matter(factor, options):
     W, H, _ = layer()
     H[3] = 0  # a dead column, whose diagonal must not become a number of another scale
@@ -157,8 +168,10 @@ def test_the_scale_of_the_hessian_does_not_matter(factor, options):
     assert torch.equal(first.scale, second.scale)
 
 
-@pytest.mark.parametrize("grid", [Grid(3, 8), Grid(4, None, symmetric=True), Grid(2, 4)])
-@pytest.mark.parametrize("act_order", [False, True])
+@pytest.mark.parametrize(
+    ("grid", "act_order"),
+    [(Grid(3, 8), True), (Grid(4, None, symmetric=True), True), (Grid(2, 4), False)],
+)
 def test_uncorrelated_inputs_mean_rounding_to_nearest(grid, act_order):
     """With a diagonal H nothing is passed on, and rounding is the best of all choices."""
     W, H, _ = layer()
@@ -258,7 +271,7 @@ def nearest_plane(basis, target):
     return z
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_it_is_babais_nearest_plane_on_the_reversed_columns(seed):
     """Chen et al. 2025, "The Geometry of LLM Quantization", as long as no code is clamped."""
     W, H, X = layer(rows=3, columns=9, seed=seed)
@@ -278,8 +291,7 @@ def test_it_is_babais_nearest_plane_on_the_reversed_columns(seed):
         assert torch.equal(solution.codes[row] - 128, z)
 
 
-@pytest.mark.parametrize("static_groups", [False, True])
-@pytest.mark.parametrize("width", [8, None])
+@pytest.mark.parametrize(("width", "static_groups"), [(8, False), (8, True), (None, False)])
 def test_act_order_is_gptq_on_sorted_columns_put_back(width, static_groups):
     W, H, _ = layer()
     grid = Grid(4, width)
@@ -344,7 +356,7 @@ def test_more_damping_passes_on_less():
     assert torch.equal(GPTQ(Grid(3, 8), damping=1e12).quantize(W, H).codes, rounded.codes)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_stored_weight_is_what_was_computed(dtype):
     W, H, _ = layer()
     W = W.to(dtype)
@@ -365,9 +377,10 @@ def test_any_layer_gets_codes_in_range_and_finite_numbers(seed, bits, symmetric,
     assert torch.isfinite(found.dequantize()).all()
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+def test_bad_input_is_one_clear_error():
+    W, H, _ = layer(columns=8)
+    method = GPTQ(Grid(4, 4))
+    changes = [
         (lambda W, H: (W, H[:4, :4]), "weight has 8 columns, so the Hessian must be"),
         (lambda W, H: (W[:, 0], H), "expected a matrix of floats"),
         (lambda W, H: (W / 0, H), "NaN or infinite"),
@@ -378,26 +391,22 @@ def test_any_layer_gets_codes_in_range_and_finite_numbers(seed, bits, symmetric,
         (lambda W, H: (W, 0 * H), "no calibration input"),
         (lambda W, H: (W, torch.ones_like(H) - 100 * (1 - torch.eye(8))), "positive definite"),
         (lambda W, H: (W[:, :6], H[:6, :6]), "groups of 4 do not divide 6 columns"),
-    ],
-)
-def test_bad_input_is_one_clear_error(change, words):
-    W, H, _ = layer(columns=8)
-    W, H = change(W, H)
-    with pytest.raises(ValueError, match=words):
-        GPTQ(Grid(4, 4)).quantize(W, H)
+    ]
+    assert not wrong_refusals(
+        (partial(method.quantize, *change(W, H)), ValueError, words) for change, words in changes
+    )
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
+def test_settings_are_checked():
+    settings = [
         ({"damping": -0.1}, ValueError),
         ({"damping": "1"}, TypeError),
         ({"block_size": 0}, ValueError),
         ({"act_order": 1}, TypeError),
         ({"static_groups": None}, TypeError),
         ({"grid": 4}, TypeError),
-    ],
-)
-def test_settings_are_checked(options, error):
-    with pytest.raises(error, match=next(iter(options))):
-        GPTQ(**({"grid": Grid(4, 4)} | options))
+    ]
+    assert not wrong_refusals(
+        (partial(GPTQ, **{"grid": Grid(4, 4)} | options), error, next(iter(options)))
+        for options, error in settings
+    )

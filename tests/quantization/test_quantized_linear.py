@@ -59,40 +59,51 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("name", STORAGES)
-def test_a_product_is_that_of_the_tensors_at_that_time(name, change, dtype):
-    make = STORAGES[name]
-    layer, other = (QuantizedLinear(make(normal(32, 64, seed=seed))) for seed in (0, 1))
-    x = normal(2, 64, seed=2).to(dtype)
-    before = layer(x)  # what is computed from the tensors for it is kept
-    assert layer.quantized is layer.quantized
-    CHANGES[change](layer, other)
-    # another order in memory may change the last bit of a sum
-    assert (layer(x) - other(x)).norm() <= rounding(64, dtype) * other(x).norm()
-    assert not torch.allclose(layer(x), before, rtol=0.1, atol=0.1)
+def pair(name):
+    """A layer and another one with other numbers."""
+    return (QuantizedLinear(STORAGES[name](normal(32, 64, seed=seed))) for seed in (0, 1))
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def copies(layer):
+    return copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        *((name, change) for name in STORAGES for change in ("in place", "assigned, transposed")),
+        *(("4 bits", change) for change in ("other memory", "loaded", "assigned")),
+    ],
+)
+def test_a_product_is_that_of_the_tensors_at_that_time(name, change):
+    for dtype in (torch.float32, torch.bfloat16):
+        layer, other = pair(name)
+        x = normal(2, 64, seed=2).to(dtype)
+        before = layer(x)  # what is computed from the tensors for it is kept
+        assert layer.quantized is layer.quantized
+        CHANGES[change](layer, other)
+        # another order in memory may change the last bit of a sum
+        assert (layer(x) - other(x)).norm() <= rounding(64, dtype) * other(x).norm(), dtype
+        assert not torch.allclose(layer(x), before, rtol=0.1, atol=0.1)
+
+
 @pytest.mark.parametrize("name", STORAGES)
-def test_a_copy_computes_the_same_and_shares_nothing(name, copied):
-    layer = QuantizedLinear(STORAGES[name](normal(32, 64)))
+def test_a_copy_computes_the_same_and_shares_nothing(name):
+    layer, _ = pair(name)
     x = normal(2, 64, seed=2).bfloat16()
     expected = layer(x)
-    other = copied(layer)
-    assert torch.equal(other(x), expected)
-    other.weight.zero_()
-    assert torch.equal(layer(x), expected)
+    for other in copies(layer):
+        assert torch.equal(other(x), expected)
+        other.weight.zero_()
+        assert torch.equal(layer(x), expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape", [(0, 64), (2, 0, 64)])
 @pytest.mark.parametrize("name", STORAGES)
-def test_without_tokens_the_result_is_empty(name, shape, dtype):
-    layer = QuantizedLinear(STORAGES[name](normal(32, 64)))
-    result = layer(torch.zeros(shape, dtype=dtype))
-    assert result.shape == (*shape[:-1], 32) and result.dtype == dtype
+def test_without_tokens_the_result_is_empty(name):
+    layer, _ = pair(name)
+    for shape, dtype in (((0, 64), torch.float32), ((2, 0, 64), torch.bfloat16)):
+        result = layer(torch.zeros(shape, dtype=dtype))
+        assert result.shape == (*shape[:-1], 32) and result.dtype == dtype
 
 
 ENDS = {
@@ -101,10 +112,12 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("name", STORAGES)
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [*((name, "loaded") for name in STORAGES), ("4 bits", "assigned"), ("4 bits", "moved")],
+)
 def test_a_frozen_layer_computes_with_its_tensors_until_it_gets_others(name, end):
-    layer, other = (QuantizedLinear(STORAGES[name](normal(32, 64, seed=seed))) for seed in (0, 1))
+    layer, other = pair(name)
     x = normal(2, 64, seed=2)
     expected = layer(x)
     layer.freeze()
@@ -113,14 +126,13 @@ def test_a_frozen_layer_computes_with_its_tensors_until_it_gets_others(name, end
     assert torch.equal(layer(x), other(x))
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
-@pytest.mark.parametrize("name", STORAGES)
-def test_a_copy_of_a_frozen_layer_is_not_frozen(name, copied):
-    layer, other = (QuantizedLinear(STORAGES[name](normal(32, 64, seed=seed))) for seed in (0, 1))
+@pytest.mark.parametrize("name", ["int8 activations", "4 bits"])
+def test_a_copy_of_a_frozen_layer_is_not_frozen(name):
+    layer, other = pair(name)
     layer.freeze()
     x = normal(2, 64, seed=2)
     expected = layer(x)
-    copy_of_it = copied(layer)
-    in_place(copy_of_it, other)
-    assert torch.equal(copy_of_it(x), other(x))
-    assert torch.equal(layer(x), expected)
+    for copied in copies(layer):
+        in_place(copied, other)
+        assert torch.equal(copied(x), other(x))
+        assert torch.equal(layer(x), expected)

@@ -16,6 +16,7 @@ from course_pkg.lm.decoder import Decoder
 from course_pkg.quantization.int8 import Activations, int8_weight
 from course_pkg.quantization.quantized_linear import QuantizedLinear
 from course_pkg.quantization.smoothquant import FOLDED, input_maxima, smooth, smoothing_scales
+from tests.refusals import wrong_refusals
 from tests.tolerance import rounding
 
 SIZES = {
@@ -72,8 +73,10 @@ def logits(model, ids=INPUTS[0]):
     return output if isinstance(output, torch.Tensor) else output.logits
 
 
-@pytest.mark.parametrize("folded", [*[(name,) for name in FOLDED], FOLDED])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "folded"),
+    [*((name, FOLDED) for name in MODELS), *(("decoder with biases", (each,)) for each in FOLDED)],
+)
 def test_the_outputs_stay_the_same_and_the_weights_do_not(name, folded):
     model = MODELS[name]()
     before = copy.deepcopy(model.state_dict())
@@ -92,7 +95,7 @@ def test_the_outputs_stay_the_same_and_the_weights_do_not(name, folded):
     assert {part.rsplit(".", 1)[0] for part in parts} == expected
 
 
-@pytest.mark.parametrize("alpha", [0, 0.5, 0.85, 1])
+@pytest.mark.parametrize("alpha", [0, 0.85])
 def test_maxima_after_smoothing_are_the_powers_of_their_product(alpha):
     model = decoder()
     maxima = input_maxima(model, INPUTS)
@@ -202,9 +205,8 @@ def one(value):
     return torch.tensor([float(value)])
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
+def test_bad_arguments_are_refused():
+    refused = [
         (lambda: smoothing_scales(one(1), one(1), 1.1), ValueError, "alpha must be from 0 to 1"),
         (lambda: smoothing_scales(one(1), one(1), math.nan), ValueError, "alpha must be from 0 to"),
         (lambda: smoothing_scales(one(1), one(1), "0.5"), TypeError, "alpha must be a number"),
@@ -224,11 +226,8 @@ def one(value):
             ValueError,
             "folded must be one of norm",
         ),
-    ],
-)
-def test_bad_arguments_are_refused(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+    ]
+    assert not wrong_refusals(refused)
 
 
 def test_a_quantized_model_is_refused():
