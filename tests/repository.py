@@ -13,6 +13,8 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from course_pkg.fingerprints.reach import all_imports
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 OWN = canonicalize_name(PROJECT["name"])
@@ -68,13 +70,10 @@ def _homes() -> Mapping[str, list[str]]:
 def imported(source: str) -> dict[str, set[str]]:
     """The packages that a program imports, without the course's own: distributions by module."""
     found = {}
-    for node in ast.walk(ast.parse(source)):
-        names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and not node.level:
-            names = [node.module]
-        for top in {name.split(".")[0] for name in names}:
-            if owners := {canonicalize_name(owner) for owner in _homes().get(top, ())} - {OWN}:
-                found[top] = owners
+    tops = {module.split(".")[0] for module, _ in all_imports(ast.parse(source))}
+    for top in tops:
+        if owners := {canonicalize_name(owner) for owner in _homes().get(top, ())} - {OWN}:
+            found[top] = owners
     return found
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from course_pkg.fingerprints.reach import all_imports
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = "course_pkg"
 LONGEST = 350  # lines of code of a module, without comments, docstrings and empty lines
@@ -83,25 +85,19 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 @cache
-def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
-    """The imports anywhere in a file."""
-    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
-    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+def import_targets(path: Path, package: str) -> tuple[tuple[str, str], ...]:
+    """What a file of `package` imports anywhere: modules, and names of them."""
+    return tuple(all_imports(ast.parse(path.read_text("utf-8")), package))
 
 
 def imported(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
     """The package's own modules that module `name` imports, anywhere in the file."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in import_statements(path):
-        if isinstance(node, ast.Import):
-            targets = [alias.name for alias in node.names]
-        else:
-            above = package.split(".")[: len(package.split(".")) + 1 - node.level]
-            base = ".".join((above if node.level else []) + ([node.module] if node.module else []))
-            # `from a.b import c` imports the module a.b.c if it exists, otherwise a.b.
-            inner = [f"{base}.{alias.name}" for alias in node.names]
-            targets = [full if full in known else base for full in inner]
-        yield from (target for target in targets if target.split(".")[0] == PACKAGE)
+    for owner, inner in import_targets(path, package):
+        # `from a.b import c` imports the module a.b.c if it exists, otherwise a.b.
+        found = f"{owner}.{inner}" if f"{owner}.{inner}" in known else owner
+        if found.split(".")[0] == PACKAGE:
+            yield found
 
 
 def key(name: str) -> str:

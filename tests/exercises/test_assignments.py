@@ -21,6 +21,7 @@ from collections.abc import Iterator
 import nbformat
 import pytest
 
+from course_pkg.fingerprints.reach import all_imports
 from course_pkg.grading import author
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import answer_key
@@ -170,11 +171,9 @@ def students_side(assignment: str) -> Iterator[str]:
     """What runs beside a student's code imports no reference, and nothing beside itself."""
     masked = (*registry.load(assignment).masked, "course_pkg.grading.checks")
     for path in registry.student_files(assignment):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
-                names = ["." * node.level + (node.module or "")]
-            yield from (name for name in names if name.startswith((".", *masked)))
+        for module, _ in all_imports(ast.parse(path.read_text()), "course_pkg.grading.checks"):
+            if module.startswith(masked):
+                yield module
 
 
 @pytest.mark.parametrize("assignment", BY_HAND)
