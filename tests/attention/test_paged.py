@@ -90,12 +90,11 @@ MIXED = [(9, 1), (9, 9), (23, 5), (4, 4), (1, 1), (5, 5), (16, 1), (17, 1), (30,
 @pytest.mark.parametrize(
     ("heads", "window"),
     [
-        *(((4, 2), window) for window in (None, 1, 3, 100)),
+        *(((4, 2), window) for window in (None, 1, 3)),
         ((3, 3), None),
         ((9, 3), 12),
         ((4, 1), 3),
         ((18, 1), 5),  # the heads of one query are in two tiles
-        ((18, 1), None),
     ],
 )
 def test_prompts_chunks_and_generation_in_one_batch(attend, dtype, heads, window):
@@ -123,7 +122,7 @@ LENGTHS = st.integers(1, 40)
     st.none() | st.integers(1, 45),
     st.sampled_from([1, 8, 24]),
 )
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_any_lengths_block_sizes_windows_and_head_dims(
     attend, dtype, sizes, block_size, window, head_dim
 ):

@@ -61,7 +61,7 @@ def random_texts(count, seed):
     return [" ".join(rng.choices(WORDS.split(), k=rng.randint(1, 25))) for _ in range(count)]
 
 
-@pytest.mark.parametrize("layer", range(7))
+@pytest.mark.parametrize("layer", [0, 3, 6])
 def test_single_pairs_are_equal_on_every_layer(encoder, layer):
     theirs = scorer(layer)
     hypotheses = random_texts(12, layer)
@@ -70,8 +70,7 @@ def test_single_pairs_are_equal_on_every_layer(encoder, layer):
     close(bert_score(hypotheses, references, encoder, layer=layer), torch.stack(rows, 1).unbind())
 
 
-@pytest.mark.parametrize("layer", range(7))
-@pytest.mark.parametrize("batch_size", [2, 64])
+@pytest.mark.parametrize(("layer", "batch_size"), [(0, 2), (3, 64), (6, 2)])
 def test_batches_of_sentences_are_equal(encoder, layer, batch_size):
     theirs = scorer(layer, batch_size=batch_size)
     ours = bert_score(HYPOTHESES, REFERENCES, encoder, layer=layer, batch_size=batch_size)

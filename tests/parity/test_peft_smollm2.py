@@ -15,6 +15,7 @@ from tests.parity.small_models import close, error, logits
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # small models are compared in `test_peft_methods`
 @pytest.mark.model
 def test_trained_adapters_have_the_same_logits_and_losses_in_both(tmp_path):
     model, tokenizer = load("smollm2-135m")

@@ -46,8 +46,10 @@ def streams(references):
     return [[group[i] if i < len(group) else None for group in references] for i in range(most)]
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
-@pytest.mark.parametrize("smoothing", ["none", "floor", "add-k", "exp"])
+@pytest.mark.parametrize(
+    ("name", "smoothing"),
+    [("13a", "exp"), ("13a", "none"), ("none", "floor"), ("char", "add-k"), ("zh", "exp")],
+)
 def test_random_corpora_have_sacrebleus_scores_and_signatures(name, smoothing):
     rng = random.Random(f"{name} {smoothing}")
     seen = Counter()

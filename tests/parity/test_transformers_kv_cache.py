@@ -65,6 +65,7 @@ def test_dynamic_scaling_makes_a_cache_differ_from_recomputing_also_in_transform
 
 @pytest.mark.model
 @pytest.mark.slow
+@pytest.mark.exhaustive  # so is the engine's text, in `test_transformers_engine`
 def test_smollm2_writes_what_transformers_writes(smollm2):
     ours = Decoder.from_transformers(smollm2.model)
     prompts = ["The capital of France is", "A cache stores the keys and values of tokens, so that"]

@@ -27,7 +27,7 @@ def test_one_text_on_random_models(seed):
 
 @pytest.mark.model
 @pytest.mark.slow
-@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("side", ["left", pytest.param("right", marks=pytest.mark.exhaustive)])
 def test_batches_on_smollm2_are_within_5e_5_nats_per_token_of_single_texts(smollm2, side):
     model, tokenizer = smollm2
     texts = load_texts("passages")[::5]

@@ -71,8 +71,7 @@ def recorded(history):
     return tuple([getattr(record, key) for record in history.steps] for key in keys)
 
 
-@pytest.mark.parametrize("adapter", [False, True])
-@pytest.mark.parametrize("accumulation", [1, 7])
+@pytest.mark.parametrize(("adapter", "accumulation"), [(True, 1), (False, 7)])
 def test_ten_steps_equal_trainers(tmp_path, adapter, accumulation):
     ours = llama()
     if adapter:

@@ -1,6 +1,5 @@
 """Blockwise and double quantization: hand calculations, invariants, and errors."""
 
-import math
 from functools import partial
 
 import pytest
@@ -55,44 +54,12 @@ def test_each_number_becomes_the_nearest_level_of_its_block(book, shape):
     assert torch.allclose(error, best, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("book", BOOKS)
-def test_dequantized_numbers_stay_the_same_when_quantized_again(book):
-    once = quantize(normal(64, 64), book, double=False)
-    again = quantize(once.dequantize(), book, double=False)
-    assert torch.equal(again.dequantize(), once.dequantize())
-
-
-@pytest.mark.parametrize("book", BOOKS)
-def test_scaling_by_a_power_of_two_scales_the_result(book):
-    weight = normal(8, 64)
-    expected = 8 * quantize(weight, book).dequantize()
-    assert torch.equal(quantize(8 * weight, book).dequantize(), expected)
-
-
 def test_the_mean_error_on_normal_numbers_is_the_published_one():
     # bitsandbytes' tests state 0.0728 for NF4 with blocks of 64; FP4 and INT4 are worse.
     weight = normal(1024, 1024)
     error = {b: (quantize(weight, b).dequantize() - weight).abs().mean().item() for b in BOOKS}
     assert error["nf4"] == pytest.approx(0.0728, abs=3e-4)
     assert error["nf4"] < error["int4"] < error["fp4"]
-
-
-@pytest.mark.parametrize("book", BOOKS)
-def test_zeros_stay_zeros(book):
-    zeros = torch.zeros(100)
-    for double in (False, True):
-        assert torch.equal(quantize(zeros, book, double=double).dequantize(), zeros)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_spoils_its_block_or_with_double_quantization_all(value):
-    weight = normal(4, 64)
-    weight[1, 3] = value
-    for book in BOOKS:
-        result = quantize(weight, book, double=False).dequantize()
-        assert not torch.isfinite(result[1]).any()
-        assert torch.isfinite(result[[0, 2, 3]]).all()
-        assert quantize(weight, book).dequantize().isnan().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -36,16 +36,6 @@ def test_nf4_equals_the_published_table_bit_for_bit():
     assert nf4_levels() == code_book("nf4").levels.tolist() == PUBLISHED
 
 
-def test_nf4_levels_are_equally_probable_on_each_side_of_zero():
-    # In units of the largest level, 1.848 standard deviations, neighbors are equally far apart in
-    # probability: (0.9677 - 0.5) / 8 above zero and / 7 below.
-    normal = torch.distributions.Normal(0.0, 1.0)
-    probability = normal.cdf(torch.tensor(nf4_levels()) * normal.icdf(torch.tensor(0.9677083)))
-    steps = probability.diff()
-    assert steps[7:] == pytest.approx([0.4677083 / 8] * 8, abs=1e-6)
-    assert steps[:7] == pytest.approx([0.4677083 / 7] * 7, abs=1e-6)
-
-
 def test_fp4_by_hand():
     # 12ths: 0, 1/16, then 8 and 12, 4 and 6, 2 and 3: each exponent halves, m adds half.
     expected = [0, 1 / 192, 8 / 12, 1, 4 / 12, 6 / 12, 2 / 12, 3 / 12]

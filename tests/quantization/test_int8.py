@@ -221,27 +221,6 @@ def test_weight_rows_have_their_own_scales():
     assert int8_weight(weight.bfloat16()).dequantize().dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("rows", [1, 12, 13])
-def test_a_few_tokens_in_bf16_go_through_torchs_kernel(rows, monkeypatch):
-    used = []
-
-    def recorded(*arguments, original=torch._weight_int8pack_mm):
-        used.append(arguments)
-        return original(*arguments)
-
-    monkeypatch.setattr(torch, "_weight_int8pack_mm", recorded)
-    x = normal(1, rows, 64, seed=1).bfloat16()
-    for size, fits in ((32, True), (33, False)):  # the kernel crashes for some sizes
-        used.clear()
-        storage = int8_weight(normal(size, 64))
-        expected = F.linear(x.double(), storage.dequantize(torch.float64))
-        result = storage.matmul(x)
-        # rounding to bf16, and once more for its scale: at most 2^-8 together
-        assert torch.allclose(result.double(), expected, rtol=2**-7, atol=1e-2)
-        assert len(used) == int(fits and rows <= 12)
-        assert storage.matmul(x[:, :0]).shape == (1, 0, size)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_on_a_gpu_large_activations_keep_finite_products(dtype):

@@ -109,6 +109,7 @@ def error_of_asymmetric_int4(weight):
 
 @pytest.mark.model
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_smollm2_leaves_the_4_bit_grid_and_keeps_its_logits(smollm2):
     model, tokenizer = smollm2
     tokens = tokenizer("Rotated weights compute the same.", return_tensors="pt").input_ids
