@@ -50,8 +50,10 @@ def modules_of(sources: Sources, target: Name) -> Iterator[str]:
     owner, name = target
     module = sources.module(owner)
     if module is not None:
+        yield owner
+        if name.isidentifier():  # and not the whole module
+            yield f"{owner}.{name}"
         exported = module.imported.get(name) or module.lazy.get(name)
-        yield from (owner, f"{owner}.{name}")
         if exported and module.path.name == "__init__.py":
             yield exported[0]
 
