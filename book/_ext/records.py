@@ -50,19 +50,17 @@ def _note(app: Sphinx, name: str) -> str:
     except ExperimentError:  # the page's cell says so
         return ""
     changed = changed_files(record, app.course_sources)
-    repeated = ""
-    if record.confirmed:
-        day = record.confirmed["finished"][:10]
-        repeated = (
-            f" One short row, repeated on {day}, came out the same; the others weren't run again."
-        )
+    if not changed and not record.confirmed:
+        return ""
     if not changed:
-        return f"Recorded on {record.date}.{repeated}" if repeated else ""
+        day = record.confirmed["finished"][:10]
+        after = f"Its code has changed since; one short row, repeated on {day}, came out the same."
+        return f"Recorded on {record.date}. {after}"
     named = [path.removeprefix("course_pkg/").removeprefix("book/") for path in changed[:NAMED]]
     if len(changed) > NAMED:
         named.append(f"{len(changed) - NAMED} more files")
     files = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
-    return f"Recorded on {record.date}, before {files} changed.{repeated}"
+    return f"Recorded on {record.date}, before {files} changed."
 
 
 def notes_of(app: Sphinx, docname: str) -> dict[str, str]:
