@@ -1,4 +1,4 @@
-"""The line under a recorded experiment's figure: when it was measured, and what has changed since."""
+"""The line under a recorded experiment's figure: when it was measured, what has changed since."""
 
 import json
 from pathlib import Path
