@@ -19,7 +19,7 @@ THEIR_STEP_SQUARED = 6.200124e-05
 
 
 @pytest.fixture(autouse=True)
-def without_compiling():
+def without_compiling(exact_int_mm):
     """bitsandbytes compiles its fallback for each shape, which takes minutes."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # "inputs will be cast"
     with torch.compiler.set_stance("force_eager"):

@@ -35,6 +35,7 @@ from torchao.quantization import quant_primitives as primitives  # noqa: E402
 from torchao.quantization.quantize_.workflows import QuantizeTensorToInt8Kwargs  # noqa: E402
 
 MAPPINGS = primitives.MappingType
+pytestmark = pytest.mark.usefixtures("exact_int_mm")
 
 
 def normal(*shape, seed=0):

@@ -102,7 +102,8 @@ def test_other_inputs_are_not_taken():
 def test_8_bits_take_fewer_tokens_than_4():
     twelve = torch.zeros(1, 12, 64).bfloat16()
     sixty_four = torch.zeros(4, 16, 64).bfloat16()
-    assert few_tokens.takes(twelve, bits=8) and not few_tokens.takes(sixty_four, bits=8)
+    thirteen = torch.zeros(13, 64).bfloat16()
+    assert few_tokens.takes(twelve, bits=8) and not few_tokens.takes(thirteen, bits=8)
     assert few_tokens.takes(twelve, bits=4) and few_tokens.takes(sixty_four, bits=4)
 
 

@@ -177,6 +177,14 @@ def test_uncorrelated_inputs_mean_rounding_to_nearest(grid, act_order):
     assert torch.equal(found.zero, expected.zero)
 
 
+def test_a_group_of_one_sign_has_a_grid_that_begins_at_zero():
+    for sign in (1, -1):
+        W = sign * (torch.rand(3, 16, generator=torch.Generator().manual_seed(0)) + 1)
+        rounded = round_to_nearest(W, Grid(4, 8))
+        steps = rounded.scale.float().repeat_interleave(8, 1)
+        assert ((rounded.dequantize() - W).abs() <= 0.51 * steps).all()
+
+
 def exhaustive(weight, scale, zero, hessian, grid):
     """The least objective of one row over all codes."""
     columns = weight.shape[1]
