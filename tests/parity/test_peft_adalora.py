@@ -14,7 +14,7 @@ from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.rank_allocator import RankAllocator, budget_at
 from course_pkg.finetuning.config import Callback, TrainConfig
 from course_pkg.finetuning.trainer import train
-from tests.parity.small_models import close, llama, logits
+from tests.parity.small_models import EQUAL, close, llama, logits
 
 SCHEDULES = {
     "all phases": {"total_step": 24, "tinit": 4, "tfinal": 6, "delta_t": 3},
@@ -112,7 +112,7 @@ def trained(request, tmp_path):
 def test_the_whole_schedule_is_the_same(trained):
     config, _, tuned, mine, peft, (data_losses, total_losses) = trained
     sums = [loss + penalty for loss, penalty in zip(data_losses, mine.penalties, strict=True)]
-    assert sums == pytest.approx(total_losses, rel=1e-5)
+    assert sums == pytest.approx(total_losses, rel=4 * EQUAL)
     assert len(mine.record) == len(peft.record) == config.total_step
     for ours, theirs in zip(mine.record, peft.record, strict=True):
         masks, scores, entries = theirs

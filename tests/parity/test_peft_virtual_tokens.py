@@ -99,7 +99,7 @@ def test_five_steps_of_training_have_the_same_losses_and_keep_the_base(pair):
     batches = [padded_batch("right"), padded_batch("none")]
     config = TrainConfig(steps=5, learning_rate=3e-2, progress=False, shuffle=False)
     losses = [train(model, batches, config).losses for model in (ours, theirs)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[0] == pytest.approx(losses[1], rel=4 * EQUAL)
     assert losses[0][-1] < losses[0][0]
     assert all(torch.equal(p, before[name]) for name, p in ours.base.named_parameters())
     counted = sum(p.numel() for p in trainable_parameters(ours).values())
@@ -133,7 +133,7 @@ def test_under_left_padding_our_generation_does_not_depend_on_the_pads_and_pefts
 
     def same(model):
         results = (model.generate(**inputs, **settings).logits for inputs in (padded, alone))
-        return all((a - b).norm() < 1e-5 * b.norm() for a, b in zip(*results, strict=True))
+        return all((a - b).norm() < 4 * EQUAL * b.norm() for a, b in zip(*results, strict=True))
 
     assert same(ours) and not same(theirs)
 

@@ -13,7 +13,7 @@ from course_pkg.finetuning.config import TrainConfig, learning_rate_at
 from course_pkg.finetuning.trainer import train
 from tests.finetuning.runs import REFERENCE, reference_optimizers
 
-from .small_models import error, llama
+from .small_models import EQUAL, error, llama
 
 STEPS = 10
 PEAK = 1e-2
@@ -80,7 +80,7 @@ def test_ten_steps_equal_trainers(tmp_path, adapter, accumulation):
     config = settings(accumulation=accumulation, max_grad_norm=0.05)
     losses, norms, rates = recorded(train(ours, make_batches(), config))
     expected = Recorder(theirs, make_batches(), config, tmp_path).run()
-    assert losses == pytest.approx(expected[0], abs=1e-5)
+    assert losses == pytest.approx(expected[0], rel=4 * EQUAL)
     assert norms == pytest.approx(expected[1], rel=1e-3) and max(norms) > 0.05
     assert rates == pytest.approx(expected[2], rel=1e-9)
     assert losses[-1] < losses[0] - 0.05
@@ -103,7 +103,7 @@ def test_seven_accumulated_batches_equal_one_large_batch_here_and_in_trainer(tmp
     expected, norm, _ = recorded(train(llama(), [large], settings(steps=1)))
     theirs = Recorder(llama(), batches, config, tmp_path).run()
     for losses, norms, _ in (recorded(train(llama(), batches, config)), theirs):
-        assert losses == pytest.approx(expected, abs=1e-5)
+        assert losses == pytest.approx(expected, rel=4 * EQUAL)
         assert norms == pytest.approx(norm, rel=1e-4)
 
 

@@ -22,7 +22,7 @@ from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
 from tests.finetuning.runs import REFERENCE, reference_optimizers
 from tests.finetuning.templates import MARKED, chat
 
-from .small_models import error
+from .small_models import EQUAL, error
 
 trl = pytest.importorskip("trl", reason="trl is not installed")
 
@@ -129,5 +129,7 @@ def test_packed_rows_are_the_same_and_have_the_same_loss(tmp_path):
     theirs = model(**{name: batch[name] for name in names}, use_cache=False).loss
     with torch.no_grad():
         ours = model(**packed_batches(examples, 120, 1, 0)[0]).loss
-        assert ours.item() == pytest.approx(model(**collate(examples, 0)).loss.item(), rel=1e-5)
-    assert theirs.item() == pytest.approx(ours.item(), rel=1e-5)
+        assert ours.item() == pytest.approx(
+            model(**collate(examples, 0)).loss.item(), rel=4 * EQUAL
+        )
+    assert theirs.item() == pytest.approx(ours.item(), rel=4 * EQUAL)

@@ -18,6 +18,7 @@ from course_pkg.quantization.gptq import GPTQ
 from course_pkg.quantization.gptq_files import load_gptq, read_gptq, save_gptq
 from course_pkg.quantization.gptq_tensors import FORMATS, PARTS, from_gptq, to_gptq
 from course_pkg.quantization.grouped import Grid, round_to_nearest, store
+from course_pkg.quantization.packing import pack
 from course_pkg.quantization.quantized_linear import QuantizedLinear
 from tests.refusals import wrong_refusals
 
@@ -161,6 +162,11 @@ def test_what_does_not_fit_the_format_is_refused():
         )
         for bits, rows, columns, words in refused
     )
+
+
+def test_codes_of_more_bits_are_refused():
+    with pytest.raises(ValueError, match="codes of 4 bits are in 0 … 15, got 3 … 16"):
+        pack(torch.tensor([[3, 16]]), 4)
 
 
 def test_tensors_that_do_not_fit_are_one_clear_error():
