@@ -70,8 +70,8 @@ ifeq ($(or $(MAKECMDGOALS),all),all)
 export COURSE_PLAN := $(CURDIR)/_build/logs/plan
 all: plan
 plan:
-	@mkdir -p _build/logs; rm -f $(COURSE_PLAN).done
-	@$(MAKE) --no-print-directory -n book 2>/dev/null | tools/plan >$(COURSE_PLAN)
+	@mkdir -p _build/logs; rm -f $(COURSE_PLAN).done; \
+	  $(MAKE) --no-print-directory -n book 2>/dev/null | tools/plan >$(COURSE_PLAN)
 endif
 
 # Each part is tried even if another failed; the summary names what failed, and so does the exit code.

@@ -199,7 +199,7 @@ def _answers(rng: Random, size: int, kind: str) -> Inputs:
     """Answers in bins. No confidence is near an edge, except where kind is edges.
 
     filled: no bin is empty. empty: most are. edges: also 0 and the upper edge of each bin, which
-    floats hold exactly. mass: bins that can't be equally large, and perhaps equal confidences.
+    floats hold exactly; in the first bin all answers are right, in the last none. mass: bins that can't be equally large, and perhaps equal confidences.
     """
     bins = {"filled": 2 + size, "empty": (8, 10, 20)[size], "edges": (2, 4, 4)[size]}.get(kind, 3)
     places = [place for place in range(bins) for _ in range(rng.randint(1, 3))]
@@ -215,6 +215,10 @@ def _answers(rng: Random, size: int, kind: str) -> Inputs:
             values[rng.randrange(4)] = values[5]
     rng.shuffle(values)
     correct = [int(rng.random() < 0.6) for _ in values]
+    if kind == "edges":  # so that an answer that is put into the other of these bins is noticed
+        for index, value in enumerate(values):
+            if value <= 1 / bins or value > 1 - 1 / bins:
+                correct[index] = int(value <= 1 / bins)
     binning = "mass" if kind == "mass" else "width"
     return {"confidences": values, "correct": correct, "bins": bins, "binning": binning}
 
