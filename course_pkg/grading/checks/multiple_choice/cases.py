@@ -199,7 +199,8 @@ def _answers(rng: Random, size: int, kind: str) -> Inputs:
     """Answers in bins. No confidence is near an edge, except where kind is edges.
 
     filled: no bin is empty. empty: most are. edges: also 0 and the upper edge of each bin, which
-    floats hold exactly; in the first bin all answers are right, in the last none. mass: bins that can't be equally large, and perhaps equal confidences.
+    floats hold exactly; in the first bin all answers are right, in the last none. mass: bins that
+    can't be equally large, and perhaps equal confidences.
     """
     bins = {"filled": 2 + size, "empty": (8, 10, 20)[size], "edges": (2, 4, 4)[size]}.get(kind, 3)
     places = [place for place in range(bins) for _ in range(rng.randint(1, 3))]
