@@ -1,5 +1,6 @@
 """Cells in the reader's browser: pages from disk, without a network, in Chromium."""
 
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -173,10 +174,13 @@ def test_formulas_of_an_output_are_set(browser, labs):
 
 def renderer_bytes() -> int:
     """The memory of the browser's processes that show pages, with their workers."""
-    children = psutil.Process().children(recursive=True)
-    renderers = [each for each in children if "--type=renderer" in " ".join(each.cmdline())]
-    assert renderers
-    return sum(each.memory_info().rss for each in renderers)
+    total = 0
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            if "--type=renderer" in " ".join(child.cmdline()):
+                total += child.memory_info().rss
+    assert total
+    return total
 
 
 @pytest.mark.exhaustive
