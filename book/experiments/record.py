@@ -159,7 +159,8 @@ def depends_on(
     """
     own = Sources(sources.root, sources.beside).reach(("record", WHOLE)).modules
     loaded = {*loaded, *map(module_of, record["files"]), script}
-    reached = sources.reach((script, WHOLE)).modules
+    known = [(name, WHOLE) for name in record.get("programs", ())]
+    reached = sources.reach((script, WHOLE), *known).modules
     strangers = [name for name in loaded if sources.module(name) is not None]
     strangers = {name for name in strangers if name not in reached and name not in own}
     programs = sorted(strangers.union(record.get("programs", ())))
