@@ -48,13 +48,23 @@ def page_code(text: str) -> str:
     return "\n".join(kept) + "\n" if kept else ""
 
 
-def data_files(root: Path, texts: Iterable[str], folders: Iterable[Path]) -> Iterator[Path]:
-    """Files under the data roots that one of the texts names, as a path from any folder."""
+def data_names(root: Path) -> set[str]:
+    """The last parts of everything that a string can name under the data roots."""
+    roots = [root / name for name in DATA_ROOTS]
+    found = {path.name for data in roots if data.is_dir() for path in (data, *data.rglob("*"))}
+    return found | {path.stem for path in (root / RECORDS).glob("*.json")}
+
+
+def data_files(
+    root: Path, known: set[str], texts: Iterable[str], folders: Iterable[Path]
+) -> Iterator[Path]:
+    """Files under the data roots that one of the texts names, as a path from any folder.
+
+    known: `data_names`, as hardly any string names a file.
+    """
     roots = [(root / name).resolve() for name in DATA_ROOTS]
     records = (root / RECORDS).resolve()
     folders = list(folders)
-    known = {path.name for data in roots if data.is_dir() for path in (data, *data.rglob("*"))}
-    known |= {path.stem for path in records.glob("*.json")}
     for text in (text for text in texts if text.rstrip("/").rpartition("/")[2] in known):
         for named in (*(folder / text for folder in folders), records / f"{text}.json"):
             if not named.exists():
@@ -74,11 +84,12 @@ def dependencies(sources: Sources, page: Path, code: str) -> dict[str, str]:
     root = sources.root
     data = {root / name for name in ALWAYS if (root / name).is_file()}
     reached = sources.reach(sources.parsed(code, f"page {page}", page))
+    known = data_names(root)
     for path, texts in reached.strings.items():
         folders = [root, root / PACKAGE, path.parent]
         if path == page:
             folders = [root, page.parent, *(root / name for name in DATA_ROOTS)]
-        data.update(data_files(root, texts, folders))
+        data.update(data_files(root, known, texts, folders))
     found = sources.hashes(reached)
     found.pop(page.relative_to(root).as_posix(), None)  # its cells have a hash in the cache
     for path in data:
