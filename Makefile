@@ -201,7 +201,7 @@ test: $(VENV)/.package | $(STAMPS)/model ## run the tests (PYTEST="-m 'not slow'
 
 test-all: $(VENV)/.package | $(STAMPS)/model ## run every test, the numeric ones with each kind of CPU instructions
 	@$(TESTS) --exhaustive $(PYTEST)
-	$(if $(PYTEST),,@$(TESTS) --other-cpu-capabilities $(NUMERIC))
+	$(if $(PYTEST),,@$(TESTS) --other-cpu-instructions $(NUMERIC))
 
 budgets: $(VENV)/.package ## print what the last build and tests took, beside what they may take
 	@$(PY) tools/budgets.py

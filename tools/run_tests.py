@@ -1,8 +1,7 @@
 """Run the tests in two processes, and those that failed once more, alone.
 
     python tools/run_tests.py [options and paths of pytest]
-    python tools/run_tests.py --other-cpu-capabilities [options and paths of pytest]
-    python tools/run_tests.py --cpu-capabilities
+    python tools/run_tests.py --other-cpu-instructions [options and paths of pytest]
 
 A busy machine can fail a test that a quiet one passes. If at most five tests failed, they run a
 second time when the others are done, in one process. If all of them pass then, the run succeeds
@@ -10,9 +9,8 @@ and ends with their list; `_build/logs/second-tries.log` keeps what both runs sa
 gets a second try: more than five failures, a file that can't be collected, a run that was
 interrupted or stopped early (`-x`).
 
-torch has code for several kinds of vector instructions, and ATEN_CPU_CAPABILITY chooses one of
-those that the machine has. --cpu-capabilities prints their names; --other-cpu-capabilities runs
-the tests once with each but the one that torch chooses itself.
+--other-cpu-instructions runs the tests once with each kind of CPU instructions that the machine can
+choose, but not with its own choice (see cpu_instructions.py).
 
 A whole run leaves the seconds of each test in `_build/logs/tests.json`, which `make budgets` reads.
 """
@@ -28,6 +26,7 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+import cpu_instructions
 import pytest
 
 AT_MOST = 5
@@ -36,8 +35,6 @@ LOGS = Path("_build/logs")
 SECOND_TRIES = LOGS / "second-tries.log"
 TIMES = LOGS / "tests.json"
 AGAIN = "--these-alone"  # how this program starts itself for the second try
-CAPABILITY = "ATEN_CPU_CAPABILITY"
-CAPABILITIES = ("default", "avx2", "avx512")  # its values on x86
 
 
 class Recorder:
@@ -218,42 +215,24 @@ def _record_times(run: Recorder) -> None:
     TIMES.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 
 
-def capabilities() -> list[str]:
-    """The values of ATEN_CPU_CAPABILITY that this machine can run, from the oldest on."""
-    return [name for name in CAPABILITIES if _chosen_by_torch(**{CAPABILITY: name}) == name]
-
-
-def _chosen_by_torch(**variables: str) -> str:
-    """The capability that torch uses in a new process."""
-    command = "import torch; print(torch.backends.cpu.get_cpu_capability().lower())"
-    environment = {k: v for k, v in os.environ.items() if k != CAPABILITY} | variables
-    run = [sys.executable, "-c", command]
-    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def run_with_other_capabilities(arguments: list[str]) -> int:
-    """Run the tests once for each other capability; 0 if all of these runs succeed."""
-    own = _chosen_by_torch()
+def run_with_other_instructions(arguments: list[str]) -> int:
+    """Run the tests once with each other kind of instructions; 0 if all of these runs succeed."""
     codes = {}
-    for name in capabilities():
-        if name != own:
-            print(f"\nwith {CAPABILITY}={name}:", flush=True)
-            codes[name] = _start(arguments, **{CAPABILITY: name})
-            if codes[name] == pytest.ExitCode.INTERRUPTED:
-                break
+    for variables in cpu_instructions.choices()[1:]:
+        name = " ".join(f"{name}={value}" for name, value in variables.items())
+        print(f"\nwith {name}:", flush=True)
+        codes[name] = _start(arguments, **variables)
+        if codes[name] == pytest.ExitCode.INTERRUPTED:
+            break
     said = ", ".join(f"{name} ended with {code}" for name, code in codes.items())
-    print(f"\n{CAPABILITY}: {said or 'this machine has no other'}")
+    print(f"\nother CPU instructions: {said or 'this machine has none'}")
     return int(any(codes.values()))
 
 
 def main(arguments: list[str]) -> int:
     match arguments:
-        case ["--cpu-capabilities"]:
-            print(*capabilities(), sep="\n")
-            return 0
-        case ["--other-cpu-capabilities", *others]:
-            return run_with_other_capabilities(others)
+        case ["--other-cpu-instructions", *others]:
+            return run_with_other_instructions(others)
         case [command, file, *others] if command == AGAIN:
             return run_alone(Path(file), others)
     return run_tests(arguments)

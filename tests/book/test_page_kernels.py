@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+from multiprocessing import forkserver
 
 import execution
 import nbformat
@@ -28,6 +29,14 @@ def notebook(*cells: str) -> nbformat.NotebookNode:
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
     return made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def new_fork_server():
+    """No fork server runs that another test has started with other libraries."""
+    forkserver._forkserver._stop()  # CPython has this method for unit tests
+    yield
+    forkserver._forkserver._stop()
 
 
 @pytest.fixture(scope="module")
