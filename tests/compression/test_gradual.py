@@ -74,21 +74,6 @@ def test_a_wrong_schedule_is_one_clear_error():
 # One shot, then recovery
 
 
-def test_plain_lora_makes_a_pruned_model_dense_and_masked_lora_does_not(batches):
-    model, masks = pruned_model()
-    plain = adapt(copy.deepcopy(model), CONFIG)
-    adapt_pruned(model, CONFIG, masks)
-    for each in (plain, model):
-        train(each, batches, settings(3))
-        merge_adapters(each)
-        remove_adapters(each)
-    removed = sum(int((~masks[name]).sum()) for name in NAMES)
-    assert nonzeros_where_masked(plain, masks) == removed
-    assert nonzeros_where_masked(model, masks) == 0
-    kept = sum(int(model.get_submodule(n).weight[masks[n]].count_nonzero()) for n in NAMES)
-    assert kept == sum(int(masks[name].sum()) for name in NAMES)
-
-
 def test_masked_lora_is_merged_without_a_change_and_masking_plain_lora_changes_it(batches):
     model, masks = pruned_model()
     plain = adapt(copy.deepcopy(model), CONFIG)
@@ -202,34 +187,21 @@ def test_layers_trained_in_full_keep_their_zeros_against_the_optimizers_averages
     assert any(model.get_submodule(n).weight[~m].any() for n, m in pruning.masks.items())
 
 
-def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, batches):
-    class Interrupted(Exception):
-        pass
-
-    class Stopping(GradualPruning):
-        def after_step(self, step):
-            if step > 4:
-                raise Interrupted
-            super().after_step(step)
-
-    def run(kind, **files):
+def test_a_new_pruning_continues_from_a_saved_state():
+    prunings = []
+    for _ in range(2):
         model = load("tiny").model
         adapt_pruned(model, CONFIG, {})
-        pruning = kind(model, CubicSchedule(0.6, 1, 5))
-        options = TrainConfig(steps=6, learning_rate=1e-2, progress=False, checkpoint_every=3)
-        train(model, batches, options, callback=pruning, **files)
-        return model, pruning
-
-    expected, whole = run(GradualPruning)
-    with pytest.raises(Interrupted):
-        run(Stopping, checkpoint=tmp_path / "run.pt")
-    found, resumed = run(GradualPruning, resume_from=tmp_path / "run.pt")
-    assert resumed.prunings == whole.prunings
+        prunings.append(GradualPruning(model, CubicSchedule(0.6, 1, 5)))
+    first, second = prunings
+    for step in (1, 2, 3):
+        first.after_step(step)
+    second.load_state_dict(first.state_dict())
+    assert second.prunings == first.prunings
     for name in NAMES:
-        assert torch.equal(resumed.masks[name], whole.masks[name])
-        layers = found.get_submodule(name), expected.get_submodule(name)
-        assert torch.equal(*map(effective_weight, layers))
-        assert layers[0].mask is resumed.masks[name]
+        assert torch.equal(second.masks[name], first.masks[name]) and not second.masks[name].all()
+        assert second.layers[name].mask is second.masks[name]
+        assert torch.equal(*(effective_weight(each.layers[name]) for each in prunings))
 
 
 # Errors

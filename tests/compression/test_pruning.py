@@ -49,12 +49,6 @@ def test_a_sparsity_is_an_exact_number_of_weights():
         assert pruned_count(size, sparsity) == count
 
 
-@given(st.integers(0, 500), st.integers(0, 100))
-def test_a_percentage_is_rounded_to_the_nearest_number(size, percent):
-    # In integers: the nearest to size · percent / 100, a half down.
-    assert pruned_count(size, percent / 100) == (2 * size * percent + 99) // 200
-
-
 @given(st.integers(1, 5), st.integers(1, 30), st.integers(0, 20), st.sampled_from(["layer", "row"]))
 def test_counts_hold_whatever_the_ties(rows, columns, twentieths, per):
     scores = normal(rows, columns).mul(2).round().abs()  # few values: many ties

@@ -1,7 +1,6 @@
 """n:m storage: exact round trips, exact bytes, torch's own metadata, and the same products."""
 
 import copy
-import math
 
 import pytest
 import torch
@@ -56,24 +55,15 @@ def test_two_of_four_by_hand():
     assert stored.codes[0, 0].item() == 77
 
 
-def test_the_bytes_of_two_of_four():
-    for dtype, share in (
-        (torch.float32, 17 / 32),
-        (torch.float16, 9 / 16),
-        (torch.bfloat16, 9 / 16),
-    ):
+def test_the_bytes_of_patterns():
+    for dtype, share in ((torch.float32, 17 / 32), (torch.bfloat16, 9 / 16)):
         weight = pruned(4, 64).to(dtype)
         stored = semi_structured_weight(weight, TWO_FOUR)
         assert stored.nbytes == weight.nbytes * share
         assert stored.effective_bits == stored_bits(TWO_FOUR, 8 * dtype.itemsize)
-
-
-def test_the_bytes_of_other_patterns():
     assert stored_bits(SemiStructured(1, 4), 16) == 16 * 9 / 32
     assert stored_bits(SemiStructured(4, 8), 16) == 16 * 19 / 32
     assert [index_bits(m) for m in (2, 3, 4, 8, 9, 16)] == [1, 2, 2, 3, 4, 4]
-    # Six of the 16 masks of four weights are 2:4, so no code could do with less than log₂ 6 bits.
-    assert math.log2(math.comb(4, 2)) < 2 * index_bits(4) == 4
 
 
 def test_torch_stores_the_same_values_and_the_same_indices():

@@ -95,19 +95,7 @@ def test_the_smaller_model_is_the_masked_one_and_its_parameters_are_counted(ids,
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     smaller.get_input_embeddings().weight.data.zero_()
     assert torch.equal(model.get_input_embeddings().weight, before["model.embed_tokens.weight"])
-
-
-@pytest.mark.parametrize("unit", ["neuron", "kv_group"])
-def test_the_smaller_model_generates_and_is_saved_and_loaded(tmp_path, ids, unit):
-    model = llama()
-    smaller = remove_units(model, some(model, unit), unit)
-    smaller.save_pretrained(tmp_path)
-    again = LlamaForCausalLM.from_pretrained(tmp_path)
-    options = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
-    found = again.generate(ids, **options)
-    masked = with_zeros(model, some(model, unit), unit)
-    assert torch.equal(found, masked.generate(ids, **options))
-    assert not smaller.training and remove_units(model.train(), some(model, unit), unit).training
+    assert remove_units(model.train(), kept, unit).training and not smaller.training
 
 
 @pytest.mark.parametrize("unit", UNITS)
