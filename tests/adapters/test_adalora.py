@@ -122,45 +122,10 @@ def test_a_pruned_adapter_loads_with_its_ranks_and_trains_on_without_an_allocato
     assert ranks_of(back) == ranks
 
 
-def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path):
-    first = 5
-    settings = {"total_step": 9, "tinit": 2, "tfinal": 2, "delta_t": 2}
-    whole = adapted(**settings)
-    allocator = RankAllocator(whole)
-    losses = train(whole, [BATCH], steps(9), callback=allocator).losses
-    path = tmp_path / "run.pt"
-
-    class Stops(RankAllocator):
-        def after_step(self, step):
-            if step > first:
-                raise KeyboardInterrupt
-            super().after_step(step)
-
-    broken = adapted(**settings)
-    with pytest.raises(KeyboardInterrupt):
-        train(
-            broken, [BATCH], steps(9, checkpoint_every=1), checkpoint=path, callback=Stops(broken)
-        )
-    resumed = adapted(**settings)
-    again = RankAllocator(resumed)
-    assert train(resumed, [BATCH], steps(9), resume_from=path, callback=again).losses == losses
-    assert again.allocations == allocator.allocations and again.final
-    for name, layer in adapter_layers(whole).items():
-        other = adapter_layers(resumed)[name]
-        assert all(
-            map(
-                torch.equal,
-                layer.weights_of("default").values(),
-                other.weights_of("default").values(),
-            )
-        )
-    fresh = adapted(**settings)
-    with pytest.raises(ValueError, match="is from a run with a callback; resume it in the same"):
-        train(fresh, [BATCH], steps(9), resume_from=path)
-
-
 def test_a_new_allocator_continues_from_a_saved_state():
-    model = with_gradients(one_layer(tinit=1), [[0.1], [0.2]], [[1.0], [2.0]], [[0.3, 0.1]])
+    model = with_gradients(
+        one_layer(tinit=1, tfinal=1), [[0.1], [0.2]], [[1.0], [2.0]], [[0.3, 0.1]]
+    )
     first = RankAllocator(model)
     second = RankAllocator(model)
     first.after_step(1)
@@ -169,6 +134,7 @@ def test_a_new_allocator_continues_from_a_saved_state():
     first.after_step(2)
     second.load_state_dict(first.state_dict())
     assert second.masks["0"].tolist() == [False, True] and second.allocations == [(2, {"0": 1})]
+    assert second.final
 
 
 def test_a_gradient_that_is_not_finite_does_not_spoil_the_scores():

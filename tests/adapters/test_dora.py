@@ -8,23 +8,9 @@ from torch import nn
 
 from course_pkg.adapters.dora import DoRAConfig, DoRALinear
 from course_pkg.adapters.injection import adapter_layers, inject, merge_adapters
+from course_pkg.adapters.linear4bit import Linear4bit
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
-
-
-class Quantized(nn.Linear):
-    """A layer whose weight is stored as integers of a quarter."""
-
-    def __init__(self, linear):
-        super().__init__(linear.in_features, linear.out_features)
-        self.bias = linear.bias
-        codes = (linear.weight.detach() * 4 + 128).round().to(torch.uint8)
-        self.weight = nn.Parameter(codes, requires_grad=False)
-
-    def dequantized_weight(self):
-        return (self.weight.float() - 128) / 4
-
-    def forward(self, x):
-        return nn.functional.linear(x, self.dequantized_weight(), self.bias)
+from course_pkg.quantization.quantized_linear import QuantizedLinear
 
 
 def by_hand():
@@ -65,8 +51,8 @@ def test_a_zero_row_stays_zero_and_gives_no_nan():
 
 def test_a_quantized_base_is_read_through_its_dequantized_weight():
     torch.manual_seed(0)
-    quantized = Quantized(nn.Linear(8, 6))
-    plain = nn.Linear(8, 6)
+    quantized = Linear4bit(nn.Linear(64, 6))
+    plain = nn.Linear(64, 6)
     with torch.no_grad():
         plain.weight.copy_(quantized.dequantized_weight())
         plain.bias.copy_(quantized.bias)
@@ -75,9 +61,9 @@ def test_a_quantized_base_is_read_through_its_dequantized_weight():
         for layer in layers:
             layer.lora_B["default"].fill_(0.3)
             layer.lora_magnitude_vector["default"].mul_(1.5)
-    x = torch.randn(5, 8, requires_grad=True)
+    x = torch.randn(5, 64, requires_grad=True)
     outputs = [layer(x) for layer in layers]
-    assert torch.equal(*outputs)
+    torch.testing.assert_close(*outputs)
     outputs[0].sum().backward()
     assert x.grad is not None and layers[0].lora_magnitude_vector["default"].grad is not None
     with pytest.raises(ValueError, match="cannot merge into a quantized weight"):
@@ -85,8 +71,8 @@ def test_a_quantized_base_is_read_through_its_dequantized_weight():
 
 
 def test_a_quantized_weight_that_cannot_be_read_is_refused_before_any_change(monkeypatch):
-    model = nn.Sequential(nn.Linear(4, 4), Quantized(nn.Linear(4, 4)))
-    monkeypatch.delattr(Quantized, "dequantized_weight")
+    model = nn.Sequential(nn.Linear(64, 64), Linear4bit(nn.Linear(64, 4)))
+    monkeypatch.delattr(QuantizedLinear, "dequantized_weight")
     inject(nn.Sequential(model[1]), LoRAConfig(rank=1))  # LoRA doesn't read it
     with pytest.raises(TypeError, match="whose weight it can read"):
         inject(model, DoRAConfig(rank=1))

@@ -108,13 +108,6 @@ def test_a_failed_injection_does_not_change_the_model(model):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_targets_may_come_from_a_generator():
-    assert LoRAConfig(target_modules=(f"{one}_proj" for one in "vq")).target_modules == (
-        "q_proj",
-        "v_proj",
-    )
-
-
 @each_row("seed", range(30))
 def test_the_endings_are_exact_and_the_fewest(seed):
     """Against all sets of endings, on random trees of names."""
