@@ -199,14 +199,15 @@ def test_tensors_on_the_cpu_are_refused_if_the_kernels_are_compiled(monkeypatch)
 def test_without_triton_the_modules_can_be_imported_and_calling_says_what_is_missing(monkeypatch):
     names = ("flash_triton", "flash_triton_forward", "flash_triton_backward", "kernel_arguments",
              "paged_triton", "paged_triton_kernels")  # fmt: skip
-    full = ["course_pkg.triton_runtime", *(f"course_pkg.attention.{name}" for name in names)]
+    full = [f"course_pkg.attention.{name}" for name in names]
+    full = ["course_pkg.triton_runtime", *full, "course_pkg.quantization.w4a16_triton"]
     modules = [importlib.import_module(name) for name in full]
     for name, module in zip(full, modules, strict=True):
         package, _, last = name.rpartition(".")
         monkeypatch.setattr(sys.modules[package], last, module)  # restores it afterwards
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "triton", None)
-    runtime, flash, _, _, _, paged, _ = map(importlib.import_module, full)
+    runtime, flash, _, _, _, paged, *_ = map(importlib.import_module, full)
     assert not runtime.INSTALLED
     cache = QUERY, QUERY
     assert isinstance(paged.paged_batch(cache, [[0]], [2], [0, 1]), PagedBatch)
@@ -269,6 +270,7 @@ def test_the_kernels_compile_for_a100_and_h100_with_tensor_cores(tmp_path):
         "forward_kernel 80 mma", "key_gradients_kernel 80 mma",
         "query_gradients_kernel 80 mma", "row_sums_kernel 80",
         "paged_kernel 90 wgmma", "paged_kernel 80 mma", "merge_kernel 90", "merge_kernel 80",
+        "w4a16_kernel 90 wgmma", "w4a16_kernel 80 mma",
     }  # fmt: skip
 
 

@@ -5,27 +5,24 @@ import torch
 
 from course_pkg.quantization.affine_row import affine_row
 from course_pkg.quantization.int8 import affine_scale, dequantize, quantize
+from tests.quantization.examples import normal
+from tests.tables import each_row
+
+EXTREMES = ([0.0, 0.0], [1e-40], [-0.0], [0.3, 0.3], [-3e37, 3e37])
+SHIFTED = [normal(64) + shift for shift in (-2.0, 0.0, 0.3, 5.0)]
 
 
-@pytest.mark.parametrize("shift", [-2.0, 0.0, 0.3, 5.0])
-def test_a_row_has_the_numbers_of_a_tensor(shift):
-    generator = torch.Generator().manual_seed(0)
-    for power in range(-6, 7):
-        x = (torch.randn(64, generator=generator) + shift) * 10.0**power
-        scale, zero = affine_scale(x, "tensor", bits=4)
-        codes = quantize(x, scale, zero, bits=4)
-        row = affine_row(x.tolist())
-        assert (row.scale, row.zero) == (scale.item(), zero.item())
-        assert row.codes == codes.tolist()
-        assert row.dequantize() == dequantize(codes, scale, zero).tolist()
-
-
-@pytest.mark.parametrize("numbers", [[0.0, 0.0], [1e-40], [-0.0], [0.3, 0.3], [-3e37, 3e37]])
-def test_zeros_and_extremes(numbers):
-    scale, zero = affine_scale(torch.tensor(numbers), "tensor", bits=4)
-    row = affine_row(numbers)
+@each_row(
+    "x",
+    [*map(torch.tensor, EXTREMES), *(x * 10.0**power for x in SHIFTED for power in range(-6, 7))],
+)
+def test_a_row_has_the_numbers_of_a_tensor(x):
+    scale, zero = affine_scale(x, "tensor", bits=4)
+    codes = quantize(x, scale, zero, bits=4)
+    row = affine_row(x.tolist())
     assert (row.scale, row.zero) == (scale.item(), zero.item())
-    assert row.codes == quantize(torch.tensor(numbers), scale, zero, bits=4).tolist()
+    assert row.codes == codes.tolist()
+    assert row.dequantize() == dequantize(codes, scale, zero).tolist()
 
 
 def test_a_row_without_numbers_is_refused():

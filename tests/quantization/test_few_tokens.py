@@ -7,12 +7,24 @@ from course_pkg.quantization import few_tokens
 from course_pkg.quantization.gguf_blocks import write_gguf
 from course_pkg.quantization.grouped import Grid, round_to_nearest
 from course_pkg.quantization.int8 import int8_weight
+from tests.quantization.examples import normal
 
-SHAPES = [(32, 32), (96, 64), (160, 256), (64, 288), (4128, 96)]
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+INT8 = [((32, 32), 12), ((96, 64), 1), ((160, 256), 5), ((64, 288), 2), ((4128, 96), 12)]
+GROUPED = [  # shape, group, symmetric, tokens
+    ((32, 32), 32, False, 64),
+    ((160, 256), 32, True, 3),
+    ((64, 288), 32, False, 1),
+    ((4128, 96), 32, True, 64),
+    ((64, 192), 64, False, 3),
+    ((64, 256), 128, True, 1),
+]
+BLOCKS = [
+    ("Q4_0", (32, 32), 64),
+    ("Q4_0", (64, 288), 1),
+    ("Q4_1", (160, 256), 1),
+    ("Q4_1", (96, 64), 64),
+]
+SHIFT = 0.5  # so that zero points differ from the middle
 
 
 def far(product, weight, x):
@@ -22,69 +34,46 @@ def far(product, weight, x):
     return ((product.double() - exact).abs() / bound).max().item()
 
 
-@pytest.mark.parametrize(("shape", "tokens"), list(zip(SHAPES, [12, 1, 5, 2, 12], strict=True)))
-def test_an_8_bit_product_is_that_of_the_dequantized_weight(shape, tokens, monkeypatch):
-    weight = int8_weight(normal(*shape))
-    monkeypatch.setattr("course_pkg.quantization.int8.float_rows_matmul", None)
-    x = normal(tokens, shape[1], seed=1).bfloat16()
-    assert far(weight.matmul(x), weight, x) < 0.01
-
-
-@pytest.mark.parametrize(
-    ("shape", "group", "symmetric", "tokens"),
-    [
-        ((32, 32), 32, False, 64),
-        ((160, 256), 32, True, 3),
-        ((64, 288), 32, False, 1),
-        ((4128, 96), 32, True, 64),
-        ((64, 192), 64, False, 3),
-        ((64, 256), 128, True, 1),
-    ],
-)
-def test_a_4_bit_product_is_that_of_the_dequantized_weight(
-    shape, group, symmetric, tokens, monkeypatch
-):
-    shift = 0 if symmetric else 0.5  # zero points that differ from the middle
-    weight = round_to_nearest(normal(*shape) + shift, Grid(4, group, symmetric))
-    monkeypatch.setattr(type(weight), "dequantize", monkeypatch_guard(type(weight).dequantize))
-    x = normal(tokens, shape[1], seed=1).bfloat16()
-    assert far(weight.matmul(x), weight, x) < 0.01
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "tokens"),
-    [
-        ("Q4_0", (32, 32), 64),
-        ("Q4_0", (64, 288), 1),
-        ("Q4_1", (160, 256), 1),
-        ("Q4_1", (96, 64), 64),
-    ],
-)
-def test_a_product_with_ggufs_blocks_is_that_of_the_dequantized_weight(
-    name, shape, tokens, monkeypatch
-):
-    weight = write_gguf(normal(*shape) + 0.5, name)
-    monkeypatch.setattr(type(weight), "dequantize", monkeypatch_guard(type(weight).dequantize))
-    x = normal(tokens, shape[1], seed=1).bfloat16()
-    assert far(weight.matmul(x), weight, x) < 0.01
-
-
-@pytest.mark.parametrize("name", ["Q5_0", "Q5_1", "Q8_0"])
-def test_other_blocks_are_dequantized(name):
-    weight = write_gguf(normal(64, 96), name)
-    x = normal(2, 96, seed=1).bfloat16()
-    exact = x.float() @ weight.dequantize(torch.float32).T
-    assert torch.equal(weight.matmul(x), exact.bfloat16())
-
-
-def monkeypatch_guard(dequantize):
+def guarded(dequantize):
     """Dequantizing to fp64, as the test does, is allowed; to x's type, as the slow path, is not."""
 
-    def guarded(self, dtype=None):
+    def only_exactly(self, dtype=None):
         assert dtype == torch.float64, "the kernel was not used"
         return dequantize(self, dtype)
 
-    return guarded
+    return only_exactly
+
+
+@pytest.mark.parametrize(
+    ("weight", "tokens"),
+    [
+        *((int8_weight(normal(*shape)), tokens) for shape, tokens in INT8),
+        *(
+            (round_to_nearest(normal(*shape) + SHIFT, Grid(4, group, symmetric)), tokens)
+            for shape, group, symmetric, tokens in GROUPED
+        ),
+        *((write_gguf(normal(*shape) + SHIFT, name), tokens) for name, shape, tokens in BLOCKS),
+    ],
+)
+def test_a_product_is_that_of_the_dequantized_weight(weight, tokens, monkeypatch):
+    monkeypatch.setattr("course_pkg.quantization.int8.float_rows_matmul", None)
+    monkeypatch.setattr(type(weight), "dequantize", guarded(type(weight).dequantize))
+    x = normal(tokens, weight.shape[1], seed=1).bfloat16()
+    assert far(weight.matmul(x), weight, x) < 0.01
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        *(write_gguf(normal(64, 192), name) for name in ("Q5_0", "Q5_1", "Q8_0")),
+        *(round_to_nearest(normal(64, 192), Grid(bits, 32)) for bits in (3, 8)),
+        *(round_to_nearest(normal(64, 192), Grid(4, group)) for group in (16, 96, None)),
+    ],
+)
+def test_other_weights_are_dequantized(weight):
+    x = normal(2, 192, seed=1).bfloat16()
+    exact = x.float() @ weight.dequantize(torch.float32).T
+    assert torch.equal(weight.matmul(x), exact.bfloat16())
 
 
 def test_other_inputs_are_not_taken():
@@ -110,16 +99,6 @@ def test_8_bits_take_fewer_tokens_than_4():
 def test_shapes_in_which_a_kernel_reads_other_memory_are_refused():
     shapes = [(33, 64), (64, 48), (16, 64), (0, 64)]
     assert [shape for shape in shapes if few_tokens.fits(torch.Size(shape))] == []
-
-
-@pytest.mark.parametrize(
-    "grid", [Grid(3, 32), Grid(8, 32), Grid(4, 16), Grid(4, 96), Grid(4, None)]
-)
-def test_other_grids_are_dequantized(grid):
-    weight = round_to_nearest(normal(64, 192), grid)
-    x = normal(2, 192, seed=1).bfloat16()
-    exact = x.float() @ weight.dequantize(torch.float32).T
-    assert torch.equal(weight.matmul(x), exact.bfloat16())
 
 
 def test_leading_dimensions_stay():

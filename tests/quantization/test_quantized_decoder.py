@@ -5,8 +5,6 @@ import copy
 import pytest
 import torch
 
-from course_pkg.adapters.injection import inject
-from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.load import load
 from course_pkg.quantization.quantized_decoder import freeze, quantize_decoder
@@ -54,32 +52,12 @@ def test_a_head_that_is_tied_by_hand_leaves_the_given_decoder_as_it_is(decoder):
     assert torch.equal(given(IDS), decoder(IDS))
 
 
-@pytest.mark.parametrize(("weights", "most"), [("int8", 0.02), ("int4", 0.2)])
-def test_logits_change_as_little_as_the_bits_allow(decoder, weights, most):
-    exact = decoder(IDS)
-    changed = quantize_decoder(decoder, weights, torch.float32)(IDS)
-    error = ((changed - exact).norm() / exact.norm()).item()
-    assert most / 20 < error < most
-
-
 def test_everything_else_has_the_16_bit_type(decoder):
     quantized = quantize_decoder(decoder)
     assert quantized.embed_tokens.weight.dtype == quantized.norm.weight.dtype == torch.bfloat16
     assert quantize_decoder(copy.deepcopy(decoder).half()).norm.weight.dtype == torch.float16
     assert quantize_decoder(decoder, dtype=torch.float32).norm.weight.dtype == torch.float32
     assert quantized(IDS).dtype == torch.bfloat16
-
-
-def test_it_takes_an_adapter(decoder):
-    quantized = quantize_decoder(decoder)
-    before = quantized(IDS)
-    inject(quantized, LoRAConfig(rank=2, target_modules=("q_proj", "down_proj")))
-    # B starts at zero; inputs with a gradient take the other way to compute a product.
-    torch.testing.assert_close(quantized(IDS), before, rtol=0.02, atol=0.02)
-    quantized(IDS).float().sum().backward()
-    trained = [p for p in quantized.parameters() if p.requires_grad]
-    assert len(trained) == 2 * 2 * decoder.config.layers
-    assert any(p.grad.abs().sum() > 0 for p in trained)
 
 
 def test_what_cannot_be_quantized_is_one_clear_error(decoder):

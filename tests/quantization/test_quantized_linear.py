@@ -12,6 +12,7 @@ from course_pkg.quantization.grouped import Grid, round_to_nearest
 from course_pkg.quantization.int8 import Activations, int8_weight
 from course_pkg.quantization.llm_int8 import llm_int8_weight
 from course_pkg.quantization.quantized_linear import QuantizedLinear
+from tests.quantization.examples import normal
 from tests.tolerance import rounding
 
 STORAGES = {
@@ -23,10 +24,6 @@ STORAGES = {
     "4 bits": lambda weight: round_to_nearest(weight, Grid(4, 32)),
     "NF4": quantize,
 }
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 @torch.no_grad()

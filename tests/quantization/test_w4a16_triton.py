@@ -1,7 +1,5 @@
 """The W4A16 kernel: in Triton's interpreter on a CPU; the same tests and more on a GPU."""
 
-import importlib
-import sys
 from functools import partial
 
 import pytest
@@ -60,36 +58,21 @@ def assert_exact(result, x, weight):
 
 
 @needs_triton
-@pytest.mark.parametrize(
-    ("group_size", "columns", "symmetric", "dtype"),
-    [
-        (16, 48, False, torch.float16),
-        (32, 96, True, torch.bfloat16),
-        (64, 192, False, FLOAT32),
-        (128, 384, True, torch.float16),
-        (96, 192, False, torch.bfloat16),
-        (None, 192, True, FLOAT32),
-    ],
-)
-def test_it_equals_the_product_with_the_dequantized_weight(group_size, columns, symmetric, dtype):
-    weight = rounded(19, columns, group_size, symmetric=symmetric)
-    x = inputs(5, columns, dtype=dtype)
-    assert_exact(product(x, weight), x, weight)
-
-
-@needs_triton
-@settings(max_examples=15)
+@settings(max_examples=20)
 @given(
     rows=st.integers(1, 40),
     groups=st.integers(1, 5),
-    group_size=st.sampled_from([16, 32, 48, 64]),
+    group_size=st.sampled_from([16, 32, 48, 64, 96, 128]),
     tokens=st.integers(1, 20),
     symmetric=st.booleans(),
+    dtype=st.sampled_from([torch.float16, torch.bfloat16, FLOAT32]),
     seed=st.integers(0, 99),
 )
-def test_ragged_sizes(rows, groups, group_size, tokens, symmetric, seed):
+def test_it_equals_the_product_with_the_dequantized_weight(
+    rows, groups, group_size, tokens, symmetric, dtype, seed
+):
     weight = rounded(rows, groups * group_size, group_size, symmetric=symmetric, seed=seed)
-    x = inputs(tokens, groups * group_size, dtype=torch.float16, seed=seed)
+    x = inputs(tokens, groups * group_size, dtype=dtype, seed=seed)
     assert_exact(product(x, weight), x, weight)
 
 
@@ -286,17 +269,12 @@ def test_on_a_cpu_a_compiled_kernel_says_how_to_interpret_it(monkeypatch):
 
 
 def test_without_triton_weights_still_multiply_and_the_kernel_says_what_is_missing(monkeypatch):
-    names = ["course_pkg.triton_runtime", "course_pkg.quantization.w4a16_triton"]
-    modules = [importlib.import_module(name) for name in names]
-    for name, module in zip(names, modules, strict=True):
-        package, _, last = name.rpartition(".")
-        monkeypatch.setattr(sys.modules[package], last, module)  # restores it afterwards
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "triton", None)
-    runtime, kernels = map(importlib.import_module, names)
-    monkeypatch.setattr(runtime, "INTERPRETED", True)
+    monkeypatch.setattr("course_pkg.triton_runtime.INSTALLED", False)
+    monkeypatch.setattr("course_pkg.triton_runtime.INTERPRETED", True)
     with pytest.raises(ImportError, match="triton is not installed: it exists for Linux"):
-        kernels.w4a16_matmul(X, CODES, SCALE, ZERO)
+        w4a16_matmul(X, CODES, SCALE, ZERO)
+    monkeypatch.setattr(w4a16_triton, "INSTALLED", False)
+    monkeypatch.setattr(w4a16_triton, "INTERPRETED", False)
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     weight = rounded(3, 64)
     x = inputs(2, 64, dtype=torch.float16)
@@ -399,18 +377,6 @@ print(weight.matmul(torch.ones(1, 16)).shape, "course_pkg.triton_runtime" in sys
 def test_in_the_interpreter_weights_are_not_multiplied_by_the_kernel(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     assert not runs_kernel(X, 64)
-
-
-@needs_triton
-@pytest.mark.slow
-def test_the_kernel_compiles_for_a100_and_h100_with_tensor_cores(tmp_path):
-    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    assert python("-m", "tests.quantization.compile_w4a16", **environment) == [
-        "w4a16_kernel, 1 token, 80: mma",
-        "w4a16_kernel, 300 tokens, 80: mma",
-        "w4a16_kernel, 16 tokens, 90: wgmma",
-        "w4a16_kernel, 300 tokens, 90: wgmma",
-    ]
 
 
 # ---------------------------------------------------------------- on a GPU
