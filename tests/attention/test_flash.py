@@ -68,26 +68,6 @@ def test_output_lse_and_gradients_equal_the_plain_ones(case):
     assert all(grad.isfinite().all() for grad in found)
 
 
-@given(cases(), st.sampled_from([torch.float32, torch.bfloat16, torch.float16]))
-@settings(max_examples=60)
-def test_in_any_type_the_error_is_at_most_twice_and_for_gradients_three_times_the_plain_one(
-    case, dtype
-):
-    inputs, options, blocks = case
-    inputs = [each.detach().to(dtype).double() for each in inputs]
-    exact = results(attention, inputs, torch.float64, **options)
-    plain = results(attention, inputs, dtype, **options)
-    tiled = results(flash_attention, inputs, dtype, **options, **blocks)
-    # In tensors this small the plain error may be 0 by luck, above all for a row that sees one key:
-    # then dP − delta is 0 but for the rounding of the output from which delta is computed.
-    query, key, value = inputs
-    delta = value.norm(dim=-1).max() if value.numel() else torch.tensor(0.0)
-    size = 1 + delta * max(query.norm(), key.norm()) + max(true.norm() for true in exact)
-    for factor, true, one, other in zip((2, 3, 3, 3), exact, plain, tiled, strict=True):
-        limit = factor * (one - true).norm() + 4 * torch.finfo(dtype).eps * size
-        assert (other - true).norm() <= limit
-
-
 SIZES = (97, 1023, True), (1023, 97, False), (513, 513, True), (513, 1025, False)
 
 
@@ -100,7 +80,7 @@ SIZES = (97, 1023, True), (1023, 97, False), (513, 513, True), (513, 1025, False
         (1, 10, 1, 97, True),
     ],
 )
-def test_at_odd_sizes_the_same_holds_without_the_allowance(
+def test_the_error_of_outputs_is_at_most_twice_and_of_gradients_three_times_the_plain_one(
     dtype, factor, shift, queries, keys, causal
 ):
     query, key, value = tensors(1, 1, 1, queries, keys, head_dim=64)
