@@ -12,10 +12,7 @@ from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
 
 from course_pkg.quantization.blockwise import quantize, quantize_scales
 from course_pkg.quantization.code_books import code_book, dynamic_levels
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+from tests.quantization.examples import normal
 
 
 def special(value, where=(5,)):

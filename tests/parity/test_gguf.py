@@ -38,13 +38,6 @@ def require_equal_bits(ours, theirs):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_numbers_read_are_equal_bit_for_bit(name):
-    for seed, rows, blocks in ((0, 9, 7), (1, 1, 1), (2, 33, 2)):
-        data = random_blocks(name, rows, blocks, seed)
-        require_equal_bits(read_gguf(data, name).dequantize(), dequantize(data, kind(name)))
-
-
-@pytest.mark.parametrize("name", FORMATS)
 def test_every_bit_is_read(name):
     """Each bit of a block is set by itself, in each byte."""
     nbytes = FORMATS[name].nbytes
@@ -55,10 +48,10 @@ def test_every_bit_is_read(name):
     data = data.reshape(-1, nbytes)
     with np.errstate(invalid="ignore"):  # some of the fp16 numbers become infinite or NaN
         theirs = dequantize(data, kind(name))
-    ours = read_gguf(torch.from_numpy(data), name).dequantize().numpy()
+    ours = read_gguf(torch.from_numpy(data), name).dequantize()
     finite = np.isfinite(theirs)
-    assert finite.mean() > 0.98 and np.array_equal(ours[finite], theirs[finite])
-    assert np.array_equal(np.isfinite(ours), finite)
+    assert finite.mean() > 0.98 and np.array_equal(ours.isfinite().numpy(), finite)
+    require_equal_bits(ours.where(ours.isfinite(), 0), np.where(finite, theirs, 0))
 
 
 def test_sizes_are_equal():

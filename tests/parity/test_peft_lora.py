@@ -4,17 +4,15 @@ from functools import partial
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, TaskType, get_peft_model
+from peft import LoraConfig, get_peft_model
 from torch import nn
 
 from course_pkg.adapters.accounting import count_parameters
-from course_pkg.adapters.adapter_io import load_adapter, save_adapter
-from course_pkg.adapters.combining import add_weighted_adapter
+from course_pkg.adapters.adapter_io import load_adapter
 from course_pkg.adapters.injection import (
     adapter_layers,
     disable_adapters,
     inject,
-    set_adapter,
     trainable_parameters,
 )
 from course_pkg.adapters.lora import LoRAConfig
@@ -95,31 +93,6 @@ def test_the_same_modules_are_wrapped(name, kind):
     if kind != "head":  # a wrapped tied head is listed twice by PEFT
         count = count_parameters(FAMILIES[name], "lora", config)
         assert (count.trainable, count.total) == theirs.get_nb_trainable_parameters()
-
-
-@pytest.mark.parametrize("weights", [[1.0, 1.0], [0.3, -2.0]])
-def test_a_weighted_sum_equals_pefts_cat(weights, tmp_path):
-    ours = family("llama")
-    for name, rank in (("a", 2), ("b", 3)):
-        inject(ours, LoRAConfig(rank, alpha=3), name)
-        set_adapter(ours, name)
-        save_adapter(shaken(ours, rank), tmp_path / name, name)
-    theirs = PeftModel.from_pretrained(family("llama"), tmp_path / "a", "a")
-    theirs.load_adapter(tmp_path / "b", "b")
-    add_weighted_adapter(ours, ["a", "b"], weights, "mix")
-    set_adapter(ours, "mix")
-    theirs.add_weighted_adapter(["a", "b"], weights, "mix", combination_type="cat")
-    theirs.set_adapter("mix")
-    assert close(logits(ours), logits(theirs.eval()))
-
-
-def test_an_embedding_starts_as_in_peft():
-    model = get_peft_model(
-        llama(), LoraConfig(r=2, target_modules=["embed_tokens"], task_type=TaskType.CAUSAL_LM)
-    )
-    weights = {n.split(".")[-2]: p for n, p in model.named_parameters() if p.requires_grad}
-    assert weights["lora_embedding_A"].abs().max() == 0
-    assert weights["lora_embedding_B"].std().item() == pytest.approx(1, abs=0.4)
 
 
 @pytest.mark.parametrize("use_rslora", [False, True])

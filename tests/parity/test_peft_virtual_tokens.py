@@ -12,7 +12,6 @@ from course_pkg.adapters.injection import disable_adapters, trainable_parameters
 from course_pkg.adapters.methods import adapt, load, save
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
-from course_pkg.lm.load import load as load_model
 from tests.parity.small_models import EQUAL, FOUR_HEADS, TEXT, close, gpt2, llama, padded_batch, run
 
 N = 3
@@ -170,20 +169,3 @@ def test_a_zero_prefix_is_pefts_and_has_an_effect(reparametrize):
     logits = run(ours, padded_batch("none")).logits
     assert close(logits, run(theirs, padded_batch("none")).logits)
     assert not close(logits, run(build("llama"), padded_batch("none")).logits)
-
-
-@pytest.mark.parametrize("n", [3, 9])
-def test_a_text_initializes_the_same_prompt(n, tmp_path):
-    model, tokenizer = load_model("tiny")
-    tokenizer.save_pretrained(tmp_path)
-    config = PromptTuningConfig(
-        num_virtual_tokens=n,
-        prompt_tuning_init="TEXT",
-        prompt_tuning_init_text="abc",
-        tokenizer_name_or_path=str(tmp_path),
-        task_type="CAUSAL_LM",
-    )
-    theirs = get_peft_model(load_model("tiny").model, config)
-    ours = adapt(model, prompts.PromptTuningConfig.from_text("abc", tokenizer, n))
-    (prompt,) = trainable_parameters(ours).values()
-    assert torch.equal(prompt, theirs.prompt_encoder["default"].embedding.weight)

@@ -13,7 +13,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from course_pkg.lm import smollm2 as smollm2_package
 from course_pkg.lm.decoder import Decoder, causal_attend
 from course_pkg.lm.decoder_config import DecoderConfig
-from course_pkg.lm.rope import rope_frequencies
 
 from .decoder_models import SIZES, left_mask, pair, tokens
 from .small_models import EQUAL
@@ -60,13 +59,6 @@ def test_logits_with_each_scaling_of_rope(family, rope):
         scaling = ROPE[rope] | {"rope_theta": 500.0}
         ours, theirs = pair(family, rope_parameters=scaling)
         assert_same_logits(ours, theirs, tokens(2, length))
-
-
-def test_scalings_change_the_frequencies():
-    default = rope_frequencies(pair("llama")[0].config)[0]
-    for name in ROPE.keys() - {"default"}:
-        config = pair("llama", rope_parameters=dict(ROPE[name]))[0].config
-        assert not torch.allclose(rope_frequencies(config, length=90)[0], default), name
 
 
 @given(

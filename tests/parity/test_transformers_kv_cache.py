@@ -5,7 +5,6 @@ from itertools import product
 import pytest
 import torch
 
-from course_pkg.lm.decoder import Decoder
 from course_pkg.serving.kv_cache import (
     ContiguousCache,
     SlidingWindowCache,
@@ -61,19 +60,3 @@ def test_dynamic_scaling_makes_a_cache_differ_from_recomputing_also_in_transform
     assert cached == theirs_generate(theirs, ids, 30, mask)
     assert cached != recompute(ours, ids, 30).tolist()
     assert cached[0][:4] == recompute(ours, ids, 4).tolist()[0]
-
-
-@pytest.mark.model
-@pytest.mark.slow
-@pytest.mark.exhaustive  # so is the engine's text, in `test_transformers_engine`
-def test_smollm2_writes_what_transformers_writes(smollm2):
-    ours = Decoder.from_transformers(smollm2.model)
-    prompts = ["The capital of France is", "A cache stores the keys and values of tokens, so that"]
-    batch = smollm2.tokenizer(prompts, padding=True, return_tensors="pt")
-    ids = batch.input_ids
-    mask = batch.attention_mask
-    expected = theirs_generate(smollm2.model, ids, 8, mask)
-    assert "Paris" in smollm2.tokenizer.decode(expected[0])
-    assert recompute(ours, ids, 8, key_mask=mask).tolist() == expected
-    for cache in (ContiguousCache, lambda config, **options: StaticCache(config, 40, **options)):
-        assert generate(ours, ids, 8, cache(ours.config, key_mask=mask)).tolist() == expected

@@ -8,7 +8,6 @@ from transformers import Trainer, TrainingArguments, get_scheduler
 
 from course_pkg.adapters.injection import inject, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.finetuning.batches import count_targets
 from course_pkg.finetuning.config import TrainConfig, learning_rate_at
 from course_pkg.finetuning.trainer import train
 from tests.finetuning.runs import REFERENCE, reference_optimizers
@@ -86,25 +85,6 @@ def test_ten_steps_equal_trainers(tmp_path, adapter, accumulation):
     assert losses[-1] < losses[0] - 0.05
     for name, parameter in trainable_parameters(ours).items():
         assert error(parameter, theirs.get_parameter(name)) < 1e-3, name
-
-
-def test_seven_accumulated_batches_equal_one_large_batch_here_and_in_trainer(tmp_path):
-    batches = make_batches()
-    config = settings(steps=1, accumulation=7)
-    counts = [count_targets(None, batch) for batch in batches]
-    assert max(counts) >= 5 * min(counts), "a mean of means is another number"
-    longest = max(batch["labels"].shape[1] for batch in batches)
-
-    def padded(name, value):
-        rows = [row for batch in batches for row in batch[name]]
-        return torch.stack([torch.cat([r, r.new_full((longest - len(r),), value)]) for r in rows])
-
-    large = {"input_ids": padded("input_ids", 0), "labels": padded("labels", -100)}
-    expected, norm, _ = recorded(train(llama(), [large], settings(steps=1)))
-    theirs = Recorder(llama(), batches, config, tmp_path).run()
-    for losses, norms, _ in (recorded(train(llama(), batches, config)), theirs):
-        assert losses == pytest.approx(expected, rel=4 * EQUAL)
-        assert norms == pytest.approx(norm, rel=1e-4)
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])

@@ -1,4 +1,4 @@
-"""Our loop, labels and packed rows compared with TRL's SFTTrainer, with loss on answers alone.
+"""Our labels and packed rows compared with TRL's SFTTrainer, with loss on answers alone.
 
 TRL 1.16 also learns what a template writes after the end-of-turn token, cuts long samples and
 drops those without an answer silently, and tells packed samples apart by their positions alone.
@@ -7,28 +7,18 @@ drops those without an answer silently, and tells packed samples apart by their 
 import pytest
 import torch
 from datasets import Dataset
-from peft import LoraConfig, get_peft_model
 
-from course_pkg.adapters.injection import adapter_layers, inject
-from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.finetuning.batches import batches, collate
-from course_pkg.finetuning.config import TrainConfig
-from course_pkg.finetuning.formats import as_dicts, chat_prompt, with_template
+from course_pkg.finetuning.formats import as_dicts, with_template
 from course_pkg.finetuning.masking import tokenize_conversation
 from course_pkg.finetuning.packing import pack, packed_batches
-from course_pkg.finetuning.trainer import train
-from course_pkg.lm.load import load
 from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
-from tests.finetuning.runs import REFERENCE, reference_optimizers
+from tests.finetuning.runs import REFERENCE
 from tests.finetuning.templates import MARKED, chat
 
-from .small_models import EQUAL, error
+from .small_models import EQUAL
 
 trl = pytest.importorskip("trl", reason="trl is not installed")
 
-CONFIG = TrainConfig(
-    steps=10, learning_rate=1e-2, accumulation=3, warmup_steps=2, shuffle=False, progress=False
-)
 PAIRS = [
     ("Hi", "Hello, how are you?"),
     ("Which planet is the largest?", "Jupiter."),
@@ -50,53 +40,13 @@ def tokenized(chats, tokenizer, answers="all"):
     return [tokenize_conversation(chat(*texts), tokenizer, answers=answers) for texts in chats]
 
 
-def trainer(model, tokenizer, rows, folder, optimizers=(None, None), **options):
+def trainer(model, tokenizer, rows, folder, **options):
     return trl.SFTTrainer(
         model,
         trl.SFTConfig(output_dir=str(folder), bf16=False, **REFERENCE, **options),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
-        optimizers=optimizers,
     )
-
-
-def test_ten_steps_of_lora_with_loss_on_answers_equal_trls(tmp_path):
-    ours, tokenizer = load("tiny")
-    inject(ours, LoRAConfig(rank=4, alpha=8))
-    config = LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules="all-linear")
-    theirs = get_peft_model(load("tiny").model, config)
-    layers = {
-        name: (layer, theirs.base_model.model.get_submodule(name))
-        for name, layer in adapter_layers(ours).items()
-    }
-    with torch.no_grad():
-        for layer, other in layers.values():
-            other.lora_A["default"].weight.copy_(layer.lora_A["default"])
-    # TRL adds the end token to a completion that is a string.
-    rows = [{"prompt": chat_prompt(ask, tokenizer), "completion": answer} for ask, answer in PAIRS]
-    sft = trainer(
-        theirs,
-        tokenizer,
-        rows,
-        tmp_path,
-        reference_optimizers(theirs, CONFIG),
-        max_steps=CONFIG.steps,
-        per_device_train_batch_size=2,
-        gradient_accumulation_steps=CONFIG.accumulation,
-    )
-    data = batches(tokenized(PAIRS, tokenizer), 2, tokenizer.pad_token_id)
-    history = train(ours, data, CONFIG)
-    sft.train()
-    for mine, yours in zip(data, sft.get_train_dataloader(), strict=True):
-        assert mine.keys() <= yours.keys()
-        assert all(torch.equal(mine[name], yours[name]) for name in mine)
-    logged = [entry for entry in sft.state.log_history if "loss" in entry]
-    assert history.losses == pytest.approx([entry["loss"] for entry in logged], abs=1e-4)
-    norms = [record.grad_norm for record in history.steps]
-    assert norms == pytest.approx([entry["grad_norm"] for entry in logged], rel=1e-3)
-    assert history.losses[-1] < history.losses[0] - 0.1
-    for layer, other in layers.values():
-        assert error(layer.lora_B["default"], other.lora_B["default"].weight) < 1e-2
 
 
 def test_trls_labels_of_completions_have_a_line_break_more(tmp_path):
@@ -129,7 +79,4 @@ def test_packed_rows_are_the_same_and_have_the_same_loss(tmp_path):
     theirs = model(**{name: batch[name] for name in names}, use_cache=False).loss
     with torch.no_grad():
         ours = model(**packed_batches(examples, 120, 1, 0)[0]).loss
-        assert ours.item() == pytest.approx(
-            model(**collate(examples, 0)).loss.item(), rel=4 * EQUAL
-        )
     assert theirs.item() == pytest.approx(ours.item(), rel=4 * EQUAL)
