@@ -166,32 +166,13 @@ def test_the_best_weights_are_kept_apart_and_restored_on_request(files):
     assert torch.equal(continued.now(), plain.now()), "the best checkpoint resumes like the last"
 
 
-def test_a_resumed_run_keeps_patience_and_best(files):
-    class Interrupted(Watched):
-        def evaluate(self, model):
-            value = super().evaluate(model)
-            if len(self.weights) == 4:
-                raise KeyboardInterrupt
-            return value
-
+def test_a_stopped_run_stays_stopped_and_goes_on_with_more_patience(files):
     files["restore_best"] = True
-    whole = Watched()
-    first = Interrupted()
-    second = Watched(done=6)
-    expected = whole.train()
-    with pytest.raises(KeyboardInterrupt):  # at step 8
-        first.train(replace(CONFIG, checkpoint_every=6), **files)
-    history = second.train(resume_from=files["checkpoint"], **files)
-    assert history.losses == expected.losses and history.evaluations == expected.evaluations
-    assert history.stopped_early and torch.equal(second.now(), whole.weights[1])
+    stopped = Watched()
+    expected = stopped.train(**files)
     again = Watched()
-    resumed = again.train(resume_from=files["checkpoint"], **files)
-    assert resumed == history, "a stopped run stays stopped"
-    assert not again.weights and torch.equal(again.now(), whole.weights[1])
-
-
-def test_a_stopped_run_resumes_with_more_patience(files):
-    Watched().train(checkpoint=files["checkpoint"])
+    assert again.train(resume_from=files["checkpoint"], **files) == expected
+    assert not again.weights and torch.equal(again.now(), stopped.now())
     patient = replace(CONFIG, patience=9)
     continued = Watched(done=8)
     history = continued.train(patient, resume_from=files["checkpoint"])

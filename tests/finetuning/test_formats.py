@@ -42,15 +42,13 @@ def bare():
     return with_template(tiny_tokenizer(), BARE)
 
 
-def test_a_prompt_that_is_not_a_string_is_refused():
+def test_a_prompt_that_is_not_a_string_and_a_missing_or_blank_template_are_refused():
     with pytest.raises(TypeError, match="prompt must be a string, got None"):
         chat_prompt(None, tiny_tokenizer())
-
-
-def test_a_tokenizer_without_a_chat_template_is_refused():
-    plain = tokenizer_with(None)
     with pytest.raises(ChatTemplateError, match="no chat template"):
-        chat_prompt("Why?", plain)
+        chat_prompt("Why?", tokenizer_with(None))
+    with pytest.raises(ChatTemplateError, match="blank; give a Jinja text"):
+        with_template(tiny_tokenizer(), " \n")
 
 
 def test_a_system_turn_is_written_first():
@@ -93,11 +91,6 @@ def test_the_first_tokenizer_keeps_its_template():
     other = with_template(tokenizer, BARE)
     assert tokenizer.chat_template == before and other.chat_template == BARE
     assert other("Hi").input_ids == tokenizer("Hi").input_ids
-
-
-def test_a_blank_template_is_an_error():
-    with pytest.raises(ChatTemplateError, match="blank; give a Jinja text"):
-        with_template(tiny_tokenizer(), " \n")
 
 
 def test_the_tokens_of_a_prompt_by_hand(bare):

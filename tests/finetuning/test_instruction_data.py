@@ -76,19 +76,14 @@ def test_the_splits_have_the_documented_sizes_shares_and_languages(split):
     assert sum(bool(item.input) for item in items) >= len(items) / 4
 
 
-def test_every_task_is_known_and_occurs_in_training():
+def test_tasks_and_dialogues_are_the_documented_ones():
     assert {item.task for item in ITEMS} == {item.task for item in INSTRUCTIONS["train"]} == TASKS
-
-
-def test_there_are_forty_dialogues_half_of_them_with_a_system_turn():
     assert {split: len(chats) for split, chats in CHATS.items()} == DIALOGUES
     for split, chats in CHATS.items():
         assert sum(chat.messages[0]["role"] == "system" for chat in chats) == DIALOGUES[split] / 2
         assert sum(chat.language == "zh" for chat in chats) == DIALOGUES[split] / 5
         assert {chat.domain for chat in chats} == {"course", "everyday"}
-
-
-def test_the_turns_of_a_dialogue_alternate_and_end_with_an_answer():
+    # The turns of a dialogue alternate and end with an answer.
     for chat in chain(*CHATS.values()):
         assert all(set(message) == {"role", "content"} for message in chat.messages), chat.id
         turns = tuple(Message(**message) for message in chat.messages)
@@ -104,12 +99,9 @@ def test_ids_are_unique_and_name_split_and_topic():
                 assert re.fullmatch(rf"{prefix}{split}-{topic}-\d\d", item.id)
 
 
-def test_every_answer_meets_its_own_checks_and_has_at_least_one():
+def test_every_answer_meets_its_own_checks_which_are_of_every_kind():
     assert [item.id for item in ALL if unmet_checks(answers(item)[-1], item.checks)] == []
     assert [item.id for item in ALL if not item.checks] == []
-
-
-def test_every_kind_of_check_is_used_in_training_and_test():
     for split in ("train", "test"):
         used = {check["kind"] for item in INSTRUCTIONS[split] for check in item.checks}
         assert used == set(KINDS)
@@ -149,14 +141,11 @@ def test_no_text_crosses_splits_not_even_a_short_answer():
 
 
 @each_row("constant", ["No.", "Yes, because it is so.", "1", "好的。", "1. a", "- a\n- b\n- c"])
-def test_a_constant_answer_follows_almost_no_test_instruction(constant):
+def test_a_constant_or_repeated_prompt_follows_almost_no_test_instruction(constant):
     followed = [i.id for i in INSTRUCTIONS["test"] if not unmet_checks(constant, i.checks)]
     assert len(followed) <= 2, followed
-
-
-def test_repeating_the_prompt_follows_few_test_instructions():
-    followed = [i.id for i in INSTRUCTIONS["test"] if not unmet_checks(i.prompt, i.checks)]
-    assert len(followed) <= 6, followed
+    repeated = [i.id for i in INSTRUCTIONS["test"] if not unmet_checks(i.prompt, i.checks)]
+    assert len(repeated) <= 6, repeated
 
 
 def test_texts_have_no_stray_blanks_and_english_has_ascii_punctuation():

@@ -13,17 +13,13 @@ from course_pkg.finetuning.near_duplicates import (
 )
 
 
-def test_the_resemblance_of_two_words_by_hand():
+def test_resemblances_by_hand():
     # abcd: abc, bcd; bcde: bcd, cde. One of three is shared.
     assert resemblance("abcd", "bcde", size=3) == pytest.approx(1 / 3)
-
-
-def test_case_and_white_space_do_not_count_but_punctuation_does():
+    # Case and white space do not count; punctuation does.
     assert resemblance("Merge  the\nadapter", " merge the ADAPTER ") == 1
     assert resemblance("Merge the adapter", "Merge the adapter.") < 1
-
-
-def test_a_short_or_empty_text_is_one_ngram():
+    # A short or empty text is one n-gram.
     assert character_ngrams("Yes") == {"yes"} and character_ngrams(" ") == {""}
 
 

@@ -450,16 +450,10 @@ def script():
     return recipe.replace("smollm2-135m", "tiny").replace("steps=20", "steps=3")
 
 
-def run_script(group, folder):
-    """The script in processes that `launch` started."""
-    os.chdir(folder)
-    exec(script(), {})
-
-
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_the_documented_script_does_the_same_in_one_process_and_in_two(tmp_path, monkeypatch):
-    folders = [tmp_path / name for name in ("one", "launched", "torchrun")]
+    folders = [tmp_path / name for name in ("one", "torchrun")]
     for folder in folders:
         folder.mkdir()
         asked = [f'{{"prompt": "{n} + 1?", "response": "{n + 1}."}}\n' for n in range(9)]
@@ -467,12 +461,11 @@ def test_the_documented_script_does_the_same_in_one_process_and_in_two(tmp_path,
     with monkeypatch.context() as patch:
         patch.chdir(folders[0])
         exec(script(), {})
-    launch(run_script, 2, folders[1])
-    (folders[2] / "train.py").write_text(script())
+    (folders[1] / "train.py").write_text(script())
     start = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     done = subprocess.run(
         [*start, "train.py"],
-        cwd=folders[2],
+        cwd=folders[1],
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -489,11 +482,10 @@ def test_the_documented_script_does_the_same_in_one_process_and_in_two(tmp_path,
         load_adapter(model, folder / "my-adapter")
         assert same(content["weights"], weights(model)) and len(losses) == 3
         trained.append((losses, content["weights"]))
-    one, *others = trained
-    for losses, adapter in others:
-        assert losses == pytest.approx(one[0], rel=0, abs=1e-5)
-        for name, weight in one[1].items():
-            torch.testing.assert_close(adapter[name], weight, **CLOSE)
+    one, two = trained
+    assert two[0] == pytest.approx(one[0], rel=0, abs=1e-5)
+    for name, weight in one[1].items():
+        torch.testing.assert_close(two[1][name], weight, **CLOSE)
 
 
 @pytest.mark.gpu
