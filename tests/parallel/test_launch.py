@@ -33,7 +33,17 @@ def _raise():
     raise KeyError("no such tensor")
 
 
+class _NoText(Exception):
+    def __str__(self):
+        raise ValueError("none")
+
+
+def _raise_without_text():
+    raise _NoText
+
+
 FAILURES = {
+    "no text": (_raise_without_text, r"rank 2 of 4 failed: _NoText\b"),
     "exception": (_raise, "rank 2 of 4 failed: KeyError: 'no such tensor'"),
     "exit": (lambda: os._exit(3), "rank 2 of 4 ended with exit code 3 before it had a result"),
     "sys.exit": (lambda: sys.exit("bye"), "rank 2 of 4 failed: SystemExit: bye"),
@@ -118,20 +128,6 @@ def test_a_result_that_cannot_be_read_again_is_an_error_of_its_rank(error):
         launch(lambda group: _Unreadable(error) if group.rank == 1 else None, 2)
     assert caught.value.rank == 1
     assert error[:8] in str(caught.value)
-
-
-class _NoText(Exception):
-    def __str__(self):
-        raise ValueError("none")
-
-
-def _raise_without_text():
-    raise _NoText
-
-
-def test_an_exception_without_text_is_named():
-    with pytest.raises(RankError, match=r"rank 0 of 2 failed: _NoText\b"):
-        launch(_fail, 2, 0, _raise_without_text)
 
 
 def test_a_rank_that_ends_is_noticed_although_its_child_lives(tmp_path):

@@ -162,13 +162,6 @@ def test_a_folder_with_a_checkpoint_or_without_one_of_its_files_is_refused(tmp_p
         load_unsharded(tmp_path / "other", model, optimizer)
 
 
-def test_another_model_is_refused(tmp_path):
-    launch(lambda group: save_checkpoint(ZeroAdamW(nn.Linear(2, 2), group, 1), tmp_path), 1)
-    model = nn.Linear(2, 3)
-    with pytest.raises(ValueError, match=r"2 parameters differ .* bias has shape \(3,\), in the"):
-        load_unsharded(tmp_path, model, torch.optim.AdamW(model.parameters()))
-
-
 def _save(folder, ranks, steps=0):
     def work(group):
         model = nn.BatchNorm1d(2)
@@ -206,9 +199,14 @@ def test_files_of_several_checkpoints_and_damaged_ones_are_refused(tmp_path):
         load()
 
 
-def test_a_model_with_another_buffer_is_refused(tmp_path):
+def test_another_model_or_buffer_is_refused(tmp_path):
     _save(tmp_path, 1)
-    model = nn.BatchNorm1d(2)
-    model.register_buffer("more", torch.ones(1))
-    with pytest.raises(ValueError, match="no buffers more of these shapes"):
-        load_unsharded(tmp_path, model, torch.optim.AdamW(model.parameters()))
+    wider = nn.BatchNorm1d(3)
+    more = nn.BatchNorm1d(2)
+    more.register_buffer("more", torch.ones(1))
+    for model, says in (
+        (wider, r"2 parameters differ .* bias has shape \(3,\), in the"),
+        (more, "no buffers more of these shapes"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            load_unsharded(tmp_path, model, torch.optim.AdamW(model.parameters()))
