@@ -191,31 +191,6 @@ def test_the_number_and_total_size_of_outputs_are_limited_with_a_note():
     assert "too much before this one" in cells[-1][0].text
 
 
-def test_hostile_sizes_are_handled_in_linear_time():
-    for text in (
-        "\x1b[" * 200_000,
-        "\x1b]" * 200_000,
-        "a" * 10**7,
-        "\r" * 10**6,
-        "\x1b[31m" * 40_000,
-        "a\r" * 10**6,
-    ):
-        made = clean([stream(text)])
-        page(v4.new_code_cell("x", outputs=made))
-    for html in (
-        "<b>" * 30_000,
-        "<" + "a" * 99_000,
-        "<!--" * 20_000,
-        "<a " * 33_000,
-        "<p>" + "<b style=color:red>" * 5_000,
-        "<style>" * 10_000,
-        "&#" * 50_000,
-        "&#" + "9" * 90_000 + ";",
-        "<td style='" * 9_000,
-    ):
-        assert len(clean([display(text__html=html)])) == 1
-
-
 TEXTS = st.text(max_size=20) | st.lists(st.text(max_size=9), max_size=3) | JSON
 KINDS = ["text/plain", "text/html", "image/png", "image/jpeg", "image/svg+xml"]
 OUTPUTS = st.fixed_dictionaries(
@@ -335,20 +310,9 @@ MARKDOWN = [
     "{{ 7 * 7 }} {% raw %} <script type='text/x-mathjax-config'>window.hacked=1</script>",
     "a" * 25_000 + "<img src=x onerror=window.hacked=1>",
 ]
-FORBIDDEN = {
-    "script",
-    "style",
-    "img",
-    "a",
-    "svg",
-    "math",
-    "iframe",
-    "form",
-    "input",
-    "button",
-    "link",
-}
-FORBIDDEN |= {"meta", "base", "object", "embed", "video", "textarea", "template", "noscript"}
+FORBIDDEN = {"script", "style", "img", "a", "svg", "math", "iframe", "form", "input", "button"}
+FORBIDDEN |= {"link", "meta", "base", "object", "embed", "video", "textarea", "template"}
+FORBIDDEN.add("noscript")
 
 
 def assert_inert(container):
@@ -463,19 +427,22 @@ def test_other_formulas_stay_unchanged():
     assert "\u2060" not in clean_markdown(text)
 
 
-def test_markdown_that_would_hang_nbconvert_is_rendered():
-    for text in (
-        "\\\\[" * 6_000,
-        "\\\\(" * 6_000,
-        "\\begin{a}" * 2_000,
-        "*a " * 6_000,
-        "[" * 20_000,
-        "> " * 9_000,
-        "$a " * 6_000,
-        "x" * 500_000,
-        "![" * 9_000,
-        "<" * 20_000,
-    ):
+HANGS = ("\x1b[" * 200_000, "\x1b]" * 200_000, "\x1b[31m" * 40_000, "a\r" * 10**6, "a" * 10**7)
+HANGS += ("<b>" * 30_000, "<p>" + "<b style=color:red>" * 5_000, "<!--" * 20_000, "<a " * 33_000)
+HANGS += ("<" + "a" * 99_000, "<style>" * 10_000, "&#" * 50_000, "&#" + "9" * 90_000 + ";")
+HANGS += (
+    "<td style='" * 9_000,
+    "\\\\[" * 6_000,
+    "\\\\(" * 6_000,
+    "\\begin{a}" * 2_000,
+    "*a " * 6_000,
+)
+HANGS += ("[" * 20_000, "> " * 9_000, "$a " * 6_000, "![" * 9_000, "<" * 20_000)
+
+
+def test_hostile_sizes_are_handled_in_linear_time_by_every_cleaner():
+    for text in HANGS:
+        page(v4.new_code_cell("x", outputs=clean([stream(text), display(text__html=text)])))
         markdown2html(clean_markdown(text))
 
 
