@@ -12,8 +12,6 @@ import torch
 from benchmarks import __main__ as program
 from benchmarks import bench_flash_gpu, bench_w4a16_gpu, compare
 from benchmarks.compare import Comparison, NotMeasured
-from course_pkg.triton_runtime import INTERPRETED
-from tests.attention.examples import needs_triton
 
 NAMES = sorted(path.stem for path in program.HERE.glob("bench_*.py"))
 FAST = Comparison("adding, ours and theirs", "ms", 1.0, 2.0, 0.5, 1.0)
@@ -44,36 +42,6 @@ def test_a_benchmark_of_kernels_says_what_it_lacks(
     for module in (bench_flash_gpu, bench_w4a16_gpu):
         [figure] = module.measure()
         assert isinstance(figure, NotMeasured) and figure.reason.startswith(reason)
-
-
-@pytest.fixture
-def small_w4a16(monkeypatch):
-    """The benchmark of W4A16 on a CPU, in small."""
-    changes = {"DEVICE": "cpu", "ROWS": 32, "COLUMNS": 64, "GROUP_SIZE": 32, "COPIES": 2}
-    for name, value in changes.items():
-        monkeypatch.setattr(bench_w4a16_gpu, name, value)
-    monkeypatch.setattr(bench_w4a16_gpu, "_graph", lambda call: call)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    memory = lambda what, *calls, limit: Comparison(what, "MiB", 1.0, 2.0, 0.5, limit)  # noqa: E731
-    monkeypatch.setattr(bench_w4a16_gpu, "compare_memory", memory)  # it takes seconds
-    return bench_w4a16_gpu
-
-
-@needs_triton
-@pytest.mark.skipif(not INTERPRETED, reason="compiled for the GPU here")
-def test_w4a16_is_compared_with_float16_and_with_dequantizing(small_w4a16, monkeypatch):
-    monkeypatch.setattr(small_w4a16, "LIMITS", {3: 2.0})
-    figures = list(small_w4a16._compare(seconds=0))
-    assert [figure.unit for figure in figures] == ["ms", "ms", "MiB"]
-    assert [figure.limit for figure in figures] == [2.0, 1.0, 0.1]
-    assert all(figure.ours > 0 and figure.theirs > 0 for figure in figures)
-    assert "W4A16, 3 × 64 by 32 × 64, groups of 32, 2 times, and float16" in figures[0].what
-
-
-def test_w4a16_is_not_timed_if_its_results_are_wrong(small_w4a16, monkeypatch):
-    monkeypatch.setattr(small_w4a16, "_fused", lambda x, weight: x.new_zeros(len(x), 32))
-    with pytest.raises(RuntimeError, match=r"the results differ by 1\.0e"):
-        list(small_w4a16._compare(seconds=0))
 
 
 @pytest.mark.parametrize(

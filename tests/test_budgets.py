@@ -39,14 +39,3 @@ def test_the_table_names_what_is_over_and_what_was_not_measured(tmp_path):
         "",
         "speeds beside other libraries: not measured; make bench measures them",
     ]
-
-
-def test_the_newest_run_of_each_benchmark_counts(tmp_path):
-    figure = {"what": "adding", "ratio": 0.5, "limit": 1.0, "holds": True}
-    folder = tmp_path / "benchmarks" / "results"
-    folder.mkdir(parents=True)
-    for day, ratio in (("2026-01-01", 2.0), ("2026-01-02", 1.5)):
-        results = {"sums": [figure | {"ratio": ratio, "holds": False}], day: [figure]}
-        (folder / f"{day}.json").write_text(json.dumps({"results": results}))
-    over = [row for row in budgets.claims(tmp_path) if row.over]
-    assert [(row.what, row.took) for row in over] == [("sums: adding", 1.5)]

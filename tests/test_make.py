@@ -1,13 +1,8 @@
 """The Makefile and the programs in tools/ that it calls."""
 
 import os
-import pty
 import re
-import select
-import shutil
 import subprocess
-import time
-from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -158,32 +153,11 @@ def test_a_book_that_fails_stops_nothing_else_and_is_built_again(tmp_path):
     assert said[-1] == "book     _build/html/index.html" and said[0].startswith("labs     skipped")
 
 
-def test_make_prints_the_progress_of_the_book_and_only_the_ends_of_what_runs_beside_it(tmp_path):
-    course = small_course(tmp_path / "course", "", 0)
-    (course / "tools").unlink()
-    shutil.copytree(ROOT / "tools", course / "tools")
-    seen = course / "steps"
-    (course / "tools/step").write_text(f'#!/bin/sh\necho "$1${{STEP_BRIEF:+ brief}}" >>{seen}\n')
-    make(folder=course)
-    kinds = set(seen.read_text().splitlines())
-    assert {"book", "release brief", "grade brief"} <= kinds
-    seen.unlink()
-    make("grade", folder=course)
-    assert "grade" in seen.read_text().splitlines()
-
-
-def start_step(folder: Path, script: str, stdout: int = subprocess.PIPE, **variables: object):
-    """Start a shell script as a step of the Makefile."""
-    command = [str(ROOT / "tools" / "step"), "demo", "the result", "do this", "sh", "-c", script]
-    env = os.environ | {"STEP_LOGS": str(folder)} | {k: str(v) for k, v in variables.items()}
-    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=env)
-
-
 def step(folder: Path, script: str, **variables: str) -> subprocess.CompletedProcess:
-    """Run a shell script as a step of the Makefile, to its end."""
-    running = start_step(folder, script, **variables)
-    out, err = running.communicate()
-    return subprocess.CompletedProcess(script, running.returncode, out, err)
+    """Run a shell script as a step of the Makefile."""
+    command = [str(ROOT / "tools" / "step"), "demo", "the result", "do this", "sh", "-c", script]
+    env = os.environ | {"STEP_LOGS": str(folder)} | variables
+    return subprocess.run(command, capture_output=True, text=True, env=env)
 
 
 def test_a_successful_step_prints_one_line_and_logs_its_output(tmp_path):
@@ -193,29 +167,6 @@ def test_a_successful_step_prints_one_line_and_logs_its_output(tmp_path):
     assert (tmp_path / "demo.log").read_text() == "quiet\naside\n"
 
 
-def test_on_a_terminal_a_step_shows_its_last_line_and_what_is_left_unless_it_is_brief(tmp_path):
-    (tmp_path / "costs").write_text("600 demo\n")
-    for brief in ("", "1"):
-        seen = tmp_path / f"seen{brief}"
-        script = 'for _ in $(seq 600); do echo at work; test -e "$SEEN" && break; sleep 0.1; done'
-        master, terminal = pty.openpty()
-        os.set_blocking(master, False)
-        said = b""
-        running = start_step(tmp_path, script, terminal, STEP_BRIEF=brief, TERM="dumb", SEEN=seen)
-        while running.poll() is None:
-            if select.select([master], [], [], 0.1)[0]:
-                said += os.read(master, 10_000)
-            if brief or (b"10 minutes left" in said and b"at work" in said):
-                seen.touch()
-        os.close(terminal)
-        with suppress(OSError):  # at the end of what was written
-            while part := os.read(master, 10_000):
-                said += part
-        os.close(master)
-        assert running.returncode == 0 and b"the result" in said
-        assert (b"at work" in said, b"minutes left" in said) == (not brief, not brief)
-
-
 def test_parts_that_end_are_shown_once_and_what_a_step_took_is_kept(tmp_path):
     plan = tmp_path / "plan"
     done = step(tmp_path, "echo PART 75 pages read; echo PART 2 more", COURSE_PLAN=str(plan))
@@ -223,25 +174,6 @@ def test_parts_that_end_are_shown_once_and_what_a_step_took_is_kept(tmp_path):
     assert shown[:2] == [("pages read", "1 min 15 s"), ("more", "2 s")] and len(shown) == 3
     assert re.fullmatch(r"\d+ demo\n", (tmp_path / "costs").read_text())
     assert re.fullmatch(r"\d+ demo\n", (tmp_path / "plan.done").read_text())
-
-
-def test_what_is_left_follows_from_what_steps_took_and_is_never_negative(tmp_path):
-    plan = tmp_path / "plan"
-    plan.write_text("compile\ndemo\nlater\n")
-    (tmp_path / "costs").write_text("30 compile\n100 demo\n200 later\n")
-
-    def left(elapsed: int) -> str:
-        env = os.environ | {"STEP_LOGS": str(tmp_path), "COURSE_PLAN": str(plan)}
-        command = [str(ROOT / "tools" / "left"), "demo", str(elapsed)]
-        return subprocess.run(command, capture_output=True, text=True, env=env, check=True).stdout
-
-    (tmp_path / "plan.done").write_text("30 compile\n")
-    assert left(0) == "about 5 minutes left\n"
-    (tmp_path / "plan.done").write_text("90 compile\n30 later\n")  # at half the speed
-    assert left(0) == "about 3 minutes left\n" and left(180) == "less than a minute left\n"
-    assert left(500) == "about 5 minutes left\n"  # late by five minutes
-    (tmp_path / "demo.left").write_text(f"0 {int(time.time()) - 61}\n")  # what it says itself
-    assert left(500) == "about 1 minute left\n"
 
 
 def test_a_failed_step_ends_with_one_line_that_has_the_fix(tmp_path):
@@ -263,18 +195,3 @@ def test_a_failed_step_ends_with_one_line_that_has_the_fix(tmp_path):
         assert done.returncode == 3
         assert done.stderr.startswith(f"demo: {said}") and done.stderr.count("\n") == 1
         assert output.splitlines()[-1] in done.stdout and "demo.log" in done.stdout
-
-
-def test_the_summary_lists_the_results_or_says_why_there_are_no_grades(tmp_path):
-    files = {"_build/logs/grade.log": "grading needs Linux\n", "site/index.html": "", "class/x": ""}
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    command = [str(ROOT / "tools" / "summary"), "site/index.html", "class", "0"]
-    for graded in (False, True):
-        if graded:
-            (tmp_path / "class/grades.csv").write_text("student,score\n")
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-        assert "site/index.html" in done.stdout
-        assert ("class/grades.csv" in done.stdout and "class/feedback" in done.stdout) is graded
-        assert ("skipped: grading needs Linux" in done.stdout) is not graded

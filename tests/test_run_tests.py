@@ -1,15 +1,11 @@
 """The program behind `make test`: which tests run, what gets a second try, how the run ends."""
 
-import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from tests import conftest
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = ROOT / "tools" / "run_tests.py"
@@ -132,69 +128,3 @@ def test_what_fails_twice_fails_the_run(run, tmp_path, name, options):
 def test_other_failures_get_no_second_try(run, names, options):
     code, said = run(*names, options=("-n", "0", *options))
     assert code != 0 and "A second try" not in said
-
-
-def test_options_of_pytest_choose_what_runs(run):
-    """Also in the second run, which begins with the paths of what failed."""
-    code, said = run("test_value.py", "test_broken.py", options=("-k", "not broken", "-n", "0"))
-    assert code == 0 and listed(said) == ["test_value.py::test_value"]
-    code, said = run("test_good.py", options=("-k", "nothing", "-n", "0"))
-    assert code == pytest.ExitCode.NO_TESTS_COLLECTED
-
-
-def test_the_whole_run_leaves_the_seconds_of_each_test(run, tmp_path):
-    (tmp_path / "test_one.py").write_text(
-        "import pytest\n@pytest.mark.slow\ndef test_slow(): pass\ndef test_quick(): pass\n"
-    )
-    assert run()[0] == 0
-    record = json.loads((tmp_path / "_build/logs/tests.json").read_text())
-    assert record["tests"].keys() == {"test_one.py::test_slow", "test_one.py::test_quick"}
-    assert record["slow"] == ["test_one.py::test_slow"]
-    assert record["seconds"] >= record["collection_seconds"] > 0
-
-
-class Item:
-    """A test as pytest's hooks see it."""
-
-    def __init__(self, nodeid: str, *markers: str):
-        self.nodeid = nodeid
-        self.markers = markers
-
-    def get_closest_marker(self, name: str) -> str | None:
-        return name if name in self.markers else None
-
-
-class Config:
-    """The options of a run."""
-
-    def __init__(self, exhaustive: bool, third: int | None = None):
-        self.options = {"--exhaustive": exhaustive, "--third": third}
-        self.stash = pytest.Stash()
-
-    def getoption(self, name: str):
-        return self.options[name]
-
-
-def test_each_exhaustive_test_is_in_one_third_with_those_that_share_its_parameters():
-    exhaustive = [
-        Item(f"tests/test_{file}.py::{name}[{case}]", "exhaustive")
-        for file in "abc"
-        for name in ("test_score", "TestPages::test_text")
-        for case in range(20)
-    ]
-    plain = [Item("tests/test_a.py::test_plain")]
-    chosen = []
-    for exhaustively, third in [(False, None), (True, None), *((True, k) for k in (1, 2, 3))]:
-        items = plain + exhaustive
-        conftest.pytest_collection_modifyitems(Config(exhaustively, third), items)
-        assert items[:1] == plain
-        chosen.append([item.nodeid for item in items[1:]])
-    none, everything, *thirds = chosen
-    assert none == [] and everything == [item.nodeid for item in exhaustive]
-    assert sorted(name for third in thirds for name in third) == sorted(everything)
-    assert all(20 < len(third) < 60 for third in thirds)
-    for third in thirds:
-        shared = [re.sub("::.*\\[", "[", name) for name in third]
-        assert all(shared.count(each) == 2 for each in shared)
-    # The same in every process, and with every release of Python.
-    assert conftest.third_of("tests/test_a.py::test_score[0]") == 2

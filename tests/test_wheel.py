@@ -122,21 +122,7 @@ def test_a_command_names_the_extra_that_it_needs(plain, tmp_path, command, libra
 
 
 def test_a_model_is_evaluated_where_there_is_only_the_wheel(plain, tmp_path):
-    task = "multiple-choice"
-    done = run(
-        plain,
-        "-m",
-        "course_pkg",
-        "eval",
-        "--model",
-        "tiny",
-        "--task",
-        task,
-        "--limit",
-        "2",
-        "--output",
-        "run",
-        folder=tmp_path,
-    )
+    line = "-m course_pkg eval --model tiny --task multiple-choice --limit 2 --output run"
+    done = run(plain, *line.split(), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "report.html").is_file()

@@ -33,27 +33,6 @@ def test_pages_of_one_depth_share_what_sphinx_made_and_pages_of_the_book_do_not(
     assert made == [*first, "book/a", "book/b"]
 
 
-def test_what_the_theme_makes_is_made_once_for_a_page_and_for_a_depth():
-    app = SimpleNamespace(env=SimpleNamespace(all_docs={"book/a"}, tocs={}))
-    navigation.prepare(app)
-    made: list[str] = []
-
-    def of(page: str) -> str:
-        def make(**options) -> str:
-            made.append(page)
-            return f"{page.count('/')} {options}"
-
-        context = {"generate_toctree_html": make}
-        navigation.shared(app, page, context, None)
-        twice = {context["generate_toctree_html"](kind="sidebar") for _ in range(2)}
-        assert len(twice) == 1
-        return twice.pop()
-
-    pages = ["_modules/p/x", "_modules/p/y", "book/a", "book/a"]
-    assert [of(page)[0] for page in pages] == ["2", "2", "1", "1"]
-    assert made == ["_modules/p/x", "book/a", "book/a"]
-
-
 def test_titles_keep_the_pages_below_and_no_heading():
     link = nodes.reference("", "Title", anchorname="", refuri="a")
     below = addnodes.toctree(entries=[(None, "b")])

@@ -176,16 +176,6 @@ def test_an_edited_constant_or_example_is_named(copy, file, old, new):
     assert file in changed_files(record, script_sources(copy))
 
 
-def test_comments_docstrings_and_other_files_are_not(copy):
-    record = load_experiment("lora_rank")
-    before = changed_files(record, script_sources(copy))
-    edit(copy / "book/experiments/lora_rank.py", '"""One run: ', '"""A run: ')
-    masking = copy / "course_pkg/finetuning/masking.py"
-    edit(masking, "IGNORE_INDEX = -100", "IGNORE_INDEX = -100  # none\n\n# words")
-    (copy / "course_pkg/doctor.py").write_text("x = 1\n")
-    assert changed_files(record, script_sources(copy)) == before
-
-
 def test_what_an_installed_package_lacks_is_not_asked_for(copy):
     shutil.rmtree(copy / "book")
     assert changed_files(load_experiment("lora_rank"), script_sources(copy)) == []

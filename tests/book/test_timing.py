@@ -1,7 +1,5 @@
 """What the build says of time: what is left while pages run, and the parts that have ended."""
 
-from itertools import count
-
 import pytest
 import timing
 
@@ -29,21 +27,3 @@ def test_what_is_left_follows_the_two_that_run_and_how_fast_pages_are(tmp_path, 
     progress.end("a")
     progress.end("d")
     assert told.read_text().split()[0] == f"{progress.left():.0f}"
-
-
-def test_a_page_takes_what_it_took_last_here_or_else_what_is_recorded(tmp_path):
-    for name, text in (("one", "# a comment\n9 x\n3 y\n"), ("two", "4 y\n")):
-        (tmp_path / name).write_text(text)
-    assert timing.costs(tmp_path / "one", tmp_path / "two", tmp_path / "no") == {"x": 9, "y": 4}
-    assert timing.last_runs(tmp_path / "no", tmp_path) == {}
-
-
-def test_a_part_that_ends_is_a_line_that_the_step_shows(monkeypatch):
-    ticks = count(step=70)
-    monkeypatch.setattr(timing.time, "monotonic", lambda: next(ticks))
-    said = []
-    monkeypatch.setattr(timing.logger, "info", said.append)
-    parts = timing.Parts({"read": 50.0})
-    parts.share = 0.5
-    parts.done("read", "pages read")
-    assert said == ["PART 70 pages read"] and parts.expected("read") == 25

@@ -2,15 +2,14 @@
 
 A submission of the student "killer" ends the process of its worker, as nothing that a student
 writes should be able to. A worker whose name begins with "old" has another version of the package,
-and "gpu" a GPU that is none. The grader of "full" has no space left, "junk" replies with a pickle
-that runs code, and "sleepy" with one that sleeps.
+and "gpu" a GPU that is none. The grader of "full" has no space left, and "junk" replies with a
+pickle that runs code.
 """
 
 import errno
 import os
 import signal
 import tempfile
-import time
 from pathlib import Path
 
 from course_pkg.classroom.assignment import ClassAssignment
@@ -25,13 +24,6 @@ class Pickle:
 
     def __reduce__(self):
         return os.mkdir, (PROOF,)
-
-
-class Sleep:
-    """What makes the process hang that reads it."""
-
-    def __reduce__(self):
-        return time.sleep, (1_000,)
 
 
 def dask_setup(worker):
@@ -52,8 +44,6 @@ def dask_setup(worker):
     handle = course.handle
     if name == "junk":
         course.handle = lambda data, gpu: Pickle() if b'"student"' in data else handle(data, gpu)
-    if name == "sleepy":
-        course.handle = lambda data, gpu: Sleep() if b'"student"' in data else handle(data, gpu)
     if name.startswith("old"):
         course.judging_hash = lambda: "0" * 64
         course.version = lambda: "course_pkg 0.0.1"

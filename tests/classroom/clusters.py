@@ -51,14 +51,9 @@ class Cluster:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / "scheduler.json"
         protocol = "tcp" if pem is None else "tls"
-        self.scheduler = self._start(
-            "scheduler",
-            "--host",
-            host or f"{protocol}://127.0.0.1",
-            "--port",
-            "0",
-            "--no-dashboard",
-        )
+        where = host or f"{protocol}://127.0.0.1"
+        options = ("--host", where, "--port", "0", "--no-dashboard")
+        self.scheduler = self._start("scheduler", *options)
         wait_until(lambda: self.scheduler.poll() is not None or self._written(), shows=self.log)
         assert self.scheduler.poll() is None, self.log()
         address = json.loads(self._file.read_text())["address"]
@@ -70,23 +65,13 @@ class Cluster:
 
     def add(self, *names: str, threads: int = 1, resources: str = "", package: Path = ROOT) -> None:
         """Start workers. package: the folder of the package that they have."""
-        more = ["--resources", resources] if resources else []
+        more = ["--nthreads", str(threads), "--local-directory", str(self.folder)]
+        more += ["--resources", resources] if resources else []
         more += ["--preload", str(self._preload)] if self._preload else []
         self._added += len(names)
         for name in names:
-            self.workers[name] = self._start(
-                "worker",
-                "--name",
-                name,
-                "--nthreads",
-                str(threads),
-                "--no-dashboard",
-                "--no-nanny",
-                "--local-directory",
-                str(self.folder),
-                *more,
-                package=package,
-            )
+            options = ("--name", name, "--no-dashboard", "--no-nanny", *more)
+            self.workers[name] = self._start("worker", *options, package=package)
 
     def wait(self) -> None:
         """Until all workers have found the scheduler."""
@@ -97,13 +82,6 @@ class Cluster:
         for name in names:
             self.workers[name].kill()
             self.workers.pop(name).wait()
-
-    def stop(self) -> None:
-        """Tell all workers to end, and wait until they have."""
-        for process in self.workers.values():
-            process.terminate()
-        for process in self.workers.values():
-            process.wait(300)
 
     def alive(self) -> list[str]:
         """The names of the workers that have not been killed."""
@@ -128,17 +106,10 @@ class Cluster:
         self.scheduler.wait()
 
     def _start(self, program: str, *arguments: str, package: Path = ROOT) -> subprocess.Popen:
+        line = [sys.executable, "-m", f"distributed.cli.dask_{program}"]
         with (self.folder / "log").open("a") as log:
             return subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    f"distributed.cli.dask_{program}",
-                    "--scheduler-file",
-                    str(self._file),
-                    *arguments,
-                    *self._tls,
-                ],
+                [*line, "--scheduler-file", str(self._file), *arguments, *self._tls],
                 env={**os.environ, "PYTHONPATH": f"{package}:{ROOT}"},
                 stdout=log,
                 stderr=log,
@@ -161,20 +132,8 @@ def certificate(folder: Path, name: str) -> Path:
     cert = folder / f"{name}.crt"
     subprocess.run(
         [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            f"/CN={name}",
-            "-keyout",
-            str(key),
-            "-out",
-            str(cert),
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", f"/CN={name}", "-keyout", str(key), "-out", str(cert)),
         ],
         check=True,
         capture_output=True,

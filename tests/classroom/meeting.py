@@ -1,4 +1,7 @@
-"""Two programs that try to find each other by files, sockets, signals, shared memory, locks, keys.
+"""Two programs that try to find each other by what no namespace separates.
+
+Sockets, signals, processes, and shared memory and queues of System V and POSIX are separated by
+namespaces, which test_siblings.py compares.
 
 `meet(me, other)` leaves a trace in every way it knows, looks for the other's traces until both have
 looked long enough, and returns the ways in which they met. It imports only the standard library,
@@ -18,19 +21,8 @@ import time
 from collections.abc import Callable, Iterator
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-FOLDERS = (
-    "/tmp",
-    "/var/tmp",
-    "/dev/shm",
-    "/dev/mqueue",
-    "/run",
-    "/run/lock",
-    "/home",
-    "/",
-    ".",
-    "~",
-)
-PORTS = {"a": 47011, "b": 47012}
+FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run", "/run/lock", "/home", "/")
+FOLDERS += (".", "~")
 KEYS = {"a": 0x600DCA7A, "b": 0x600DCA7B}
 RINGS = {"thread": -1, "process": -2, "session": -3, "user": -4, "user session": -5}
 FORK_ONLY = {"inherited_memory"}  # two programs that were started, not forked, share none
@@ -46,8 +38,6 @@ class Meeting:
         self.me = me
         self.other = other
         self.kept = []
-        self.signals = 0
-        self.answers = {}
 
     def leave_file(self) -> None:
         for folder in map(os.path.expanduser, FOLDERS):
@@ -58,66 +48,6 @@ class Meeting:
         paths = (f"{os.path.expanduser(folder)}/course-meet-{self.other}" for folder in FOLDERS)
         return any(map(os.path.exists, paths))
 
-    def leave_tcp(self) -> None:
-        self._listen(socket.AF_INET, ("127.0.0.1", PORTS[self.me]))
-        self._listen(socket.AF_INET, ("0.0.0.0", PORTS[self.me] + 10))
-        self._listen(socket.AF_INET6, ("::1", PORTS[self.me] + 20))
-
-    def look_tcp(self) -> bool:
-        port = PORTS[self.other]
-        return any(
-            self._connect(family, address)
-            for family, address in (
-                (socket.AF_INET, ("127.0.0.1", port)),
-                (socket.AF_INET, ("127.0.0.1", port + 10)),
-                (socket.AF_INET6, ("::1", port + 20)),
-            )
-        )
-
-    def leave_udp(self) -> None:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        sock.bind(("0.0.0.0", PORTS[self.me] + 30))
-        sock.setblocking(False)
-        self.udp = sock
-
-    def look_udp(self) -> bool:
-        for address in ("127.0.0.1", "255.255.255.255", "224.0.0.1"):
-            with contextlib.suppress(OSError):
-                self.udp.sendto(self.me.encode(), (address, PORTS[self.other] + 30))
-        with contextlib.suppress(OSError):
-            return self.udp.recv(1) == self.other.encode()
-        return False
-
-    def leave_abstract(self) -> None:
-        self._listen(socket.AF_UNIX, f"\0course-meet-{self.me}")
-
-    def look_abstract(self) -> bool:
-        listed = f"@course-meet-{self.other}" in _text("/proc/net/unix")
-        return listed or self._connect(socket.AF_UNIX, f"\0course-meet-{self.other}")
-
-    def leave_socket_file(self) -> None:
-        for folder in map(os.path.expanduser, FOLDERS):
-            with contextlib.suppress(OSError):
-                self._listen(socket.AF_UNIX, f"{folder}/course-sock-{self.me}")
-
-    def look_socket_file(self) -> bool:
-        paths = (f"{os.path.expanduser(folder)}/course-sock-{self.other}" for folder in FOLDERS)
-        return any(self._connect(socket.AF_UNIX, path) for path in paths)
-
-    def leave_system_v(self) -> None:
-        key = KEYS[self.me]
-        LIBC.shmget(key, 4096, 0o1666), LIBC.semget(key, 1, 0o1666), LIBC.msgget(key, 0o1666)
-
-    def look_system_v(self) -> bool:
-        key = KEYS[self.other]
-        return max(LIBC.shmget(key, 0, 0), LIBC.semget(key, 0, 0), LIBC.msgget(key, 0)) >= 0
-
-    def leave_message_queue(self) -> None:
-        self._queue(self.me, os.O_CREAT | os.O_RDWR)
-
-    def look_message_queue(self) -> bool:
-        return self._queue(self.other, os.O_RDONLY) >= 0
-
     def leave_key(self) -> None:
         for ring in RINGS.values():
             LIBC.syscall(248, b"user", f"course-meet-{self.me}".encode(), b"here", 4, ring)
@@ -127,25 +57,6 @@ class Meeting:
         found = [LIBC.syscall(250, 10, ring, b"user", name, 0) for ring in RINGS.values()]
         found.append(LIBC.syscall(249, b"user", name, None, 0))
         return max(found) > 0 or name.decode() in _text("/proc/keys")
-
-    def leave_process(self) -> None:
-        LIBC.prctl(15, f"course-meet-{self.me}".encode(), 0, 0, 0)
-
-    def look_process(self) -> bool:
-        pids = [name for name in os.listdir("/proc") if name.isdigit()]
-        names = {_text(f"/proc/{pid}/comm").strip() for pid in pids}
-        return f"course-meet-{self.other}" in names
-
-    def leave_signal(self) -> None:
-        def count(*_: object) -> None:
-            self.signals += 1
-
-        signal.signal(signal.SIGWINCH, count)
-
-    def look_signal(self) -> bool:
-        with contextlib.suppress(OSError):
-            os.kill(-1, signal.SIGWINCH)
-        return self.signals > 0
 
     def leave_inherited_memory(self) -> None:
         for start, end in self._shared_mappings():
@@ -195,23 +106,6 @@ class Meeting:
         with contextlib.suppress(OSError):
             return bool(os.read(self.watch, 4096))
         return False
-
-    def _listen(self, family: int, address: object) -> None:
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.kept.append(sock)
-        sock.bind(address)
-        sock.listen(64)
-
-    def _connect(self, family: int, address: object) -> bool:
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as sock:
-            sock.settimeout(0.2)
-            sock.connect(address)
-            return True
-        return False
-
-    def _queue(self, name: str, flags: int) -> int:
-        return LIBC.mq_open(f"/course-meet-{name}".encode(), flags, 0o666, None)
 
     def _shared_mappings(self) -> Iterator[tuple[int, int]]:
         for line in _text("/proc/self/maps").splitlines():

@@ -9,7 +9,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from course_pkg.classroom.feedback import class_report
-from course_pkg.classroom.feedback.class_report import PAGE, TABLE_COLUMNS, flags, groups, index
+from course_pkg.classroom.feedback.class_report import PAGE, TABLE_COLUMNS, flags, groups
 from course_pkg.classroom.gradebook.class_rows import Row
 from course_pkg.classroom.results.record import State
 from course_pkg.classroom.submissions.roster import Person
@@ -330,20 +330,3 @@ def test_the_printed_page_has_all_chosen_rows_and_no_buttons(tab, file, rows):
     assert not page.locator(".tools").is_visible() and not page.locator(".pager").is_visible()
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert len(shown(page)) == PAGE
-
-
-@pytest.mark.parametrize(("students", "says"), [(3, "1–3 of 3"), (0, "nobody")])
-def test_a_small_class_has_one_page(tab, tmp_path, students, says):
-    page = tab.open(written(tmp_path, crowd(students)))
-    assert status(page) == says and page.locator("noscript").count() == 0
-
-
-@pytest.mark.parametrize("students", [1_000, pytest.param(5_000, marks=pytest.mark.exhaustive)])
-def test_the_page_of_a_large_class_makes_only_the_rows_that_it_shows(tab, tmp_path, students):
-    file = tmp_path / "index.html"
-    file.write_text(index(ASSIGNMENT, crowd(students)))
-    page = tab.open(file)
-    assert status(page) == f"1–50 of {students:,}" and len(shown(page)) == PAGE
-    sort(page, "score")
-    search(page, "zoe")
-    assert f"(of {students:,})" in status(page) and len(shown(page)) <= PAGE

@@ -41,18 +41,8 @@ def page(folder, student):
 
 def points(record, **changes):
     """The gradebook's points for a record, of 28 with the written answer."""
-    return Points(
-        **{
-            **{
-                "automatic": record.score,
-                "by_hand": 0,
-                "late_penalty": 0,
-                "max_score": 28,
-                "to_mark": 4,
-            },
-            **changes,
-        }
-    )
+    usual = {"by_hand": 0, "late_penalty": 0, "max_score": 28, "to_mark": 4}
+    return Points(**{"automatic": record.score, **usual, **changes})
 
 
 def row(record, person=None, **changes):
@@ -96,6 +86,7 @@ def test_the_csv_has_one_row_per_student_and_its_points_add_up(tmp_path):
     index = (folder / "index.html").read_text()
     assert "6 students, 5 submissions" in index and "Ada Lovelace" in index
     assert "no-submission" in index and "cleo.html" not in index
+    assert "need JavaScript" not in index  # a small class is shown whole
     assert "1.5 h late (submitted 2026-03-01 15:00 UTC)" in index
     assert "24 points by program; 4 more wait for a person in 2 submissions." in index
     text = page(folder, "ada")

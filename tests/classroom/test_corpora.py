@@ -7,28 +7,16 @@ covers; the others are exhaustive.
 
 import csv
 import html
-import json
 import socket
-import stat
-import zipfile
 from dataclasses import replace
 
 import pytest
 
-from tests.classroom.canary_course import (
-    CLASSMATE,
-    CORPUS_MARKS,
-    CanaryCourse,
-    GradedCorpus,
-    classmate,
-    grade,
-    grade_corpus,
-)
+from tests.classroom.canary_course import CLASSMATE, CORPUS_MARKS, GradedCorpus, grade_corpus
 from tests.classroom.corpus import ASSIGNMENT, POINTS, TRIED, load
-from tests.classroom.host import ABSTRACT, MARK, PORT, Services, Watch
+from tests.classroom.host import ABSTRACT, PORT, Services
 from tests.waiting import wait_until
 
-TWINS = ("Ada-Twin",)  # submitted by a builder, in addition to an attack
 pytestmark = CORPUS_MARKS
 
 
@@ -116,7 +104,6 @@ class TestAttacks(Corpus):
         with Gradebook(where, "llm-course") as book:
             scores = {s.student.id: s.score for s in book.assignment_submissions(ASSIGNMENT)}
         expected = {case.id: case.score for case in corpus.cases.values()} | {CLASSMATE: POINTS}
-        expected |= dict.fromkeys(TWINS, 0.0)
         assert scores.keys() <= expected.keys()
         assert scores == {student: expected[student] for student in scores}
         known = {name for name, row in corpus.graded.rows.items() if row["state"] != "refused"}
@@ -200,42 +187,3 @@ class TestHonest(Corpus):
             page = html.unescape(corpus.graded.page(case.id)).lower()  # a diagnosis has a capital
             assert page, case.name
             assert [text for text in case.told if text.lower() not in page] == [], case.name
-
-
-def test_a_hostile_zip_writes_nothing_outside_and_affects_nobody_else(tmp_path):
-    course = CanaryCourse(tmp_path / "course")
-    good = json.dumps(classmate())
-    path = tmp_path / "class.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        archive.writestr(f"{CLASSMATE}/{ASSIGNMENT}/{ASSIGNMENT}.ipynb", good)
-        for name in (
-            f"../../{MARK}-up.ipynb",
-            f"/tmp/{MARK}-absolute.ipynb",
-            f"ada/../../../{MARK}-inside/{ASSIGNMENT}.ipynb",
-            f"..\\..\\{MARK}-back.ipynb",
-            f"{MARK}\0x.ipynb",
-            f"C:/{MARK}.ipynb",
-        ):
-            archive.writestr(zipfile.ZipInfo(name), good)
-        link = zipfile.ZipInfo(f"linker/{ASSIGNMENT}/{ASSIGNMENT}.ipynb")
-        link.create_system = 3
-        link.external_attr = (stat.S_IFLNK | 0o777) << 16
-        archive.writestr(link, str(course.root / "gradebook.db"))
-        folder = zipfile.ZipInfo("folder-linker")
-        folder.create_system = 3
-        folder.external_attr = (stat.S_IFLNK | 0o777) << 16
-        archive.writestr(folder, str(course.root))
-        archive.writestr(f"folder-linker/{MARK}.txt", "x")
-        for student in ("bob", "eve"):  # zip bombs: 100 MB each
-            with archive.open(f"{student}/{ASSIGNMENT}/{ASSIGNMENT}.ipynb", "w") as member:
-                for _ in range(100):
-                    member.write(bytes(1_000_000))
-    watch = Watch(course.home, course.root, tmp_path)
-    graded = grade(course, "--submitted", str(path), *TestAttacks.options)
-    assert watch.left(graded.pid) == {}
-    assert float(graded.rows[CLASSMATE]["score"]) == POINTS
-    others = [row for student, row in graded.rows.items() if student != CLASSMATE]
-    assert {row["state"] for row in others} <= {"refused", "unreadable"}
-    assert {float(row["score"]) for row in others} == {0.0}
-    assert {graded.rows[student]["state"] for student in ("bob", "eve")} == {"refused"}
-    assert list(graded.course.root.rglob(f"{MARK}*")) == []

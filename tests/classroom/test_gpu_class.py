@@ -224,18 +224,6 @@ def test_an_export_has_no_score_for_a_submission_that_waits(school):
     assert (results / "canvas.csv").read_text().splitlines()[-1] == "Lovelace Ada,17,"
 
 
-def test_the_command_says_that_submissions_wait_and_ends_with_code_1(school):
-    school.submit("ada")
-    school.patch.setattr("course_pkg.cli.grade_commands.signal.signal", lambda *_: None)
-    school.patch.setattr("course_pkg.cli.grade_commands.resource.setrlimit", lambda *_: None)
-    done = school.command("grade", ASSIGNMENT)
-    assert (done.exit_code, "waiting: needs a GPU" in done.output) == (1, True), done.output
-    done = school.command("grade", ASSIGNMENT, "--gpu-jobs", "-1")
-    assert done.exit_code == 2 and "--gpu-jobs" in done.output
-    done = school.command("grade", ASSIGNMENT, "--gpu-memory", "0")
-    assert done.exit_code == 2 and "--gpu-memory" in done.output
-
-
 def test_memory_is_limited_and_a_submission_that_keeps_some_is_named(school):
     """ada exceeds the limit, ben keeps memory on the only GPU, and so cy waits."""
     for student in ("ada", "ben", "cy"):

@@ -10,7 +10,6 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.classroom.gradebook.graded_notebook import is_test
 from course_pkg.classroom.release import program_path
 from course_pkg.classroom.results.keys import secret
@@ -148,19 +147,6 @@ def test_a_plain_assignment_gets_nbgraders_scores_inside_the_sandbox(course):
 
     again = grade_class.grade(course, ASSIGNMENT, options, show)
     assert again == list(map(without_words, records.values()))  # nothing is graded a second time
-
-
-@pytest.mark.exhaustive
-@NEEDS_SANDBOX
-def test_a_test_that_never_ends_earns_0_and_the_next_one_is_run(course, tmp_path):
-    endless = nbformat.read(course / "release" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", as_version=4)
-    endless.cells[0].source = "def double(x):\n    while True:\n        pass"
-    write(tmp_path / "fay" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", endless)
-    with ProgressDisplay() as show:
-        options = Options(tmp_path, limits=RunLimits(cell_timeout_s=3))
-        (fay,) = grade_class.grade(course, ASSIGNMENT, options, show)
-    assert (fay.state, fay.score) == (State.CELL_TIMED_OUT, 0.1)
-    assert "cell 2, 3, 4, 5 took longer than 3 s" in fay.reason
 
 
 @pytest.mark.exhaustive

@@ -1,6 +1,5 @@
 """The gradebook on a PostgreSQL server: the same rows as in SQLite's file, and two graders."""
 
-import csv
 import os
 import shutil
 import signal
@@ -19,9 +18,9 @@ from course_pkg.classroom.gradebook.class_rows import class_points, class_rows
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.classroom.gradebook.lateness import extend
 from course_pkg.classroom.gradebook.nbgrader_api import GradebookError, save_person
-from course_pkg.classroom.gradebook.students import remove_student, save_roster, students
+from course_pkg.classroom.gradebook.students import save_roster, students
 from course_pkg.classroom.submissions.roster import Person, Roster
-from tests.classroom import NEEDS_SANDBOX, clusters, postgresql
+from tests.classroom import postgresql
 from tests.classroom.recorded import (
     ASSIGNMENT,
     questions,
@@ -146,34 +145,6 @@ def test_the_gradebook_has_the_same_rows_as_sqlites(course, server, tmp_path):
     assert found[0] == found[1]
     assert found[1][2]["ada"] == datetime(2026, 3, 1, 14, 30, 15)  # in UTC, as nbgrader stores it
     assert {row.student: row.points.late_s for row in found[1][0]}["ada"] == 1.5 * 3600 + 15
-
-
-@here
-@pytest.mark.exhaustive
-def test_nbgraders_commands_work_on_the_server(shared):
-    course, _, _ = shared
-    with CourseGradebook(course.root) as book:
-        write_class(book)
-    due = course.nbgrader("db", "assignment", "add", ASSIGNMENT, f"--duedate={DUE}")
-    assert due.returncode == 0, due.stderr
-    done = course.nbgrader("generate_feedback", ASSIGNMENT)
-    assert done.returncode == 0, done.stderr
-    assert len(list(course.root.glob("feedback/*/*/*.html"))) == 3
-    assert course.nbgrader("export").returncode == 0
-    with open(course.root / "grades.csv", newline="") as file:
-        scores = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
-    assert scores == {"ada": 24, "Zoë O'Neill": 21, "dan": 0}
-    upgraded = course.nbgrader("db", "upgrade")
-    assert upgraded.returncode == 0, upgraded.stderr
-
-
-@here
-def test_a_student_can_be_removed(shared):
-    course, _, _ = shared
-    with CourseGradebook(course.root) as book:
-        write_class(book)
-        assert remove_student(book, "ada") == [ASSIGNMENT]
-        assert set(class_points(book, ASSIGNMENT)) == {"Zoë O'Neill", "dan"}
 
 
 @here
@@ -318,44 +289,3 @@ def _wait_until_free(book: CourseGradebook) -> None:
             return False
 
     wait_until(is_free)
-
-
-@here
-@pytest.mark.exhaustive
-@NEEDS_SANDBOX
-def test_two_assignments_are_graded_at_once_with_the_results_of_one_after_the_other(
-    server, tmp_path
-):
-    """The command itself, in two folders; on SQLite in one folder, one after the other."""
-    url = server.database("both")
-    names = ("bleu", "rouge")
-    for name in names:
-        clusters.prepare(tmp_path / f"prepared-{name}", name)
-        for where in ("sqlite", "server"):
-            made = clusters.Class(tmp_path / f"prepared-{name}", tmp_path / where / name, name)
-            made.fill("dead", "html")
-            made.hand_in()
-            if where == "server":
-                (made.root / "gradebook.db").unlink()
-                postgresql.use(made.root, url)
-
-    def grade(where: str, name: str) -> subprocess.Popen:
-        line = [sys.executable, "-m", "course_pkg", "grade", name, "--jobs", "1"]
-        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        return subprocess.Popen(
-            line,
-            cwd=tmp_path / where / name,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-
-    assert [grade("sqlite", name).wait() for name in names] == [1, 1]
-    assert [process.wait() for process in [grade("server", name) for name in names]] == [1, 1]
-    changes = ("start_s", "run_s", "write_s", "peak_bytes", "graded_at")
-    for name in names:
-        tables = []
-        for where in ("sqlite", "server"):
-            with open(tmp_path / where / name / "results" / name / "grades.csv") as file:
-                rows = csv.DictReader(file)
-                tables.append([{k: v for k, v in r.items() if k not in changes} for r in rows])
-        assert tables[0] == tables[1] and len(tables[0]) == 6

@@ -72,43 +72,18 @@ def side_by_side(tmp_path_factory) -> tuple[Graded, list[dict], dict]:
     return graded, found, left
 
 
-def test_both_ran_at_the_same_time(side_by_side):
-    _, (a, b), _ = side_by_side
-    assert "lock" in a["met"] and "lock" in b["met"]  # each held one while the other looked
-
-
-def test_they_interact_only_in_ways_that_the_threat_model_allows(side_by_side):
-    _, found, _ = side_by_side
-    assert [set(one["met"]) - ALLOWED for one in found] == [set(), set()]
-
-
-def test_they_share_no_namespace(side_by_side):
-    _, (a, b), _ = side_by_side
+def test_they_run_at_the_same_time_and_interact_only_as_the_threat_model_allows(side_by_side):
+    _, (a, b), left = side_by_side
+    for one in (a, b):  # each held a lock while the other looked
+        assert "lock" in one["met"] and set(one["met"]) <= ALLOWED
+        assert len(one["pids"]) <= 6 and max(one["pids"]) < 100  # its own processes
     for name in ("mnt", "pid", "net", "ipc", "uts"):
         assert a["spaces"][name] != b["spaces"][name], name
-
-
-def test_they_share_no_socket_pipe_or_file(side_by_side):
-    _, (a, b), _ = side_by_side
     shared = set(a["files"]) & set(b["files"])
     assert not {name for name in shared if re.match(r"(socket|pipe):", name)}
-
-
-def test_they_share_no_random_state_and_no_session_key(side_by_side):
-    _, (a, b), _ = side_by_side
     assert not set(a["random"]) & set(b["random"])
     assert a["key"] != b["key"]
-
-
-def test_each_sees_only_its_own_processes(side_by_side):
-    _, found, _ = side_by_side
-    for one in found:
-        assert len(one["pids"]) <= 6 and max(one["pids"]) < 100
-
-
-def test_nothing_is_left_on_the_machine(side_by_side):
-    _, _, left = side_by_side
-    assert left == {}
+    assert left == {}, "left on the machine"
 
 
 def test_in_one_sandbox_they_interact_in_every_way(tmp_path):

@@ -124,15 +124,11 @@ def test_the_manifests_are_a_cluster_and_its_gpu_workers():
 
 
 @pytest.mark.parametrize(("kind", "pod"), PODS, ids=["scheduler", "worker", "gpu"])
-def test_a_pod_runs_dask_with_tls_and_shows_no_pages(in_a_pod, tls, kind, pod):
+def test_a_pod_runs_dask_with_tls_shows_no_pages_and_has_no_account(in_a_pod, tls, kind, pod):
     found = in_a_pod(kind, pod)
     assert found["tls_ca_file"] == str(tls / "ca.pem")
     assert found["tls_cert"] == str(tls / "cert.pem") and found["tls_key"] == str(tls / "key.pem")
     assert not found["dashboard"] and found["dashboard_address"].startswith("127.0.0.1:")
-
-
-@pytest.mark.parametrize(("kind", "pod"), PODS, ids=["scheduler", "worker", "gpu"])
-def test_a_pod_mounts_what_it_names_and_has_no_account(kind, pod):
     (container,) = pod["containers"]
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}

@@ -33,11 +33,6 @@ PATCHES = {
         ("program", 'line.lstrip(" ").startswith("```")', '"```" in line', 1),
         ("program", "(defining or blocks or [text])", "(defining or [text])", 1),
         ("program", "text.splitlines(keepends=True)", "text.splitlines()", 3),
-        ("newton", "1 - chances", "1.001 - chances", 4),
-        ("strengths", "range(2000)", "range(5)", 5),
-        ("length", "np.tanh(", "np.arctan(", 1),
-        ("pairs", "1.96 /", "1.645 /", 2),
-        ("overlap", "range(n)}", "range(1)}", 4),
         ("overlap", "[a-z0-9]+", "[a-z]+", 1),
         ("overlap", "[a-z0-9]+", r"\\w+", 1),
         ("overlap", "[a-z0-9]+", "[a-z0-9-]+", 1),
@@ -57,7 +52,6 @@ PATCHES = {
         ("run", "get(byte, -1)", "get(byte % 128, -1)", 1),
         ("run", "state == -1", "state == -1 or not transitions[state]", 0),
         ("masks", "state in accepting", "state in accepting[:1]", 1),
-        ("masks", "state in accepting", "state == len(transitions) - 1", 4),
         ("masks", "t != end", "t < len(tokens) - 1", 4),
         ("trim", "while more:", "for _ in range(3):", 1),
         ("generate", "len(tokens) < most", "passes < most", 1),
@@ -72,11 +66,6 @@ PATCHES = {
         ("single", "values.index(highest) == answer", "math.exp(values[answer]) > 0.5", 1),
         ("calibration", "* bins) - 1, 0)", "* bins) - 1, -bins)", 1),
         ("calibration", "* bins // len(confidences)", "// (len(confidences) // bins)", 1),
-        ("paired", "(count - 1)", "(len(differences) - 1)", 2),
-        ("pass-at-k", "min(samples)", "samples[0]", 1),
-    ],
-    "quantized-inference": [
-        ("smooth", "x_max**alpha", "x_max**alpha * 3", 4),  # all but the last property
     ],
 }
 

@@ -24,7 +24,9 @@ def test_schedules_that_are_drawn_can_be_completed():
 
 def test_each_rank_gets_the_sum_and_the_maximum_of_all():
     def both(number, all_reduce):
-        return all_reduce(torch.tensor([number])), all_reduce(torch.tensor([number]), "max")
+        return all_reduce(torch.tensor([number])), all_reduce(
+            torch.tensor([number]), operation="max"
+        )
 
     results, sent = student.on_ranks(both, [(1,), (5,), (2,)])
     assert results == [(torch.tensor([8]), torch.tensor([5]))] * 3

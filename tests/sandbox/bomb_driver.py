@@ -1,8 +1,7 @@
 """Run one program that exceeds the limits ("bomb") in a sandbox; print how it ended, as JSON.
 
 Run as a script: `python bomb_driver.py FOLDER KIND BOMB MEMORY_MIB PROCESSES`, where FOLDER holds
-a copy of course_pkg that everyone can read, and KIND is "control group" or "watchdog". It imports
-only the sandbox modules, so that any Python and any user can run it.
+course_pkg, and KIND is "control group" or "watchdog".
 """
 
 import json
