@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import nbformat
 import pytest
@@ -9,11 +10,19 @@ from lab_exercises import exercise_page, site_link
 from lab_notebook import contents, exercise_cells, renderer
 from playwright.sync_api import expect
 
+from course_pkg.classroom.results.keys import secret
+from course_pkg.classroom.results.store import Store
+from course_pkg.classroom.runs.grade_class import Options, grade
+from course_pkg.classroom.runs.progress import ProgressDisplay
+from course_pkg.classroom.submissions.assemble import assemble
+from course_pkg.classroom.submissions.read_notebook import read
 from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.labs.assignments import ASSIGNMENTS
+from course_pkg.sandbox.probe import probe
 from tests.book.support import ROOT
 from tests.chromium import Tab, low_contrast
-from tests.exercises.assignments import SOLUTIONS, notebook
+from tests.exercises.assignments import EXERCISES, SOLUTIONS, Course, notebook, places
 
 IN_BROWSER = [pytest.mark.browser, pytest.mark.slow]
 ANSWER = """def closest_length(length, lengths):
@@ -363,6 +372,10 @@ class TestPage:
         expect(page.locator(PLACES["answer"])).to_contain_text(hostile)
         assert page.title() != "run" and sum_of(page) == "0 of 27 points"
 
+    def test_a_notebook_without_answers_is_the_released_one(self, page):
+        file = saved(page, "Download as notebook")
+        assert file.path().read_text("utf-8") == released("bleu")
+
     def test_the_notebook_has_the_answers_and_is_otherwise_the_released_one(self, page):
         write(page, ANSWER)
         file = saved(page, "Download as notebook")
@@ -378,6 +391,36 @@ class TestPage:
         assert changed == {ANSWER_ID: ANSWER}
         assert {**got, "cells": []} == {**wanted, "cells": []}
         nbformat.validate(nbformat.from_dict(got))
+
+    def test_the_notebook_is_graded_as_the_page_says(self, page, tmp_path):
+        """By `course grade`, on cases of its own: a right answer, a wrong one, and none."""
+        wrong = answer_key("bleu")["brevity-penalty"].wrong[0]
+        code = answer_key("bleu").source(answer_key("bleu")["brevity-penalty"], wrong)
+        where = places(notebook(EXERCISES, "bleu"))
+        cell = notebook(EXERCISES, "bleu").cells[where["brevity-penalty"].answer].id
+        take(page, tmp_path, answers({ANSWER_ID: ANSWER, cell: code}))
+        page.get_by_role("button", name="Run all checks").click()
+        page.get_by_role("button", name="Run all checks").and_(page.locator(":enabled")).wait_for(
+            timeout=120_000
+        )
+        lines = page.locator(".lab-points li").all_inner_texts()
+        shown = [int(re.search(r"(\d+) / \d+$", line)[1]) for line in lines]
+        data = saved(page, "Download as notebook").path().read_bytes()
+        assembled = assemble(read(data), notebook(EXERCISES, "bleu"))
+        assert assembled.remarks == ()
+        if not probe().ok:
+            pytest.skip(f"no sandbox here: {probe().detail}")
+        course = Course(tmp_path)
+        folder = tmp_path / "submitted" / "ada" / "bleu"
+        folder.mkdir(parents=True)
+        (folder / "bleu.ipynb").write_bytes(data)
+        shutil.copytree(EXERCISES, course.root / EXERCISES.name)
+        with ProgressDisplay() as show:
+            list(grade(course.root, "bleu", Options(course.root / "submitted", jobs=1), show))
+        record = Store(course.root, secret(course.root)).load("bleu", "ada")
+        graded = {question.question: question.earned for question in record.questions}
+        assert [graded[name] for name in where] == shown
+        assert 0 < graded["brevity-penalty"] < 3 and graded["closest-length"] == 2
 
     @pytest.mark.parametrize(
         ("storage", "said"),

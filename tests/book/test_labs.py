@@ -172,22 +172,6 @@ def test_formulas_of_an_output_are_set(browser, labs):
     assert "$" not in shown.inner_text() and "displaystyle" not in shown.inner_text()
 
 
-LOOP = """
-from course_pkg.grading import check as module
-module.CASE_S = 1.0
-def forever(length, lengths):
-    while True:
-        pass
-print(module.check("bleu/closest-length", forever).report)
-"""
-
-
-def test_an_answer_without_end_is_stopped_by_the_limit_of_its_check(python):
-    [outputs] = run(python, LOOP)
-    report = "".join(output["text"] for output in outputs)
-    assert report.startswith("bleu/closest-length: 0 of 2 points") and "Stopped after" in report
-
-
 def renderer_bytes() -> int:
     """The memory of the browser's processes that show pages, with their workers."""
     total = 0
