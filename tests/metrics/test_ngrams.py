@@ -51,15 +51,12 @@ def test_the_maximum_is_not_the_sum_and_needs_a_reference():
         maximum_counts([])
 
 
-def test_a_text_that_is_not_tokenized_raises_an_error():
+def test_a_text_or_an_order_below_one_raises_an_error():
     for call in (ngrams, count, lambda x, n: count_matches(x, [Counter()] * n)):
         with pytest.raises(TypeError, match="split a text with tokenize"):
             call("the cat", 2)
         with pytest.raises(TypeError, match="got None"):
             call(None, 2)
-
-
-def test_an_order_that_is_not_an_integer_of_at_least_one_raises_an_error():
     for n in (0, 1.0, True, None):
         with pytest.raises(ValueError, match="n must be an integer of at least 1, got"):
             ngrams(["a"], n)

@@ -9,11 +9,8 @@ from course_pkg.metrics.paired_loss import LossChange, loss_change
 from tests.refusals import require_refusals
 
 
-def test_equal_losses_have_no_change_and_no_margin():
+def test_changes_that_are_the_same_at_each_token_are_certain():
     assert loss_change([3.0, 5.0], [3.0, 5.0], [2, 4]) == LossChange(0.0, 0.0, 2)
-
-
-def test_a_change_that_is_the_same_at_each_token_is_certain():
     change = loss_change([1.0 + 2 * 0.25, 9.0 + 6 * 0.25], [1.0, 9.0], [2, 6])
     assert change.nats == 0.25 and change.margin == pytest.approx(0, abs=1e-12)
 

@@ -27,12 +27,9 @@ def test_reordering_keeps_the_words_and_depends_only_on_the_seed():
     assert [words(text) for text in once] == [words(text) for text in ORIGINAL]
 
 
-def test_truncating_keeps_the_beginning_and_repeating_doubles():
+def test_truncating_keeps_the_beginning_repeating_doubles_and_others_are_unknown():
     for short, whole in zip(perturb(SENTENCES, "truncated"), ORIGINAL, strict=True):
         assert whole.startswith(short) and 2 * len(short.split()) <= len(whole.split())
     assert perturb(SENTENCES, "repeated") == [f"{text} {text}" for text in ORIGINAL]
-
-
-def test_an_unknown_perturbation_raises_an_error_that_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"must be one of identical, paraphrased.*'shouted'"):
         perturb(SENTENCES, "shouted")

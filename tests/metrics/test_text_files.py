@@ -26,13 +26,10 @@ def test_json_lines_give_back_every_text(tmp_path_factory, texts):
     assert found.references == tuple((text,) for text in texts)
 
 
-def test_only_a_line_break_divides_texts_and_white_space_at_the_end_is_dropped(tmp_path):
+def test_only_a_line_break_divides_texts_and_what_only_looks_like_json_is_text(tmp_path):
     path = written(tmp_path, "texts", "one\u2028two \r\n\n three\n")
     texts = [record.text("text") for record in read_records(path)]
     assert texts == ["one\u2028two", "", " three"]
-
-
-def test_a_first_line_that_only_looks_like_json_is_text(tmp_path):
     for line in ("{", '{"name": "x"}', "[1]", "3", "null"):
         [record] = read_records(written(tmp_path, "texts", line))
         assert record.text("prediction") == line

@@ -15,13 +15,10 @@ def test_tokens_are_never_empty_and_contain_no_space(text, name):
     assert all(token and token.split() == [token] for token in tokens)
 
 
-def test_an_unknown_name_raises_an_error_that_lists_the_known_ones():
+def test_an_unknown_name_and_a_text_that_is_not_a_string_raise_an_error():
     known = "13a, whitespace, none, char, zh, rouge, unicode"
     with pytest.raises(ValueError, match=f"tokenizer must be one of {known}, got '14a'"):
         tokenize("a", "14a")
-
-
-def test_a_text_that_is_not_a_string_raises_an_error():
     for text in (None, b"bytes", ["a"]):
         with pytest.raises(TypeError, match="must be a string"):
             tokenize(text)

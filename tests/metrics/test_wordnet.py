@@ -39,30 +39,19 @@ def related(source, one, other):
     return bool(source.senses(one) & source.senses(other))
 
 
-def test_words_of_one_synset_are_synonyms_but_not_transitively(folder):
+def test_words_of_one_synset_are_synonyms_also_from_a_zip_file(folder, tmp_path_factory):
     base = WordNet(folder)
     assert related(base, "car", "automobile")
     assert related(base, "car", "railcar")
     assert not related(base, "automobile", "railcar")
     assert not related(base, "car", "man")
-
-
-def test_base_forms_are_found_by_rule_and_by_exception(folder):
-    base = WordNet(folder)
     assert related(base, "cars", "automobiles")
     assert related(base, "men", "man")
     assert related(base, "went", "moving")  # go and move
     assert related(base, "bigger", "larger")
     assert related(base, "going", "moved")
-
-
-def test_unknown_words_and_fragments_have_no_senses(folder):
-    base = WordNet(folder)
     for word in ("", "s", "ing", "xyz", "ca", "carr", "1", ".", "license"):
         assert base.senses(word) == frozenset(), word
-
-
-def test_a_zip_file_works_too(folder, tmp_path_factory):
     archive = tmp_path_factory.mktemp("zipped") / "wordnet.zip"
     with zipfile.ZipFile(archive, "w") as target:
         for name in FILES:
@@ -88,18 +77,15 @@ def test_wordnet_is_found_in_the_documented_folders(folder, monkeypatch, tmp_pat
     assert find_wordnet() == folder
 
 
-def test_a_missing_file_raises_an_error_that_names_it(folder):
-    (folder / "verb.exc").unlink()
-    with pytest.raises(FileNotFoundError, match=r"verb\.exc"):
-        WordNet(folder)
-
-
-def test_irregular_forms_are_of_all_parts_of_speech_and_the_last_one_counts(folder, monkeypatch):
+def test_irregular_forms_are_of_all_parts_of_speech_whose_files_are_needed(folder, monkeypatch):
     (folder / "adj.exc").write_text("better good well\nbest good\n")
     (folder / "adv.exc").write_text("better well\n")
     monkeypatch.setattr(wordnet, "find_wordnet", lambda: folder)
     forms = {"best": "good", "better": "well", "men": "man", "went": "go"}
     assert irregular_forms.__wrapped__() == forms
+    (folder / "verb.exc").unlink()
+    with pytest.raises(FileNotFoundError, match=r"verb\.exc"):
+        WordNet(folder)
 
 
 def test_synonym_sets_ignore_case_and_raise_an_error_for_other_values():

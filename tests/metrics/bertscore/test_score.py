@@ -33,7 +33,7 @@ def values(scores):
     return torch.stack([scores.precision, scores.recall, scores.f1])
 
 
-def test_the_definition_by_hand():
+def test_the_definition_by_hand_where_a_pad_never_wins_over_a_negative_cosine():
     # Two tokens against three, with vectors in the plane and without [CLS] and [SEP]. Cosines:
     #              (1, 0)  (0, 1)  (-1, 0)
     # (1, 0)          1       0      -1        best 1
@@ -45,9 +45,6 @@ def test_the_definition_by_hand():
     assert p.item() == pytest.approx((1 + 0.8) / 2)
     assert r.item() == pytest.approx((1 + 0.8 - 0.6) / 3)
     assert f.item() == pytest.approx(2 * 0.9 * 0.4 / 1.3)
-
-
-def test_a_pad_never_wins_over_a_negative_cosine():
     one = torch.ones(1)
     opposite = (torch.tensor([[1.0, 0.0]]), one, torch.tensor([[-1.0, 0.0]]), one)
     longer = (torch.eye(2), torch.full((2,), 0.5), torch.eye(2), torch.full((2,), 0.5))
@@ -80,7 +77,7 @@ def test_with_several_references_the_one_with_the_best_f_is_used(encoder):
         torch.testing.assert_close(values(found)[:, row], single[:, best], atol=1e-5, rtol=0)
 
 
-def test_idf_depends_on_the_references_only(encoder):
+def test_idf_depends_on_the_references_only_and_if_it_is_0_weights_are_equal(encoder):
     references = ["a cat", "a dog", "a cat and a cow"]
     hypotheses = ["a dog", "a horse", "the cat"]
     found = bert_score(hypotheses, references, encoder, idf=True)
@@ -89,9 +86,6 @@ def test_idf_depends_on_the_references_only(encoder):
     )
     assert torch.equal(values(found), values(given_weights))
     assert found.idf
-
-
-def test_if_idf_is_0_for_all_tokens_they_have_equal_weights(encoder):
     plain = bert_score(["a cat"], ["a dog"], encoder)
     single = bert_score(["a dog a"], ["a dog"], encoder, idf=True)  # one reference: all idf is 0
     assert torch.isfinite(values(single)).all()
@@ -111,16 +105,13 @@ def test_the_baseline_is_the_mean_of_random_pairs_and_repeatable(encoder):
         estimate_baseline(["a", "a"], encoder)
 
 
-def test_empty_texts_score_0(encoder):
+def test_empty_texts_score_0_and_long_ones_are_truncated_with_a_warning(encoder):
     found = bert_score(["", "cat", "", " "], ["cat", "", "", "cat"], encoder)
     assert values(found).abs().max() == 0
     mixed = bert_score(["", "a cat"], ["a cat", "a cat"], encoder)
     assert mixed.f1.tolist() == pytest.approx([0, 1], abs=1e-5)
     nothing = bert_score([], [], encoder)
     assert nothing.f1.shape == (0,)
-
-
-def test_long_texts_are_truncated_with_a_warning(encoder):
     with pytest.warns(UserWarning, match="1 of 2 pairs are longer"):
         found = bert_score(["cat", "cat " * 2_000], ["cat", "cat"], encoder, layer=1)
     assert found.truncated == (1,)

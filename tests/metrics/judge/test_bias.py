@@ -27,21 +27,15 @@ def prefers_good(prompt):
     return {"A": 0.8, "B": 0.2} if a_is_good else {"A": 0.2, "B": 0.8}
 
 
-def test_a_fair_judge_has_no_position_bias_and_is_consistent():
+def test_a_fair_judge_is_consistent_and_one_that_prefers_the_first_answer_is_not():
     found = position_bias(RuleJudge(prefers_good), PAIRS)
     assert found.first_place == pytest.approx(0.5)
     assert all(verdict.consistent for verdict in found.verdicts)
     assert [v.preference for v in found.verdicts] == pytest.approx([0.8, 0.2])
-
-
-def test_a_judge_that_always_prefers_the_first_answer_has_position_bias():
     found = position_bias(RuleJudge({"A": 0.9, "B": 0.1}), PAIRS)
     assert found.first_place == pytest.approx(0.9)
     assert not any(verdict.consistent for verdict in found.verdicts)
     assert [v.preference for v in found.verdicts] == pytest.approx([0.5, 0.5])
-
-
-def test_a_tie_is_not_consistent():
     assert not PairVerdict(0.5, 0.9).consistent and not PairVerdict(0.9, 0.1).consistent
     assert PairVerdict(0.1, 0.2).consistent
 
@@ -74,9 +68,6 @@ def test_repeatability_reads_each_answer_and_counts_those_without_a_score():
     [(prompt, start, settings)] = judge.asked
     assert start == TASK.label and "Answer:\nx" in prompt
     assert settings == {"n": 5, "max_tokens": 8, "temperature": 1.0, "seed": 3}
-
-
-def test_answers_without_any_score_raise_an_error():
     with pytest.raises(JudgeError, match=r"only 0 of 20 answers contain a score: \['Well"):
         repeatability(RuleJudge(writes=["Well."]), TASK, {"Answer": "x"})
 
@@ -100,16 +91,10 @@ def test_invalid_arguments_raise_an_error():
 
     require_refusals(
         (lambda: position_bias(fair, []), "pairs is empty"),
-        (
-            lambda: position_bias(fair, [("Why?", "x", "y")]),
-            "TypeError: pairs must be a list of Pair",
-        ),
+        (lambda: position_bias(fair, [("Why?", "x", "y")]), "TypeError: pairs must be a list of"),
         (lambda: position_bias(fair, PAIRS[0]), "TypeError: pairs must be a list of Pair"),
         (lambda: position_bias(fair, [Pair("Why?", "x", " ")]), "answer B is empty"),
-        (
-            lambda: lengthened(items, "Answer", str.upper),
-            "pad must return a longer text, got 'BOIL",
-        ),
+        (lambda: lengthened(items, "Answer", str.upper), "pad must return a longer text, got 'B"),
         (lambda: lengthened(items, "Summary", str.title), r"KeyError.*title must be one of \['Ans"),
         (lambda: lengthened([], "Answer", str.title), "items is empty"),
         (lambda: repeatability(fair, TASK, {"Answer": "x"}, repeats=1), "at least 2"),

@@ -43,12 +43,7 @@ def test_a_report_written_in_the_format_is_parsed_back_and_counted(errors):
     assert report.score == -severities.count("minor") - 5 * severities.count("major")
 
 
-def test_a_text_without_errors_scores_zero():
-    for head in ("No errors", "no error.", "0 errors", "NO ERRORS:"):
-        assert parse_report(head) == Report(()) and parse_report(head).score == 0
-
-
-def test_the_lines_of_one_error_may_come_in_any_order():
+def test_the_lines_of_one_error_may_come_in_any_order_and_a_text_without_errors_scores_zero():
     head, *lines = GOOD.splitlines()
     shuffled = "\n".join([head, *lines[3::-1], "", *lines[:3:-1]])
     report = parse_report(shuffled)
@@ -56,6 +51,8 @@ def test_the_lines_of_one_error_may_come_in_any_order():
         ErrorSpan("the ferry flew", "mistranslation", "major", "A ferry sails: it does not fly."),
         ErrorSpan("it's", "spelling", "minor", 'The possessive is "its".'),
     )
+    for head in ("No errors", "no error.", "0 errors", "NO ERRORS:"):
+        assert parse_report(head) == Report(()) and parse_report(head).score == 0
 
 
 def without(line):
@@ -97,11 +94,15 @@ def test_a_location_that_does_not_occur_raises_an_error_with_the_closest_words()
         check_locations(Report((ErrorSpan("quite another thing", "x", "minor", "x"),)), TEXT)
 
 
-def test_a_judges_report_is_parsed_and_checked():
+def test_a_judges_report_is_parsed_and_checked_and_only_a_given_reference_is_mentioned():
     judge = RuleJudge(writes=[GOOD])
     assert find_error_spans(judge, TEXT, reference="The ferry sailed.").score == -6
     [(prompt, _, settings)] = judge.asked
     assert TEXT in prompt and "The ferry sailed." in prompt and settings["temperature"] == 0
+    assert "reference" not in report_prompt("It rains up.").lower()
+    assert "Reference:\nIt rains." in report_prompt("It rains up.", reference="It rains.")
+    with pytest.raises(ValueError, match="text is empty"):
+        report_prompt(" ")
 
 
 def test_an_invalid_report_raises_an_error_that_quotes_it(subtests):
@@ -110,10 +111,3 @@ def test_an_invalid_report_raises_an_error_that_quotes_it(subtests):
             with pytest.raises(ErrorSpanError, match=message) as caught:
                 find_error_spans(RuleJudge(writes=[written]), "Another text.")
             assert written in str(caught.value)
-
-
-def test_the_prompt_mentions_a_reference_only_if_there_is_one():
-    assert "reference" not in report_prompt("It rains up.").lower()
-    assert "Reference:\nIt rains." in report_prompt("It rains up.", reference="It rains.")
-    with pytest.raises(ValueError, match="text is empty"):
-        report_prompt(" ")

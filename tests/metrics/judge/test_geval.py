@@ -45,9 +45,6 @@ def test_the_score_is_the_mean_weighted_by_renormalized_probabilities():
     # Variance: 0.2·4 + 0.2·1 + 0.6·1 = 1.6.
     assert verdict.std == pytest.approx(math.sqrt(1.6))
     assert verdict.reading.method == "probabilities" and verdict.reading.samples == 0
-
-
-def test_the_judge_completes_the_form_with_the_scores_of_the_task():
     judge = RuleJudge({"0": 1.0})
     g_eval(judge, JudgeTask("Rate.", "Truth", "0 is false.", (0, 1)), {"Text": "x"})
     assert judge.asked[0][1:] == ("Truth (0-1):", ("0", "1"))
@@ -70,13 +67,16 @@ def test_only_spellings_of_a_score_are_added_up(tokens):
     assert found["4"] == tokens.get("4", 0) and found["5"] == 0
 
 
-def test_a_reply_is_parsed_strictly():
+def test_a_reply_is_parsed_strictly_to_options_that_differ():
     label = "Coherence (1-5): 3"
     for reply in ("3", " 3", "3.", "3\nIt is fine.", "**3**", label, "3/5", "3 out of 5", "- 3"):
         assert read_option(reply, list("12345"), TASK.label) == "3", reply
     for reply in ("3.5", "3-4", "35", "6", "3 out of 10", "3/10", "It is a 3", "", "three"):
         assert read_option(reply, list("12345"), TASK.label) is None, reply
     assert read_option("10", [str(s) for s in range(1, 11)]) == "10"  # not 1
+    for options in ([], "AB", ["A", "A"]):
+        with pytest.raises(ValueError, match="options must be a list of different strings"):
+            ask(RuleJudge({"3": 1}), "prompt", "Score:", options)
 
 
 def test_steps_are_written_from_the_task_only_and_stored_in_the_task():
@@ -117,9 +117,3 @@ def test_invalid_arguments_raise_an_error(subtests):
             arguments = {"judge": RuleJudge({"3": 1}), "task": TASK, "texts": {"A": "a"}} | change
             with pytest.raises(error, match=message):
                 g_eval(**arguments)
-
-
-def test_options_must_be_different_strings():
-    for options in ([], "AB", ["A", "A"]):
-        with pytest.raises(ValueError, match="options must be a list of different strings"):
-            ask(RuleJudge({"3": 1}), "prompt", "Score:", options)

@@ -97,13 +97,15 @@ def test_writing_stops_at_the_end_of_the_turn(tiny):
     assert LocalJudge(model, tokenizer).write("Go on.", max_tokens=50) == [""]
 
 
-def test_a_prompt_that_is_too_long_for_the_model_raises_an_error(tiny):
+def test_long_prompts_and_a_swapped_tokenizer_raise_an_error(tiny):
     tiny.model.config.max_position_embeddings = 64
     judge = LocalJudge(*tiny)
     with pytest.raises(JudgeError, match="at most 64; judge a shorter text"):
         judge.option_probabilities("x" * 100, "Score:", ["3", "4"])
     with pytest.raises(JudgeError, match="at most 64"):
         judge.write("x" * 100)
+    with pytest.raises(TypeError, match="LocalJudge needs a model and a tokenizer, got"):
+        LocalJudge(tiny.tokenizer, tiny.model)
 
 
 def test_an_invalid_temperature_raises_an_error_and_is_not_greedy(tiny, subtests):
@@ -113,11 +115,6 @@ def test_an_invalid_temperature_raises_an_error_and_is_not_greedy(tiny, subtests
             pytest.raises(ValueError, match="temperature must be at least 0 and finite"),
         ):
             LocalJudge(*tiny).write("Go on.", temperature=temperature)
-
-
-def test_swapped_model_and_tokenizer_raise_an_error(tiny):
-    with pytest.raises(TypeError, match="LocalJudge needs a model and a tokenizer, got"):
-        LocalJudge(tiny.tokenizer, tiny.model)
 
 
 def test_a_judge_that_reuses_its_prompt_gives_the_same_probabilities_for_fewer_tokens(

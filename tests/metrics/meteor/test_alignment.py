@@ -84,22 +84,19 @@ def test_chunks_by_hand():
     assert count_chunks([(0, 0), (2, 1)]) == 2  # a gap in one text
 
 
-def test_staged_keeps_the_exact_match_and_joint_may_replace_it():
-    own = SynonymSets([{"car", "auto"}, {"car", "wagon"}])
-    candidates = match_candidates(["car", "auto"], ["wagon", "car"], False, own)
-    # If car matches car, auto and wagon are unmatched. The matches car-wagon and auto-car count
-    # the same jointly, also form one chunk, and have distance 0.
-    assert triples(best_alignment(candidates, staged=True)) == [(0, 1, 0)]
-    assert triples(best_alignment(candidates, staged=False)) == [(0, 0, 2), (1, 1, 2)]
-
-
-def test_the_stage_of_a_candidate_is_the_first_one_that_matches():
+def test_a_candidate_has_the_first_stage_that_matches_and_joint_may_replace_it():
     [options] = match_candidates(["runs"], ["runs", "running", "sprint", "tree"], True, OWN)
     assert options == [(0, 0), (1, 1)]
     [options] = match_candidates(["run"], ["runs", "sprint"], True, OWN)
     assert options == [(0, 1), (1, 2)]
     assert match_candidates(["run"], ["runs", "sprint"], False, None) == [[]]
     assert porter_stem("running") == "run"
+    own = SynonymSets([{"car", "auto"}, {"car", "wagon"}])
+    candidates = match_candidates(["car", "auto"], ["wagon", "car"], False, own)
+    # If car matches car, auto and wagon are unmatched. The matches car-wagon and auto-car count
+    # the same jointly, also form one chunk, and have distance 0.
+    assert triples(best_alignment(candidates, staged=True)) == [(0, 1, 0)]
+    assert triples(best_alignment(candidates, staged=False)) == [(0, 0, 2), (1, 1, 2)]
 
 
 def zipf(length, seed):

@@ -55,7 +55,7 @@ def test_with_several_references_the_best_counts_in_any_order(hypothesis, refere
     assert single[found.reference_index] == found.score
 
 
-def test_each_stage_adds_a_match():
+def test_each_stage_adds_a_match_which_counts_less_in_version_1_5():
     hypothesis = "quick cats run"
     reference = "fast cat run"
     assert len(score(hypothesis, reference, stem=False).matches) == 1
@@ -64,9 +64,6 @@ def test_each_stage_adds_a_match():
     assert [match.stage for match in found.matches] == ["synonym", "stem", "exact"]
     assert found.stages == ("exact", "stem", "synonym")
     assert score(hypothesis, reference, stem=False).stages == ("exact",)
-
-
-def test_inexact_matches_count_less_in_version_1_5():
     found = score("quick cats run", "fast cat run", version="1.5", synonyms=OWN)
     assert found.precision == pytest.approx((0.8 + 0.6 + 1) / 3)
     assert score("quick cats run", "fast cat run", synonyms=OWN).precision == 1
@@ -81,13 +78,10 @@ def test_function_words_count_less_if_the_version_has_a_delta():
     assert score(*texts, function_words={"the"}).precision == 1 / 2  # 2005 has no delta
 
 
-def test_texts_without_matches_and_empty_texts_score_0():
+def test_texts_without_matches_score_0_and_case_and_tokenizer_change_them():
     for texts in (("cat", "dog"), ("", "dog"), ("cat", ""), ("", ""), ("cat", ["dog", ""])):
         found = score(*texts)
         assert (found.score, found.matches, found.chunks) == (0, (), 0)
-
-
-def test_case_and_tokenizer_change_the_matches():
     assert score("The Cat.", "the cat .").precision == 1
     assert score("The Cat", "the cat", lowercase=False).score == 0
     assert score("cat.", "cat", tokenize="whitespace").score == 0
@@ -103,7 +97,7 @@ def test_missing_wordnet_gives_a_warning(monkeypatch):
         meteor("a car", "an automobile", synonyms=None)
 
 
-def test_invalid_inputs_raise_an_error_that_names_them():
+def test_invalid_inputs_and_parameters_raise_an_error_that_names_them():
     require_refusals(
         ((None, "cat"), {}, "TypeError.*must be a string"),
         (("cat", []), {}, "ValueError.*references is empty"),
@@ -116,9 +110,6 @@ def test_invalid_inputs_raise_an_error_that_names_them():
         of=lambda texts, options: score(*texts, **options),
         errors=(TypeError, ValueError),
     )
-
-
-def test_parameters_out_of_range_raise_an_error():
     wrong = ("alpha", 1.2), ("gamma", -1), ("beta", 0), ("delta", 2)
     for name, value in (*wrong, ("weights", (1, 2, 0)), ("weights", (1, 1))):
         with pytest.raises(ValueError, match="must be"):

@@ -45,10 +45,7 @@ def test_a_quotient_over_no_units_is_nan_and_an_overflow_is_infinite():
     assert Likelihood.of([-math.inf, -1.0]).perplexity == math.inf
 
 
-def test_a_probability_in_place_of_its_logarithm_raises_an_error(subtests):
+def test_a_probability_in_place_of_its_logarithm_raises_an_error():
     for value in (0.3, math.nan, math.inf):
-        with (
-            subtests.test(value=value),
-            pytest.raises(ValueError, match="log-probability must be at most 0, got"),
-        ):
+        with pytest.raises(ValueError, match=f"log-probability must be at most 0, got {value}"):
             Likelihood.of([-1.0, value])

@@ -73,12 +73,16 @@ def test_kneser_ney_counts_occurrences_where_a_sentence_begins():
     assert model._counts[2][(START,)] == {"a": 9, "b": 1}
 
 
-def test_unseen_tokens_are_impossible_without_smoothing():
+def test_unseen_tokens_are_impossible_without_smoothing_and_one_gram_ignores_the_history():
     model = NGramModel(CORPUS, 2, smoothing="none")
     assert model.score([["the", "home"]]).perplexity == math.inf
     assert model.log_probs(["fish"])[0] == -math.inf
     for smoothing in ("add-k", "kneser-ney"):
         assert math.isfinite(NGramModel(CORPUS, 2, smoothing=smoothing).score([["fish"]]).nll)
+    for smoothing in SMOOTHINGS:
+        model = NGramModel(CORPUS, 1, smoothing=smoothing)
+        assert model.probability("cat", ["the"]) == model.probability("cat") > 0
+        assert model.log_probs([]) == [math.log(model.probability(END))]
 
 
 def test_a_larger_vocabulary_contains_its_words_and_lowers_the_others(subtests):
@@ -91,13 +95,6 @@ def test_a_larger_vocabulary_contains_its_words_and_lowers_the_others(subtests):
             assert large.probability("fish", ["the"]) == large.probability(UNKNOWN, ["the"])
             total = sum(large.probability(token, ["the"]) for token in large.vocabulary)
             assert total == pytest.approx(1, rel=1e-12)
-
-
-def test_an_order_of_one_ignores_the_history_and_an_empty_sentence_is_its_end():
-    for smoothing in SMOOTHINGS:
-        model = NGramModel(CORPUS, 1, smoothing=smoothing)
-        assert model.probability("cat", ["the"]) == model.probability("cat") > 0
-        assert model.log_probs([]) == [math.log(model.probability(END))]
 
 
 def test_invalid_arguments_raise_an_error():

@@ -15,11 +15,6 @@ from tests.refusals import require_refusals
 TEXTS = ["The kettle is on.", "A", "", "Two geese crossed the road — 两只鹅。", "ab", "ab" * 40]
 
 
-@pytest.fixture(scope="module")
-def tiny_model():
-    return load("tiny")
-
-
 def nll(model, ids, first=1):
     """The NLL of the tokens from `first` on, in float64, without a batch."""
     with torch.no_grad():
@@ -28,8 +23,8 @@ def nll(model, ids, first=1):
     return -scores[first - 1 :].sum().item()
 
 
-def test_a_corpus_perplexity_uses_totals_and_is_not_the_mean_of_its_texts(tiny_model):
-    model, tokenizer = tiny_model
+def test_a_corpus_perplexity_uses_totals_and_is_not_the_mean_of_its_texts(tiny):
+    model, tokenizer = tiny
     result = perplexity(model, tokenizer, TEXTS)
     encoded = [tokenizer(text).input_ids for text in TEXTS]
     total = sum(nll(model, ids) for ids in encoded if len(ids) > 1)
@@ -67,8 +62,8 @@ def test_the_value_does_not_depend_on_batches_padding_or_order(texts, batch_size
         assert not part.tokens or part.perplexity >= 1
 
 
-def test_with_a_bos_the_first_token_is_scored_and_the_bos_is_not(tiny_model):
-    model, tokenizer = tiny_model
+def test_with_a_bos_the_first_token_is_scored_and_the_bos_is_not(tiny):
+    model, tokenizer = tiny
     ids = tokenizer(TEXTS[0]).input_ids
     for bos, prefix in ((True, tokenizer.bos_token_id), (7, 7), (0, 0), (1, 1)):
         result = perplexity(model, tokenizer, TEXTS[0], bos=bos)
@@ -76,10 +71,10 @@ def test_with_a_bos_the_first_token_is_scored_and_the_bos_is_not(tiny_model):
         assert result.nll == pytest.approx(nll(model, [prefix, *ids]), abs=5e-5 * len(ids))
 
 
-def test_the_tokenizers_special_tokens_are_not_added(tiny_model):
+def test_the_tokenizers_special_tokens_are_not_added(tiny):
     from tokenizers.processors import TemplateProcessing
 
-    model, tokenizer = load("tiny")
+    model, tokenizer = tiny
     plain = perplexity(model, tokenizer, TEXTS[0])
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single="<|im_start|> $A", special_tokens=[("<|im_start|>", tokenizer.bos_token_id)]
@@ -88,9 +83,11 @@ def test_the_tokenizers_special_tokens_are_not_added(tiny_model):
     assert perplexity(model, tokenizer, TEXTS[0]) == plain
 
 
-def test_the_printed_result_counts_unscored_tokens(tiny_model):
-    assert "6 texts, 5 first tokens unscored (no BOS)" in str(perplexity(*tiny_model, TEXTS))
-    assert "unscored" not in str(perplexity(*tiny_model, TEXTS, bos=True))
+def test_unscored_tokens_are_printed_and_long_texts_give_no_warning(tiny, recwarn, caplog):
+    assert "6 texts, 5 first tokens unscored (no BOS)" in str(perplexity(*tiny, TEXTS))
+    assert "unscored" not in str(perplexity(*tiny, TEXTS, bos=True))
+    perplexity(*tiny, "a" * 3000, stride=1500)
+    assert not recwarn.list and not caplog.records
 
 
 @given(st.integers(0, 300), st.integers(2, 60), st.data())
@@ -107,46 +104,21 @@ def test_windows_score_each_token_once_with_the_documented_context(length, max_l
         assert 1 <= window.end - window.first <= stride
 
 
-@pytest.mark.parametrize(
-    ("stride", "bos", "batch_size"), [(5, True, 4), (16, False, 1), (31, True, 1)]
-)
-def test_a_long_text_in_windows_equals_a_plain_loop(tiny_model, stride, bos, batch_size):
-    model, tokenizer = tiny_model
-    text = "The ferry leaves at six, fog or no fog. " * 3
-    prefix = [tokenizer.bos_token_id] if bos else []
-    ids = prefix + tokenizer(text).input_ids
-    begin = 0
-    end = 0
-    total = 0.0
-    while end < len(ids):
-        before = end
-        end = min(begin + 32, len(ids))
-        total += nll(model, ids[begin:end], max(1, before - begin))
-        begin += stride
-    options = {"stride": stride, "max_length": 32, "bos": bos, "batch_size": batch_size}
-    result = perplexity(model, tokenizer, text, **options)
-    assert result.tokens == len(ids) - 1
-    assert result.nll == pytest.approx(total, abs=5e-5 * result.tokens)
-
-
-def test_a_text_that_is_too_long_raises_an_error_that_says_how_to_fix_it(tiny_model):
+def test_texts_that_are_too_long_raise_an_error_and_empty_ones_add_nothing(tiny):
     with pytest.raises(ValueError, match="text 5 has 80 tokens, but max_length is 64: give a str"):
-        perplexity(*tiny_model, TEXTS, max_length=64)
+        perplexity(*tiny, TEXTS, max_length=64)
     with pytest.raises(ValueError, match="text 0 has 2049 tokens, but max_length is 2048"):
-        perplexity(*tiny_model, "a" * 2048, bos=True)
-    assert perplexity(*tiny_model, "a" * 2049, stride=1024).tokens == 2048
-
-
-def test_empty_texts_and_single_tokens_add_nothing(tiny_model):
-    result = perplexity(*tiny_model, ["", "A", "ab"])
+        perplexity(*tiny, "a" * 2048, bos=True)
+    assert perplexity(*tiny, "a" * 2049, stride=1024).tokens == 2048
+    result = perplexity(*tiny, ["", "A", "ab"])
     assert [part.tokens for part in result.per_text] == [0, 0, 1]
     assert [part.unscored for part in result.per_text] == [0, 1, 1]
     assert math.isnan(result.per_text[0].perplexity)
-    assert result.nll == perplexity(*tiny_model, "ab").nll
+    assert result.nll == perplexity(*tiny, "ab").nll
 
 
-def test_what_cannot_be_scored_raises_an_error(tiny_model):
-    model, tokenizer = tiny_model
+def test_what_cannot_be_scored_raises_an_error(tiny):
+    model, tokenizer = tiny
     larger = copy.deepcopy(tokenizer)
     larger.add_tokens(["unknown"])
     without_bos = copy.deepcopy(tokenizer)
@@ -174,13 +146,8 @@ def test_what_cannot_be_scored_raises_an_error(tiny_model):
     )
 
 
-def test_texts_may_come_from_a_generator_and_the_tokenizer_needs_no_pad_token():
-    model, tokenizer = load("tiny")
+def test_texts_may_come_from_a_generator_and_the_tokenizer_needs_no_pad_token(tiny):
+    model, tokenizer = tiny
     with_pad = perplexity(model, tokenizer, TEXTS)
     tokenizer.pad_token = None
     assert perplexity(model, tokenizer, (text for text in TEXTS)) == with_pad
-
-
-def test_no_warning_is_printed_for_a_text_longer_than_the_context(tiny_model, recwarn, caplog):
-    perplexity(*tiny_model, "a" * 3000, stride=1500)
-    assert not recwarn.list and not caplog.records

@@ -25,13 +25,10 @@ def test_means_are_those_of_the_texts_and_each_text_is_kept():
             assert mean.low <= mean.mean <= mean.high
 
 
-def test_options_reach_the_scores_and_one_reference_may_be_a_string():
+def test_options_reach_the_scores_and_lists_that_do_not_fit_raise_an_error():
     for stem, expected in ((False, 0), (True, 1)):
         found = corpus_rouge(["running"], ["runs"], ["rouge1"], stem=stem)
         assert found["rouge1"].fmeasure.mean == expected
-
-
-def test_lists_that_do_not_fit_and_unknown_kinds_raise_an_error():
     require_refusals(
         (["a"], ["a", "b"], USUAL, "1 hypotheses and 2 references"),
         ([], [], USUAL, "at least one hypothesis"),

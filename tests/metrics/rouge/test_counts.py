@@ -14,11 +14,16 @@ def combined(several, **options):
     return score_overlaps(several, RougeOptions(**options))
 
 
-def test_f_by_hand():
+def test_f_by_hand_and_what_beta_must_be():
     # β = 1: 2·1·½ / 1½ = ⅔. β = 2: 5·1·½ / (½ + 4) = 5/9. β = ½: 1¼·½ / (½ + ¼) = 5/6.
     assert f_measure(1, 0.5) == pytest.approx(2 / 3)
     assert f_measure(1, 0.5, beta=2) == pytest.approx(5 / 9)
     assert f_measure(1, 0.5, beta=0.5) == pytest.approx(5 / 6)
+    with pytest.raises(TypeError, match="beta must be a number"):
+        f_measure(1, 1, "1")
+    for beta in (-1, math.nan, -math.inf):
+        with pytest.raises(ValueError, match="beta must be at least 0"):
+            f_measure(1, 1, beta)
 
 
 @given(st.floats(0.01, 1), st.floats(0.01, 1))
@@ -27,14 +32,6 @@ def test_the_limits_of_beta_are_precision_and_recall(p, r):
     assert f_measure(p, r, beta=math.inf) == r
     assert f_measure(p, r, beta=1e200) == r  # beta² is infinite in floating point
     assert f_measure(p, r, beta=1e6) == pytest.approx(r)
-
-
-def test_a_beta_that_is_not_a_number_of_at_least_0_raises_an_error():
-    with pytest.raises(TypeError, match="beta must be a number"):
-        f_measure(1, 1, "1")
-    for beta in (-1, math.nan, -math.inf):
-        with pytest.raises(ValueError, match="beta must be at least 0"):
-            f_measure(1, 1, beta)
 
 
 # 2 of 4 words, the reference has 2: P = ½, R = 1, F = ⅔.

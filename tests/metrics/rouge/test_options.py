@@ -7,30 +7,24 @@ import pytest
 from course_pkg.metrics.rouge import RougeOptions, options, rouge_n, rouge_tokens
 
 
-def test_each_mode_has_its_default_for_several_references():
-    assert RougeOptions().multi == "best"
-    assert RougeOptions(mode="rouge155").multi == "pooled"
-    assert RougeOptions(mode="rouge155", multi="average").multi == "average"
-
-
-def test_a_text_of_which_no_token_is_left_warns():
+def test_only_a_text_with_letters_of_which_no_token_is_left_warns():
     with pytest.warns(UserWarning, match='use tokenize="unicode"'):
         assert rouge_tokens("大语言模型的评测。") == []
-
-
-def test_a_text_without_letters_or_with_tokens_does_not_warn():
     for text in ("", " \n", "...", "a"):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             rouge_tokens(text)
 
 
-def test_a_tokenizer_may_be_a_name_or_a_function():
+def test_a_tokenizer_may_be_a_name_or_a_function_and_modes_have_defaults():
     assert rouge_tokens("A cat.", "13a") == ["A", "cat", "."]
     assert rouge_tokens("猫 cat", "char") == ["猫", "c", "a", "t"]
     assert rouge_tokens("a|b", lambda text: text.split("|")) == ["a", "b"]
     with pytest.raises(ValueError, match=r"tokenizer must be one of .*rouge, unicode, got 'words'"):
         rouge_tokens("a", "words")
+    assert RougeOptions().multi == "best"
+    assert RougeOptions(mode="rouge155").multi == "pooled"
+    assert RougeOptions(mode="rouge155", multi="average").multi == "average"
 
 
 def test_irregular_forms_are_looked_up_before_the_rules_apply():

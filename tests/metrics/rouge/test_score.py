@@ -30,7 +30,6 @@ ALL = {
 MODES = ("paper", "rouge155")
 words = st.lists(st.sampled_from("abcde"), max_size=12).map(" ".join)
 texts = st.lists(words, max_size=3).map("\n".join)
-DOG = "there is a dog in the garden"
 kinds = st.sampled_from(sorted(ALL))
 
 
@@ -38,26 +37,12 @@ def values(score):
     return score.precision, score.recall, score.fmeasure
 
 
-def test_the_documents_worked_cases(subtests):
-    for (
-        hypothesis,
-        reference,
-        one,
-        two,
-        longest,
-    ) in (  # R and P of ROUGE-1, ROUGE-2 and ROUGE-L, counted by hand
-        ("the cat sat on the mat", "the cat is on the mat", (5 / 6, 5 / 6), (3 / 5, 3 / 5), None),
-        ("the cat was on the mat", "the cat sat on the mat", (5 / 6, 5 / 6), (3 / 5, 3 / 5), None),
-        ("cat mat", "the cat is on the mat", (1 / 3, 1), (0, 0), None),
-        ("a dog is in the garden", DOG, (6 / 7, 1), (0.5, 0.6), (5 / 7, 5 / 6)),
-    ):
-        with subtests.test(
-            hypothesis=hypothesis, reference=reference, one=one, two=two, longest=longest
-        ):
-            for kind, (recall, precision) in (("1", one), ("2", two), ("l", longest or one)):
-                f = 2 * recall * precision / (recall + precision) if recall else 0
-                expected = pytest.approx([precision, recall, f])
-                assert values(ALL[kind](hypothesis, reference)) == expected
+def test_the_documents_worked_case():
+    # Recall and precision of ROUGE-1, ROUGE-2 and ROUGE-L, counted by hand.
+    for kind, recall, precision in (("1", 6 / 7, 1), ("2", 0.5, 0.6), ("l", 5 / 7, 5 / 6)):
+        found = values(ALL[kind]("a dog is in the garden", "there is a dog in the garden"))
+        f = 2 * recall * precision / (recall + precision)
+        assert found == pytest.approx([precision, recall, f])
 
 
 class TestPaper:
@@ -140,11 +125,7 @@ def test_other_texts_and_options_raise_an_error():
         )
 
 
-def test_beta_0_gives_precision():
-    assert rouge_l("cat mat", "the cat is on the mat", beta=0).fmeasure == 1
-
-
-def test_n_and_weight_are_checked():
+def test_n_weight_and_beta_are_passed_on_and_checked():
     with pytest.raises(ValueError, match="n must be an integer of at least 1"):
         rouge_n("a", "a", 0)
     for weight in (0.5, 5, float("nan")):
@@ -152,6 +133,7 @@ def test_n_and_weight_are_checked():
             rouge_w("a", "a", weight=weight)
     with pytest.raises(TypeError, match="weight must be a number"):
         rouge_w("a", "a", weight="2")
+    assert rouge_l("cat mat", "the cat is on the mat", beta=0).fmeasure == 1
 
 
 @given(kind=kinds, x=texts)
@@ -161,11 +143,6 @@ def test_a_text_scores_one_against_itself(kind, x):
         assert values(ALL[kind](x, x)) == pytest.approx([1, 1, 1])
     else:
         assert values(ALL[kind](x, x)) == (0, 0, 0)
-
-
-@given(x=words, y=words)
-def test_rouge_w_with_weight_one_equals_rouge_l(x, y):
-    assert values(rouge_w(x, y, weight=1)) == pytest.approx(values(rouge_l(x, y)))
 
 
 @given(x=texts, y=texts, kind=st.sampled_from(["1", "2", "lsum", "s"]))

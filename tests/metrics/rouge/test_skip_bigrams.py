@@ -72,16 +72,13 @@ def test_another_gap_and_a_text_in_place_of_tokens_raise_an_error():
         skip_bigrams("the cat")
 
 
-def test_the_papers_four_sentences():
+def test_the_papers_four_sentences_and_reversed_words():
     # Section 5: they share 3, 1 and 2 of the reference's 6 pairs.
     texts = "police kill the gunman", "the gunman kill police", "the gunman police killed"
     assert [rouge_s(text, POLICE).recall for text in texts] == [3 / 6, 1 / 6, 2 / 6]
     # By the LCS the last two are equally good, by bigrams the first two.
     assert [rouge_l(text, POLICE).recall for text in texts] == [3 / 4, 2 / 4, 2 / 4]
     assert [rouge_n(text, POLICE, 2).recall for text in texts[:2]] == [1 / 3, 1 / 3]
-
-
-def test_reversed_words_share_every_word_but_no_skip_bigram():
     backwards = "gunman the killed police"
     assert rouge_s(backwards, POLICE).fmeasure == 0
     # Each text has 6 pairs and 4 words; the 4 words match.
@@ -99,16 +96,6 @@ def test_the_perl_tool_leaves_out_the_last_word():
     assert score.recall == 0.22222
     assert rouge_su("word", "word", mode="rouge155").fmeasure == 0  # nothing is left to count
     assert rouge_su("word", "word").fmeasure == 1
-
-
-@pytest.mark.slow
-def test_long_texts_with_and_without_a_limit_on_the_gap():
-    rng = random.Random(0)
-    x, y = ([int(2 ** (10 * rng.random())) for _ in range(20_000)] for _ in "xy")
-    matches = skip_bigram_matches(x, y, 4)
-    assert 0 < matches < skip_bigram_total(20_000, 4)
-    assert matches < skip_bigram_matches(x, y) < skip_bigram_total(20_000)
-    assert skip_bigram_matches(x, x) == skip_bigram_total(20_000)
 
 
 def test_too_many_skip_bigrams_raise_an_error_that_says_how_to_fix_it(monkeypatch):
