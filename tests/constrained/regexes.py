@@ -30,6 +30,11 @@ def _combined(inner):
 PATTERNS = st.recursive(ATOMS, _combined, max_leaves=6)
 
 
+def accepts(automaton, text):
+    state = automaton.run(text.encode())
+    return state >= 0 and bool(automaton.accepting[state])
+
+
 def texts(longest):
     """All texts of at most so many characters of the alphabet."""
     for size in range(longest + 1):

@@ -123,17 +123,6 @@ def test_every_state_can_finish_and_forced_tokens_are_all_that_can_follow(patter
 TINY = Vocabulary([b"ab", b"c", b"</s>"], eos=[2])
 
 
-def test_a_state_that_only_bytes_could_finish_is_trimmed():
-    guide = regex_guide("ab|cd", TINY)
-    assert guide.allowed(guide.start) == [0]  # not c: no token writes d
-
-
-def test_trimming_goes_back_over_several_tokens():
-    tokens = [b"a", b"b", b"cc", b"x", b"</s>"]
-    guide = regex_guide("abx|(ab)?cc|bbbbd", Vocabulary(tokens, eos=[4]))
-    assert guide.allowed(guide.start) == [0, 2]  # b can never be finished
-
-
 def test_smollm2s_missing_bytes_make_some_characters_impossible():
     # Like SmolLM2, a vocabulary without the byte F1: no character from U+40000 to U+7FFFF.
     tokens = [None if byte == 0xF1 else bytes([byte]) for byte in range(256)]
@@ -152,33 +141,24 @@ def test_the_end_is_allowed_in_accepting_states_only_and_never_forced_beside_oth
     allowed = [guide.allowed(state) for state in (guide.start, after_one, after_two, FINISHED)]
     assert allowed == [[0, 1], [0, 1, 2], [2], [2]]
     assert [guide.forced(state) for state in (guide.start, after_one, after_two)] == [[], [], [2]]
-    assert [guide.is_accepting(s) for s in (guide.start, after_one, FINISHED)] == [
-        False,
-        True,
-        True,
-    ]
+    accepting = [guide.is_accepting(state) for state in (guide.start, after_one, FINISHED)]
+    assert accepting == [False, True, True]
 
 
-def test_all_end_tokens_are_allowed_and_their_text_counts_for_nothing():
+def test_all_end_tokens_are_allowed_and_the_empty_text_can_be_the_only_one():
     vocabulary = Vocabulary([b"a", b"a", b"</s>"], eos=[1, 2])
     guide = regex_guide("a+", vocabulary)
     assert guide.allowed(guide.start) == [0]
     assert guide.allowed(guide.advance(guide.start, 0)) == [0, 1, 2]
-
-
-def test_the_empty_text_can_be_the_only_one():
     guide = regex_guide("", TINY)
     assert guide.allowed(guide.start) == [2] and guide.forced(guide.start) == [2]
 
 
-def test_a_token_that_is_not_allowed_is_an_error():
+def test_tokens_that_are_not_allowed_and_unknown_states_are_errors():
     guide = regex_guide("ab", TINY)
     for token in (1, 2, 3, -1):
         with pytest.raises(ValueError, match=f"token {token} .* is not allowed in state 0"):
             guide.advance(guide.start, token)
-
-
-def test_an_unknown_state_is_an_error():
     guide = regex_guide("ab|cd", TINY)
     unusable = guide.automaton.run(b"c")
     for state in (unusable, 99, -5):
@@ -204,12 +184,14 @@ def test_states_are_numbered_as_they_are_first_reached_byte_by_byte(pattern):
     assert [state for state in reached if state >= 0] == list(range(len(transitions)))
 
 
-def test_a_guide_is_compiled_once():
+def test_a_guide_is_made_of_an_automaton_and_a_vocabulary_and_compiled_once():
     assert regex_guide("(ab)+", TINY) is regex_guide("(ab)+", TINY)
     assert regex_guide("(ab)+", TINY) is not regex_guide("(ab)+", Vocabulary(TINY.tokens, eos=[2]))
+    guide = Guide(regex_guide("ab", TINY).automaton, TINY)
+    assert guide.forced(guide.start) == [0, 2]
 
 
-def test_forced_text_leaves_a_token_open_that_could_become_longer():
+def test_forced_text_is_divided_as_by_the_tokenizer_and_leaves_open_what_could_become_longer():
     words = [b"na", b"name", b'"', b'":', b'": ', b" ", b":", b"x", b"</s>"]
     vocabulary = Vocabulary(words, eos=[8])
     guide = regex_guide('"name":( x|x)', vocabulary)
@@ -218,16 +200,9 @@ def test_forced_text_leaves_a_token_open_that_could_become_longer():
     guide = regex_guide('"name":x', vocabulary)
     assert [words[t] for t in guide.forced(guide.start)] == [b'"', b"name", b'":', b"x", b"</s>"]
 
-
-def test_forced_text_is_divided_as_the_tokenizer_divides_it():
     def encode(text):
         return [0, 1] if text == "ab" else []
 
     vocabulary = Vocabulary([b"a", b"b", b"ab", b"</s>"], eos=[3], encode=encode)
     assert regex_guide("ab", vocabulary).forced(0) == [0, 1, 3]
     assert regex_guide("aab", vocabulary).forced(0) == [0, 2, 3]  # `encode` doesn't write it
-
-
-def test_a_guide_is_made_of_an_automaton_and_a_vocabulary():
-    guide = Guide(regex_guide("ab", TINY).automaton, TINY)
-    assert guide.forced(guide.start) == [0, 2]

@@ -16,6 +16,7 @@ from course_pkg.constrained.json_text import JsonTexts, integer
 from course_pkg.constrained.schema_keywords import SchemaError
 from course_pkg.constrained.vocabulary import vocabulary_of
 from course_pkg.lm.tiny import tiny_tokenizer
+from tests.constrained.regexes import accepts
 from tests.tables import each_row
 
 VOCABULARY = vocabulary_of(tiny_tokenizer())  # 256 bytes
@@ -114,11 +115,6 @@ def random_text(guide, seed, longest=300):
     return data.decode()
 
 
-def accepts(automaton, text):
-    state = automaton.run(text.encode())
-    return state >= 0 and bool(automaton.accepting[state])
-
-
 @given(SCHEMAS, st.integers(0, 2**32))
 @settings(max_examples=25)
 def test_each_generated_text_parses_and_satisfies_the_schema(schema, seed):
@@ -161,23 +157,7 @@ def examples(schema, chooser):
 def _string(schema, chooser):
     # Python's $ also matches before a last newline; JSON Schema's does not.
     pattern = re.compile(schema.get("pattern", "").replace("$", r"\Z"), re.ASCII)
-    letters = [
-        "",
-        "0",
-        "7",
-        "a",
-        "z",
-        "é",
-        "東",
-        "🙂",
-        '"',
-        "\\",
-        "\n",
-        "\x01",
-        "\x7f",
-        "yes",
-        "no",
-    ]
+    letters = ["", *'07azé東🙂"\\\n\x01\x7f', "yes", "no"]
     while True:
         value = "".join(chooser.choice(letters) for _ in range(chooser.randrange(5)))
         least = schema.get("minLength", 0)
@@ -206,43 +186,27 @@ def test_integers_are_exactly_those_between_the_bounds(low, high):
     low, high = sorted((low, high))
     automaton = build_automaton(integer(low, high))
     inside = {str(number) for number in range(low, high + 1)}
-    for number in {
-        *range(low - 3, low + 3),
-        *range(high - 3, high + 3),
-        0,
-        -1,
-        1,
-        999,
-        1000,
-        -1000,
-    }:
+    edges = {*range(low - 3, low + 3), *range(high - 3, high + 3)}
+    for number in edges | {0, -1, 1, 999, 1000, -1000}:
         assert accepts(automaton, str(number)) == (str(number) in inside)
     for text in ("-0", "00", "01", "-01", "+1", "", "-", "1.0"):
         assert not accepts(automaton, text)
 
 
-def test_open_bounds_are_limited_by_digits_alone():
+def test_any_value_is_bounded_in_depth_and_open_bounds_by_digits_alone():
+    for depth in (1, 2):
+        automaton = build_automaton(JsonTexts(max_whitespace=1).any_value(depth))
+        depths = {"0": 0, "[]": 1, '{"a":[ 1]}': 2, "[[[]]]": 3, '{"a":{"b":{}}}': 3}
+        for text, deep in depths.items():
+            assert accepts(automaton, text) == (deep <= depth)
+    automaton = build_automaton(schema_expression({"type": "object"}, max_depth=2))
+    for text, fits in {"{}": 1, '{"a": [1]}': 1, "[]": 0, '{"a": [[]]}': 0}.items():
+        assert accepts(automaton, text) == bool(fits)
     at_least = build_automaton(integer(low=-7))
     for text, fits in {"-7": 1, "-8": 0, "9" * 15: 1, "9" * 16: 0, "0": 1, "-0": 0}.items():
         assert accepts(at_least, text) == bool(fits)
     large = build_automaton(integer(low=10**20))
     assert accepts(large, str(10**20)) and not accepts(large, str(10**20 - 1))
-
-
-def test_any_value_is_bounded_in_depth():
-    for depth in (1, 2):
-        automaton = build_automaton(JsonTexts(max_whitespace=1).any_value(depth))
-        for text, deep in {
-            "0": 0,
-            "[]": 1,
-            '{"a":[ 1]}': 2,
-            "[[[]]]": 3,
-            '{"a":{"b":{}}}': 3,
-        }.items():
-            assert accepts(automaton, text) == (deep <= depth)
-    automaton = build_automaton(schema_expression({"type": "object"}, max_depth=2))
-    for text, fits in {"{}": 1, '{"a": [1]}': 1, "[]": 0, '{"a": [[]]}': 0}.items():
-        assert accepts(automaton, text) == bool(fits)
 
 
 def test_white_space_is_bounded_at_each_place():
@@ -268,18 +232,12 @@ def test_length_counts_characters_not_bytes_or_escapes():
     automaton = build_automaton(
         schema_expression({"type": "string", "minLength": 2, "maxLength": 2})
     )
-    for text, fits in {
-        '"🙂é"': 1,
-        r'"\n\u0001"': 1,
-        '"ab"': 1,
-        r'"\n"': 0,
-        '"🙂"': 0,
-        '"abc"': 0,
-    }.items():
+    texts = {'"🙂é"': 1, r'"\n\u0001"': 1, '"ab"': 1, r'"\n"': 0, '"🙂"': 0, '"abc"': 0}
+    for text, fits in texts.items():
         assert accepts(automaton, text) == bool(fits)
 
 
-def test_references_are_followed():
+def test_references_are_followed_and_compiled_once_each():
     schema = {
         "$defs": {
             "a/b": {"type": "array", "items": {"$ref": "#/$defs/leaf"}},
@@ -292,9 +250,6 @@ def test_references_are_followed():
     automaton = build_automaton(schema_expression(schema))
     for text, fits in {'{"x":[1,1]}': 1, '{"x":[],"y":1}': 1, '{"x":[2]}': 0, '{"y":1}': 0}.items():
         assert accepts(automaton, text) == bool(fits)
-
-
-def test_many_references_to_references_are_compiled_once_each():
     defs = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(50)}
     schema = {"$defs": defs | {"d50": {"const": 1}}, "$ref": "#/$defs/d0"}
     assert accepts(build_automaton(schema_expression(schema)), "1")
@@ -311,10 +266,7 @@ def schema_at_a(inner):
         ({"type": "array", "uniqueItems": True}, "the keyword uniqueItems is not supported"),
         ({"oneOf": [{"type": "null"}]}, "the keyword oneOf is not supported"),
         ({"type": "number", "minimum": 0}, "minimum is supported for the type integer only"),
-        (
-            {"type": ["number", "integer"], "maximum": 0},
-            "maximum is supported for the type integer",
-        ),
+        ({"type": ["number", "integer"], "maximum": 0}, "maximum is supported for the type int"),
         ({"type": "string", "minimum": 0}, "minimum is supported for the type integer only"),
         ({"minLength": 1}, "the keyword minLength needs a type"),
         ({"enum": ["a"], "minLength": 1}, "the keyword minLength is not supported beside enum"),
@@ -329,10 +281,7 @@ def schema_at_a(inner):
         ({"anyOf": []}, "anyOf is []: expected a list of schemas"),
         ({"type": "text"}, "type is 'text': expected one of string, integer"),
         ({"type": []}, "type is []: expected one of"),
-        (
-            {"type": "string", "pattern": "a(?=b)"},
-            "a lookahead, (?=, is not supported at position 1",
-        ),
+        ({"type": "string", "pattern": "a(?=b)"}, "a lookahead, (?=, is not supported at posi"),
         ({"type": "string", "pattern": 3}, "pattern: the regular expression must be a string"),
         ({"type": "string", "maxLength": -1}, "maxLength is -1: expected 0, 1, 2"),
         ({"type": "string", "minLength": 3, "maxLength": 2}, "minLength 3 is above maxLength 2"),
@@ -341,10 +290,7 @@ def schema_at_a(inner):
         ({"type": "object", "additionalProperties": True}, "supported as false only"),
         ({"type": "object", "properties": []}, "properties is []: expected an object"),
         ({"type": "object", "properties": {}, "required": ["b"]}, "expected names of properties"),
-        (
-            {"type": "object", "properties": {"1": {}}, "required": [1]},
-            "expected names of properties",
-        ),
+        ({"type": "object", "properties": {"1": {}}, "required": [1]}, "expected names of prop"),
         ({"type": "object", "properties": {"\ud800": {}}}, "is not JSON"),
         (False, "expected an object or true, got False"),
         ("string", "expected an object or true, got 'string'"),
@@ -364,12 +310,6 @@ def test_paths_name_every_level():
     assert caught.value.path == "#/properties/a~1b~0/items/anyOf/1"
 
 
-def test_keywords_that_only_describe_change_nothing():
-    described = {"title": "T", "description": "D", "default": 0, "examples": [1], "$comment": "c"}
-    plain = {"type": "integer", "maximum": 5}
-    assert schema_expression(plain | described) is schema_expression(plain)
-
-
 def test_the_order_of_properties_is_the_schemas_and_others_are_left_out():
     properties = {"b": {"type": "null"}, "a": {"type": "null"}}
     automaton = build_automaton(schema_expression({"type": "object", "properties": properties}))
@@ -378,7 +318,10 @@ def test_the_order_of_properties_is_the_schemas_and_others_are_left_out():
         assert accepts(automaton, text) == bool(fits)
 
 
-def test_equal_schemas_are_compiled_once():
+def test_equal_schemas_are_compiled_once_and_keywords_that_only_describe_change_nothing():
     schema = {"type": "boolean"}
     assert json_schema_guide(schema, VOCABULARY) is json_schema_guide(dict(schema), VOCABULARY)
     assert json_schema_guide(schema, VOCABULARY) is not json_schema_guide({"const": 1}, VOCABULARY)
+    described = {"title": "T", "description": "D", "default": 0, "examples": [1], "$comment": "c"}
+    plain = {"type": "integer", "maximum": 5}
+    assert schema_expression(plain | described) is schema_expression(plain)

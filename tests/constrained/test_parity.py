@@ -71,31 +71,22 @@ def test_the_libraries_still_do_what_the_record_says():
         assert record[part] == RECORD[part]
 
 
-def test_we_accept_no_text_that_its_schema_forbids():
+def test_we_accept_no_text_that_its_schema_forbids_and_refuse_a_valid_one_for_stated_reasons():
     assert [row for row in RECORD["texts"] if not row.get("valid", True) and row["course"]] == []
-
-
-def test_what_we_refuse_although_it_is_valid_has_a_stated_reason():
     ours = {row["text"] for row in RECORD["texts"] if row.get("valid") and row["course"] is False}
     assert ours == {text for texts in REFUSED.values() for text in texts}
 
 
-def test_llguidance_allows_exactly_our_tokens_apart_from_unicode_classes():
+def test_tokens_that_each_library_allows():
     rows = [row for row in RECORD["masks"] if row["program"] == "llguidance"]
     assert len(rows) >= 10
     for row in rows:
         if row["pattern"] not in (r"\d+", r"\w+"):
             assert set(row["more"]) == set(row["fewer"]) == {0}
             assert row["steps"] == row["our_steps"] == row["their_steps"]
-
-
-def test_only_we_start_with_a_token_that_can_be_finished():
     trimming = RECORD["trimming"]
     assert trimming["course"] == [0]
     assert trimming["xgrammar"] == trimming["llguidance"] == [0, 1]
     assert "incompatible with the regex" in trimming["outlines-core"]
-
-
-def test_only_outlines_core_forces_the_end_after_the_first_text_that_matches():
     for name, allowed in RECORD["after_the_end"].items():
         assert allowed == ([2] if name == "outlines-core" else [0, 2])

@@ -28,14 +28,8 @@ def sentence_piece_tokenizer():
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
     )
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])
     tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
@@ -84,21 +78,15 @@ def test_special_tokens_write_nothing_and_added_ones_their_text():
     assert guide.allowed(guide.start)[-2:] == [258, 259]
 
 
-def test_a_tokenizer_of_another_family_is_refused():
+def test_tokenizers_of_another_family_vocabularies_without_an_end_and_texts_are_refused():
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(WordPiece({"[UNK]": 0, "a": 1})), eos_token="[UNK]"
     )
     with pytest.raises(ValueError, match=r"\(WordPiece\) is neither byte-level nor"):
         vocabulary_of(tokenizer)
-
-
-def test_a_vocabulary_without_an_end_token_is_refused():
     for eos in ([], [3], [-1]):
         with pytest.raises(ValueError, match="give at least one id from 0 to 1"):
             Vocabulary([b"a", b"b"], eos=eos)
-
-
-def test_tokens_must_be_bytes():
     with pytest.raises(TypeError, match="token 1 must be bytes or None, got 'b'"):
         Vocabulary([b"a", "b"], eos=[0])
 
