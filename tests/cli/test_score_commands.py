@@ -60,7 +60,7 @@ def examples():
     ]
 
 
-def test_each_example_of_the_help_runs(folder):
+def test_each_example_of_the_help_runs_and_each_help_is_whole_at_80_columns(folder):
     assert len(examples()) > 10
     for example in examples():
         line, _, file = example.partition(" < ")
@@ -70,9 +70,6 @@ def test_each_example_of_the_help_runs(folder):
         given = (folder / file).read_text() if file else None
         done = score(*arguments, standard_input=given)
         assert done.exit_code == 0 and re.search(r"\d\.\d", done.stdout), (example, done.output)
-
-
-def test_each_command_has_examples_and_a_whole_help_at_80_columns():
     for metric in METRICS:
         done = CliRunner().invoke(app, ["score", metric, "--help"], terminal_width=80)
         assert done.exit_code == 0 and "Examples:" in done.stdout, metric
@@ -80,46 +77,27 @@ def test_each_command_has_examples_and_a_whole_help_at_80_columns():
 
 
 def test_bleu_is_that_of_the_package_with_every_option():
-    found = scores(
-        "bleu",
-        "ref.txt",
-        "ref2.txt",
-        "-i",
-        "system.txt",
-        "-w",
-        "8",
-        "-lc",
-        "-tok",
-        "char",
-        "-s",
-        "floor",
-        "-sv",
-        "0.3",
-        "--effective-order",
-    )
+    command = "bleu ref.txt ref2.txt -i system.txt -w 8 -lc -tok char -s floor -sv 0.3"
+    found = scores(*command.split(), "--effective-order")
     groups = list(zip(REFERENCE, BASELINE, strict=True))
-    expected = corpus_bleu(
-        SYSTEM,
-        groups,
-        lowercase=True,
-        tokenize="char",
-        smoothing="floor",
-        smooth_value=0.3,
-        effective_order=True,
-    )
+    options = {"lowercase": True, "tokenize": "char", "smoothing": "floor", "smooth_value": 0.3}
+    expected = corpus_bleu(SYSTEM, groups, **options, effective_order=True)
     assert found["score"] == pytest.approx(100 * expected.score, abs=1e-8)
     assert found["signature"] == expected.signature
     assert (found["nrefs"], found["smooth"]) == ("2", "floor[0.30]")
     assert found["version"].startswith("course_pkg ")
 
 
-def test_json_lines_plain_files_and_standard_input_give_the_same_scores(folder):
+def test_files_and_standard_input_give_the_same_scores_and_an_encoding_can_be_named(folder):
     expected = scores("bleu", "ref.txt", "-i", "system.txt")
     assert scores("bleu", "-i", "system.jsonl") == expected
     for name in ("system.txt", "system.jsonl"):
         more = [] if name.endswith("jsonl") else ["ref.txt"]
         text = (folder / name).read_text()
         assert scores("bleu", *more, standard_input=text) == expected
+    (folder / "latin.txt").write_bytes("déjà\n".encode("latin-1"))
+    found = scores("bleu", "latin.txt", "-i", "latin.txt", "-e", "latin-1", "--effective-order")
+    assert found["score"] == 100
 
 
 def test_sentence_level_bleu_has_effective_order_and_a_line_for_each_text():
@@ -148,7 +126,7 @@ def test_another_seed_draws_other_sets_and_the_same_seed_the_same():
     assert one["score"] == other["score"]
 
 
-def test_rouge_prints_means_with_intervals_and_each_text():
+def test_rouge_and_meteor_print_means_with_intervals_and_each_text():
     found = scores("rouge", "ref.txt", "-i", "system.txt", "--kind", "rougeLsum", "-w", "9")
     each = [rouge_lsum(s, r).fmeasure for s, r in zip(SYSTEM, REFERENCE, strict=True)]
     mean = found["scores"]["rougeLsum_fmeasure"]
@@ -156,25 +134,19 @@ def test_rouge_prints_means_with_intervals_and_each_text():
     assert mean["low"] <= mean["mean"] <= mean["high"]
     lines = score("rouge", "ref.txt", "-i", "system.txt", "--kind", "rougeLsum", "-sl", "-b")
     assert lines.stdout.splitlines() == [f"{value:.4f}" for value in each]
-
-
-def test_meteor_is_the_mean_of_the_texts():
     found = scores("meteor", "ref.txt", "-i", "system.txt", "--no-synonyms", "-w", "9")
     each = [meteor(s, r, synonyms=None).score for s, r in zip(SYSTEM, REFERENCE, strict=True)]
     assert found["scores"]["meteor"]["mean"] == pytest.approx(sum(each) / 3, abs=1e-9)
     assert "synonyms:no" in found["signature"]
 
 
-def test_perplexity_of_texts_and_of_answers_with_a_record_of_what_was_scored():
+def test_perplexity_of_texts_and_of_answers_with_a_record_of_what_was_scored(folder):
     found = scores("perplexity", "-i", "texts.txt", "--model", "tiny", "-w", "6")
     expected = perplexity(*load("tiny"), REFERENCE)
     assert found["score"] == pytest.approx(expected.perplexity, abs=1e-6)
     assert (found["tokens"], found["scored"]) == (expected.tokens, "text")
     answers = scores("perplexity", "-i", "answers.jsonl", "--model", "tiny")
     assert (answers["tokens"], answers["scored"]) == (len("Frozen water."), "answer")
-
-
-def test_a_text_without_a_scored_token_has_no_perplexity_in_json(folder):
     (folder / "texts.txt").write_text("x\nsome text\n")
     lines = score("perplexity", "-i", "texts.txt", "--model", "tiny", "-sl", "-f", "json")
     first, second = map(json.loads, lines.stdout.splitlines())
@@ -205,10 +177,7 @@ IMPOSSIBLE = [
     (["rouge", "ref.txt", "-i", "system.txt", "ref2.txt"], "scores one system"),
     (["bertscore", "ref.txt", "-i", "system.txt", "--layer", "99"], "99"),
     (["bertscore", "ref.txt", "-i", "system.txt", "--encoder", "none"], "no encoder"),
-    (
-        ["perplexity", "-i", "texts.txt", "--chat", "--model", "tiny"],
-        "--chat is for JSON lines",
-    ),
+    (["perplexity", "-i", "texts.txt", "--chat", "--model", "tiny"], "--chat is for JSON lines"),
     (["perplexity", "-i", "answers.jsonl", "--bos", "--model", "tiny"], "for texts without"),
     (["perplexity", "-i", "texts.txt", "--model", "nowhere at all"], "nowhere at all"),
 ]
@@ -225,6 +194,9 @@ def test_an_impossible_request_is_one_line_and_exit_code_2(folder):
         done = score(*arguments)
         assert done.exit_code == 2, (arguments, done.output)
         assert says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    for arguments, says in ABSENT:
+        done = score(*arguments.split())
+        assert done.exit_code == 2 and says in done.stderr, done.output
 
 
 ABSENT = [  # options of sacrebleu
@@ -233,12 +205,6 @@ ABSENT = [  # options of sacrebleu
     ("bleu ref.txt -l en-zh -i system.txt", "there is no -l: choose the tokenizer"),
     ("rouge ref.txt --metrics rouge1 -i system.txt", "there is no --metrics"),
 ]
-
-
-def test_an_option_of_sacrebleu_that_is_absent_says_what_to_do_instead():
-    for arguments, says in ABSENT:
-        done = score(*arguments.split())
-        assert done.exit_code == 2 and says in done.stderr, done.output
 
 
 def test_a_file_is_read_before_torch_is_loaded_and_without_one_a_terminal_is_told():
@@ -269,9 +235,3 @@ def test_a_reader_that_stops_reading_ends_the_command_without_a_word(folder):
     command = f"{sys.executable} -m course_pkg score rouge ref.txt -i system.txt -sl --kind rouge1"
     done = subprocess.run(f"{command} -cin 2 | head -1", shell=True, capture_output=True, text=True)
     assert done.stdout.startswith("rouge1_precision") and done.stderr == ""
-
-
-def test_another_encoding_can_be_named(folder):
-    (folder / "latin.txt").write_bytes("déjà\n".encode("latin-1"))
-    found = scores("bleu", "latin.txt", "-i", "latin.txt", "-e", "latin-1", "--effective-order")
-    assert found["score"] == 100
