@@ -78,6 +78,9 @@ NONE = tools.unused()
 OTHER = 1
 """
 FILES = dict(part.split("\n", 1) for part in PROJECT.split("=== ")[1:])
+USED = {"course_pkg.tools": {"used"}}
+BOTH = {"course_pkg.tools": {"used", "unused"}}
+SERVER = {"course_pkg.server": {"RUN", "start"}}
 
 
 @pytest.fixture
@@ -111,31 +114,18 @@ def beginning(node: ast.stmt) -> str:
         ("import torch", {}),
         ("import course_pkg.tools", {}),
         ("from course_pkg.tools import used", {}),  # imported, and not used
-        ("from course_pkg.tools import used\nused()", {"course_pkg.tools": {"used"}}),
-        ("import course_pkg.tools\ncourse_pkg.tools.used()", {"course_pkg.tools": {"used"}}),
-        ("from course_pkg import tools as t\nt.used()", {"course_pkg.tools": {"used"}}),
-        ("from course_pkg import tools\nf(tools)", {"course_pkg.tools": {"used", "unused"}}),
-        (
-            "from course_pkg import tools\ngetattr(tools, x)",
-            {"course_pkg.tools": {"used", "unused"}},
-        ),
-        (
-            "def f():\n    from course_pkg.tools import used\n    used()",
-            {"course_pkg.tools": {"used"}},
-        ),
-        (
-            "from course_pkg.many import One\nOne",
-            {"course_pkg.many.one": {"One"}, "course_pkg.tools": {"used"}},
-        ),
+        ("from course_pkg.tools import used\nused()", USED),
+        ("import course_pkg.tools\ncourse_pkg.tools.used()", USED),
+        ("from course_pkg import tools as t\nt.used()", USED),
+        ("from course_pkg import tools\nf(tools)", BOTH),
+        ("from course_pkg import tools\ngetattr(tools, x)", BOTH),
+        ("def f():\n    from course_pkg.tools import used\n    used()", USED),
+        ("from course_pkg.many import One\nOne", USED | {"course_pkg.many.one": {"One"}}),
         (
             "from course_pkg.many import Two\nTwo()",
-            {
-                "course_pkg.many.two": {"Two"},
-                "course_pkg.many.one": {"One", "first"},
-                "course_pkg.tools": {"used"},
-            },
+            USED | {"course_pkg.many.two": {"Two"}, "course_pkg.many.one": {"One", "first"}},
         ),
-        ("from course_pkg.star import used\nused()", {"course_pkg.tools": {"used"}}),
+        ("from course_pkg.star import used\nused()", USED),
         (
             "import course_pkg.effect",
             {
@@ -144,16 +134,13 @@ def beginning(node: ast.stmt) -> str:
             },
         ),
         ("from course_pkg.table import OTHER\nOTHER", {"course_pkg.table": {"OTHER"}}),
-        (
-            "from course_pkg.server import start\nstart()",
-            {"course_pkg.server": {"RUN", "start"}, "course_pkg.tools": {"used", "unused"}},
-        ),
+        ("import course_pkg.server as a\na.start()", BOTH | SERVER),
         ("import course_pkg.main", {}),
         (
             "from course_pkg.main import run\nrun()",
             {"course_pkg.main": {"run"}, "course_pkg.tools": {"unused"}},
         ),
-        ("import a", {"a": {"VALUE"}, "b": {"VALUE"}, "course_pkg.tools": {"used"}}),
+        ("import a", USED | {"a": {"VALUE"}, "b": {"VALUE"}}),
         ("def broken(", {}),
     ],
 )

@@ -49,10 +49,7 @@ SAME = [
     ('"""Doc."""\nfrom', '"""Other words."""\nfrom'),
     ('    """Doc."""\n    if', '    """More.\n\n    >>> 1\n    """\n    if'),
     ("import math\n", "import math  # a comment\n\n\n"),
-    (
-        "parts = [scale * x for x in (radius, radius)]",
-        "parts = [\n  scale*x for x in (radius,radius)]",
-    ),
+    ("[scale * x for x in (radius, radius)]", "[\n  scale*x for x in (radius,radius)]"),
     ("radius: float, *, scale=1.0) -> float", "radius, *, scale: int = 1.0)"),
     ("    from a import B", "    from a import B, C"),
     ("; give a positive one", "; try another one"),
