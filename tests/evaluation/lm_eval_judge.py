@@ -8,6 +8,7 @@ A request has the model's folder as `model`, a `dtype`, and:
               → unconditional  the same log-probabilities after an empty context
               → metrics     acc, acc_norm, acc_bytes and acc_mutual_info of lm-eval's own task
     prompts   → texts       greedy texts of at most `new` tokens, up to a string in `until`
+    task      → results     of the first `limit` items of the task with a `name` in a `folder`
 
 A question is {"context", "options", "answer"}. lm-eval puts a space between context and option. It
 uses no module of the course.
@@ -66,6 +67,17 @@ def generate(model, prompts: list[str], until: list[str], new: int) -> list[str]
     return model.generate_until(requests, disable_tqdm=True)
 
 
+def run_task(model, folder: str, name: str, limit: int) -> dict[str, float]:
+    """lm-eval's results for a task that `course eval --lm-eval` wrote."""
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    manager = TaskManager(include_path=folder, include_defaults=False)
+    options = {"task_manager": manager, "limit": limit, "bootstrap_iters": 0}
+    found = simple_evaluate(model, tasks=[name], **options)["results"][name]
+    return {key: value for key, value in found.items() if "," in key}
+
+
 def main() -> None:
     request = json.load(sys.stdin)
     import torch
@@ -78,6 +90,8 @@ def main() -> None:
         answer |= multiple_choice(model, questions)
     if prompts := request.get("prompts"):
         answer["texts"] = generate(model, prompts, request["until"], request["new"])
+    if task := request.get("task"):
+        answer["results"] = run_task(model, **task)
     print("ANSWER" + json.dumps(answer))
 
 

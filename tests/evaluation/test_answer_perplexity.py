@@ -61,8 +61,5 @@ def test_pairs_that_cannot_be_scored_raise_an_error(tiny):
         (score(["", "b"], ["c", "d"]), "pair 0 has an empty prompt"),
         (score(["a", "b"], ["c", ""]), "pair 1 has an empty prompt or answer"),
         (score(["a" * 5000], ["b"]), "but the model reads"),
-        (
-            lambda: answer_perplexity(tiny.model, tokenizer, ["a"], ["b"]),
-            "can't be divided in tokens",
-        ),
+        (lambda: answer_perplexity(tiny.model, tokenizer, ["a"], ["b"]), "can't be divided in"),
     )

@@ -49,16 +49,13 @@ def test_the_interval_covers_the_true_error(items, excess):
     assert covered >= 33  # 0.95 · 40 = 38, less 3.6 standard errors
 
 
-def test_a_single_bin_gives_about_the_interval_of_the_gap():
+def test_intervals_of_one_bin_and_of_errors_that_are_small_by_luck():
     # |accuracy - confidence| with a true gap of 0.2 and n = 1000: 0.2 ± 1.96 · sqrt(.25/1000).
     confidences = np.full(1000, 0.7)
     correct = np.arange(1000) % 2
     found = ece_interval(confidences, correct, 1, samples=4000)
     assert found.estimate == pytest.approx(0.2)
     assert (found.low, found.high) == pytest.approx((0.169, 0.231), abs=0.003)
-
-
-def test_an_error_that_is_small_by_luck_does_not_make_the_interval_short():
     found = ece_interval([1.0] * 30, [1] * 30)  # as 30 of 30: Wilson's interval goes down to 0.886
     assert (found.estimate, found.low) == (0, 0) and 0.05 < found.high < 0.2
     found = ece_interval([0.6] * 100, [1] * 60 + [0] * 40)

@@ -24,16 +24,7 @@ def two_runs(seed=0, items=400, shared=0.8):
     return difficulty + noise[0], difficulty + noise[1] + 0.1
 
 
-def test_pairing_removes_twice_the_covariance():
-    baseline, system = two_runs()
-    result = compare_runs(baseline, system)
-    covariance = float(np.cov(baseline, system)[0, 1]) / 400
-    expected = result.unpaired_standard_error**2 - 2 * covariance
-    assert result.standard_error**2 == pytest.approx(expected, rel=1e-9)
-    assert 0.15 < result.variance_ratio < 0.25  # 1 - correlation, which is 0.8
-
-
-def test_other_scores_get_the_paired_t_test_of_scipy():
+def test_other_scores_get_the_paired_t_test_of_scipy_which_removes_twice_the_covariance():
     baseline, system = two_runs(1)
     result = compare_runs(baseline, system)
     expected = stats.ttest_rel(system, baseline)
@@ -41,6 +32,12 @@ def test_other_scores_get_the_paired_t_test_of_scipy():
     assert result.p_value == pytest.approx(expected.pvalue, rel=1e-9)
     found = (result.difference.low, result.difference.high)
     assert found == pytest.approx((interval.low, interval.high), rel=1e-9)
+    baseline, system = two_runs()
+    result = compare_runs(baseline, system)
+    covariance = float(np.cov(baseline, system)[0, 1]) / 400
+    expected = result.unpaired_standard_error**2 - 2 * covariance
+    assert result.standard_error**2 == pytest.approx(expected, rel=1e-9)
+    assert 0.15 < result.variance_ratio < 0.25  # 1 - correlation, which is 0.8
 
 
 def test_right_or_wrong_scores_count_the_items_on_which_the_runs_disagree():
@@ -79,16 +76,13 @@ def test_mcnemars_exact_test_is_scipys_binomial_test():
         assert mcnemar_exact(wins, losses) == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_paired_interval_by_hand():
+def test_the_paired_interval_and_holms_p_values_by_hand():
     # With one win and one loss more: 10/102 and 3/102. Center 7/102 = 0.06863; variance
     # (13/102 - 0.06863²) / 102 = 0.0012033; 1.95996 · 0.034689 = 0.06799.
     found = paired_share_interval(9, 2, 100)
     assert found.estimate == 0.07
     assert (found.low, found.high) == pytest.approx((0.00064, 0.13662), abs=1e-5)
     assert paired_share_interval(50, 0, 50).high == 1 and paired_share_interval(0, 3, 3).low == -1
-
-
-def test_holms_p_values_by_hand():
     # Sorted: .005 · 4 = .02; .01 · 3 = .03; .03 · 2 = .06; .04 · 1 = .04, but not below .06.
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.2]) == [0.2]

@@ -12,11 +12,7 @@ from course_pkg.evaluation.coverage import (
     percentile_bootstrap,
 )
 from course_pkg.evaluation.resampling import bootstrap_interval
-from course_pkg.evaluation.statistics import (
-    mean_interval,
-    normal_interval,
-    wilson_interval,
-)
+from course_pkg.evaluation.statistics import mean_interval, normal_interval, wilson_interval
 from tests.refusals import require_refusals
 
 SHARES = (np.arange(49) + 0.5) / 49  # none is a multiple of 1/items, where a bound may lie

@@ -103,15 +103,12 @@ def test_the_text_ends_where_the_stop_string_begins(subtests):
             assert not any(piece in stop for piece in pieces)
 
 
-def test_the_part_of_a_stop_string_that_never_completes_stays_in_the_text():
+def test_stop_strings_that_never_complete_stay_and_the_earliest_wins():
     assert row(["42", "\n", "x"], ["\n\n"]) == Generation("42\nx", (0, 1, 2), "length")
-
-
-def test_the_earliest_stop_string_wins_not_the_first_in_the_list():
     assert first_stop("a b c", ["c", "b"]) == (2, "b")
 
 
-def test_bad_generation_settings_are_errors():
+def test_bad_generation_settings_and_nan_logits_are_errors():
     require_refusals(
         ("Hello", {"stop": [""]}, "a stop string is empty"),
         ("Hello", {"stop": ["a<|im_end|>"]}, r"special token '<\|im_end\|>'.*end_tokens"),
@@ -119,9 +116,6 @@ def test_bad_generation_settings_are_errors():
         ("", {}, "prompt 0 has no token"),
         of=lambda prompts, options: generate_greedy(MODEL, TOKENIZER, prompts, **options),
     )
-
-
-def test_nan_logits_are_an_error():
     model = tiny_model()
     with torch.no_grad():
         model.model.norm.weight.fill_(torch.nan)
@@ -137,18 +131,12 @@ def test_a_few_shot_prompt_solves_its_examples_and_leaves_the_question_open():
     prompt = template.render({"q": "3 + 3?", "answer": "6"}, EXAMPLES)
     assert prompt.text == "Add.\n\nQ: 1 + 1?\nA: 2\n\nQ: 2 + 2?\nA: 4\n\nQ: 3 + 3?\nA:"
     assert prompt.delimiter == " "
-
-
-def test_a_chat_has_a_turn_for_each_part_and_no_delimiter():
     template = PromptTemplate("{q}", description="Add.")
     prompt = template.render({"q": "3 + 3?"}, EXAMPLES[:1], chat=TOKENIZER)
     roles = [part.split("\n")[0] for part in prompt.text.split("<|im_start|>")[1:]]
     assert roles == ["system", "user", "assistant", "user", "assistant"]
     assert prompt.text.endswith("3 + 3?<|im_end|>\n<|im_start|>assistant\n")
     assert prompt.delimiter == ""
-
-
-def test_braces_in_a_question_are_text():
     assert PromptTemplate("{q}").render({"q": "{x} or {{y}}"}).text == "{x} or {{y}}"
 
 
@@ -170,7 +158,7 @@ def test_examples_depend_on_the_seed_alone():
     assert choose_examples(pool, 5, seed=1) != choose_examples(pool, 5, seed=2)
 
 
-def test_each_step_of_a_score_is_kept():
+def test_each_step_of_a_score_is_kept_and_the_best_reference_counts():
     question = OpenQuestion("How many?", ("12",), "q1")
     texts = ["3 times 4 is 12.", "A dozen."]
     result = score_answers(
@@ -185,22 +173,13 @@ def test_each_step_of_a_score_is_kept():
     assert first.extraction.marked(texts[0]) == "3 times 4 is [[12]]."
     assert (second.exact, second.extraction, second.f1) == (False, None, 0.0)
     assert (result.accuracy, result.extracted, result.mean("length")) == (0.5, 0.5, 1.0)
-
-
-def test_the_best_reference_counts_for_a_metric():
     question = OpenQuestion("How many?", ("12", "twelve"))
     same = {"same": lambda answer, reference: float(answer == reference)}
     [answer] = score_answers([question], ["12"], metrics=same).answers
     assert answer.metrics == {"same": 1.0}
-
-
-def test_a_letter_has_no_words_so_its_f1_is_not_defined():
     result = score_answers([OpenQuestion("?", ("A",))], ["A"])
-    assert (result.answers[0].exact, result.answers[0].quasi, result.answers[0].f1) == (
-        True,
-        None,
-        None,
-    )
+    [answer] = result.answers
+    assert (answer.exact, answer.quasi, answer.f1) == (True, None, None)
 
 
 def test_bad_questions_are_errors():
@@ -208,10 +187,7 @@ def test_bad_questions_are_errors():
     require_refusals(
         (lambda: score_answers([], []), "at least one question"),
         (lambda: score_answers(asked, []), "1 questions and 0 texts"),
-        (
-            lambda: score_answers([OpenQuestion("?", (), "q9")], ["a"]),
-            r"question 0 \('q9'\): references is empty",
-        ),
+        (lambda: score_answers([OpenQuestion("?", (), "q9")], ["a"]), r"0 \('q9'\): references is"),
         (lambda: answer_questions(None, TOKENIZER, asked, rules=["no"]), "a rule must be one of"),
         (lambda: LetteredQuestion("?", ("x",), 0), "give 2 to 10"),
         (lambda: LetteredQuestion("?", ("x", "y"), 2), "has answer 2, but 2 options"),

@@ -5,14 +5,11 @@ import pytest
 from course_pkg.evaluation.item_records import FOLDER, first_of_groups, read_records
 
 
-def test_every_file_has_a_record_for_each_line():
+def test_every_file_has_a_record_for_each_line_and_another_name_lists_the_names():
     for path in FOLDER.glob("*.jsonl"):
         records = read_records(path.stem)
         assert len(records) == len(path.read_text("utf-8").splitlines())
         assert all("id" in record for record in records)
-
-
-def test_another_name_is_an_error_that_lists_the_names():
     with pytest.raises(ValueError, match=r"no evaluation data 'choice'; there are .*short-answers"):
         read_records("choice")
 

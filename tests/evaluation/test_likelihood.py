@@ -7,15 +7,11 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from course_pkg.evaluation.likelihood import as_decoder, score_continuations
-from course_pkg.evaluation.masked_cache import MaskedCache
 from course_pkg.lm.tiny import tiny_model
+from tests.evaluation.test_generation import sharpened
 from tests.refusals import require_refusals
 
-MODEL = tiny_model()
-# Random weights of 0.02 give nearly uniform probabilities; larger ones make attention matter.
-with torch.no_grad():
-    for parameter in MODEL.parameters():
-        parameter.mul_(6 if parameter.dim() == 2 else 1)
+MODEL = sharpened()
 
 
 def alone(model, sequence, first):
@@ -47,34 +43,12 @@ def test_a_tree_a_cache_and_one_sequence_alone_agree(data, sequences, tokens_per
     assert_as_alone(MODEL, sequences, first, tokens_per_pass=tokens_per_pass)
 
 
-def test_a_cache_keeps_the_positions_of_the_tokens_that_it_keeps():
-    decoder = as_decoder(MODEL)
-    cache = MaskedCache(decoder.config)
-    seen = torch.ones(1, 3, 3, dtype=torch.bool).tril()
-    with torch.no_grad():
-        decoder(
-            torch.tensor([[1, 2, 1]]),
-            torch.arange(3)[None],
-            cache.attend(torch.arange(3)[None], seen),
-        )
-    cache.keep(torch.tensor([0, 2]))
-    assert cache.positions.tolist() == [[0, 2]]
-
-
 @pytest.mark.parametrize("tokens_per_pass", [1, 7])
 def test_sliding_windows_count_the_distance_in_the_sequence_not_in_the_tree(tokens_per_pass):
-    config = MistralConfig(
-        vocab_size=50,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        sliding_window=3,
-        initializer_range=0.3,
-    )
+    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 3}
     torch.manual_seed(0)
-    model = MistralForCausalLM(config).eval()
+    model = MistralForCausalLM(MistralConfig(**sizes, initializer_range=0.3)).eval()
     assert as_decoder(model) is not None
     shared = [5, 6, 7, 8, 9, 10]
     sequences = [[*shared, 11, 12, 13], [*shared, 14, 15, 16], [*shared, 11, 17]]
@@ -145,14 +119,11 @@ def test_bad_input_is_one_clear_error():
     )
 
 
-def test_nan_is_an_error_not_a_score():
+def test_nan_and_dropout_are_errors_not_scores(gpt2):
     model = tiny_model()
     with torch.no_grad():
         model.model.norm.weight.fill_(torch.nan)
     with pytest.raises(FloatingPointError, match="sequence 0 are NaN"):
         score_continuations(model, [[1, 2]], [1])
-
-
-def test_dropout_is_refused(gpt2):
     with pytest.raises(ValueError, match=r"call model\.eval"):
         score_continuations(gpt2.train(), [[1, 2]], [1])

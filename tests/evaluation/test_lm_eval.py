@@ -23,11 +23,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 
 from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.evaluation.multiple_choice import Question, score_questions
-from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
+from course_pkg.lm.tiny import tiny_tokenizer
+from tests.evaluation.test_generation import sharpened
 
 ROOT = Path(__file__).parent.parent.parent
 JUDGE = Path(__file__).with_name("lm_eval_judge.py")
@@ -51,16 +51,12 @@ PYTHON, MISSING = lm_eval_python()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 
-def judge(**request):
-    """lm-eval's answer."""
-    done = subprocess.run(
-        [PYTHON, JUDGE],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        timeout=550,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"},
-    )
+def judge(folder, **request):
+    """lm-eval's answer; it works in the folder, and keeps its data there."""
+    environment = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder)}
+    options = {"capture_output": True, "text": True, "timeout": 550, "cwd": folder}
+    environment = os.environ | environment
+    done = subprocess.run([PYTHON, JUDGE], input=json.dumps(request), env=environment, **options)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout[done.stdout.index("ANSWER") + 6 :])
 
@@ -104,25 +100,16 @@ def compare(model, tokenizer, found, questions, tolerance):
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_a_random_model_has_the_same_scores_and_texts(tmp_path):
-    model = tiny_model()
+    model = sharpened()
     tokenizer = tiny_tokenizer()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(6 if parameter.dim() == 2 else 1)
     model.double().save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     questions = written_questions()
     prompts = [question["context"] for question in questions]
     free = generate_greedy(model, tokenizer, prompts, max_new_tokens=24)
     until = [free[0].text[5:7], free[1].text[9]]  # so that some texts stop, in the middle
-    found = judge(
-        model=str(tmp_path),
-        dtype="float64",
-        questions=questions,
-        prompts=prompts,
-        until=until,
-        new=24,
-    )
+    request = {"questions": questions, "prompts": prompts, "until": until, "new": 24}
+    found = judge(tmp_path, model=str(tmp_path), dtype="float64", **request)
     compare(model, tokenizer, found, questions, tolerance=1e-5)
     texts = generate_greedy(model, tokenizer, prompts, max_new_tokens=24, stop=until)
     assert [text.text for text in texts] == found["texts"]

@@ -7,15 +7,12 @@ the model writes were accepted for half of the items, so that some are right.
 """
 
 import json
-import os
 import re
 import string
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
 from course_pkg.evaluation.answer_extraction import RULES
@@ -26,25 +23,11 @@ from course_pkg.evaluation.run import run_task
 from course_pkg.evaluation.run_errors import TaskError
 from course_pkg.evaluation.samples import make_requests
 from course_pkg.evaluation.task_file import load_task
-from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
-from tests.evaluation.test_lm_eval import MISSING, PYTHON
+from course_pkg.lm.tiny import tiny_tokenizer
+from tests.evaluation.test_generation import sharpened
+from tests.evaluation.test_lm_eval import MISSING, judge
 
 NAMES = {"acc": "sum", "acc_norm": "character", "acc_bytes": "byte", "exact_match": "exact"}
-JUDGE = """
-import json, sys
-from lm_eval import simple_evaluate
-from lm_eval.models.huggingface import HFLM
-from lm_eval.tasks import TaskManager
-folder, name, model, limit = sys.argv[1:]
-found = simple_evaluate(
-    HFLM(model, device="cpu", dtype="float64", batch_size=4),
-    tasks=[name],
-    task_manager=TaskManager(include_path=folder, include_defaults=False),
-    limit=int(limit),
-    bootstrap_iters=0,
-)["results"][name]
-print("ANSWER" + json.dumps({key: value for key, value in found.items() if "," in key}))
-"""
 
 
 def test_each_line_has_the_whole_prompt_with_its_examples(tmp_path):
@@ -74,18 +57,8 @@ def test_what_the_format_cannot_say_is_refused(tmp_path, subtests):
 
 
 def test_the_deleted_patterns_leave_what_quasi_leaves(subtests):
-    for text in (
-        "The  Eiffel-Tower!",
-        "  in the Louvre, Paris ",
-        "a",
-        "An apple a day...",
-        "theatre",
-        "the-cat",
-        "Paris (the city)",
-        "É à la",
-        string.punctuation,
-        "",
-    ):
+    texts = ["The  Eiffel-Tower!", "  in the Louvre, Paris ", "a", "An apple a day...", "theatre"]
+    for text in (*texts, "the-cat", "Paris (the city)", "É à la", string.punctuation, ""):
         with subtests.test(text=text):
             left = text
             for pattern in QUASI:
@@ -110,11 +83,7 @@ def accepting_what_it_writes(task, model, folder):
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 @pytest.mark.parametrize("name", ["multiple-choice", "multiple-choice-letters", "short-answers"])
 def test_lm_eval_finds_the_same_scores(tmp_path, name):
-    model = tiny_model()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(6 if parameter.dim() == 2 else 1)
-    model.double().save_pretrained(tmp_path / "model")
+    sharpened().double().save_pretrained(tmp_path / "model")
     tiny_tokenizer().save_pretrained(tmp_path / "model")
     task = load_task(name)
     task = replace(task, items=task.items[:12])
@@ -124,24 +93,11 @@ def test_lm_eval_finds_the_same_scores(tmp_path, name):
         task = accepting_what_it_writes(replace(task, max_new_tokens=8), loaded, tmp_path / "first")
     export_to_lm_eval(task, tmp_path / "tasks")
     record = run_task(task, loaded, tmp_path / "run").record
-    done = subprocess.run(
-        [PYTHON, "-c", JUDGE, tmp_path / "tasks", task.name, tmp_path / "model", "12"],
-        capture_output=True,
-        text=True,
-        timeout=550,
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "HF_HUB_OFFLINE": "1",
-            "HF_DATASETS_OFFLINE": "1",
-            "HF_HOME": str(tmp_path),
-        },
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout[done.stdout.index("ANSWER") + 6 :])
+    asked = {"folder": str(tmp_path / "tasks"), "name": task.name, "limit": 12}
+    answer = judge(tmp_path, model=str(tmp_path / "model"), dtype="float64", task=asked)
     scores = {score.name: score.mean for score in record.scores}
     compared = 0
-    for key, value in found.items():
+    for key, value in answer["results"].items():
         metric = key.partition(",")[0]
         if metric in NAMES:
             assert value == pytest.approx(scores[NAMES[metric]]), key

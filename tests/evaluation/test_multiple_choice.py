@@ -41,22 +41,16 @@ def test_context_and_option_are_encoded_together_and_divided_at_the_contexts_tok
     assert texts(tokenizer, option) == [" ", "ab"] and option.merged is None
 
 
-def test_a_token_that_joins_context_and_option_is_scored_for_all_options():
+def test_a_token_that_joins_context_and_option_is_scored_for_all_options_or_an_error():
     tokenizer = merging_tokenizer("answer")
     context = "the answe"  # one token "answe"
     options = encode_options(tokenizer, context, ["rs", "d"], delimiter="")
     assert [texts(tokenizer, option) for option in options] == [["answer", "s"], ["answe", "d"]]
     assert [option.merged for option in options] == ["answer", None]
-
-
-def test_an_option_that_merges_into_the_only_token_of_the_context_follows_the_bos():
     tokenizer = merging_tokenizer("Answer")
     [option] = encode_options(tokenizer, "Ans", ["wer"], delimiter="")
     assert option.ids == (tokenizer.bos_token_id, *tokenizer("Answer").input_ids)
     assert (option.start, option.merged) == (1, "Answer")
-
-
-def test_a_merged_boundary_can_be_an_error():
     with pytest.raises(ValueError, match=r"'Answer' joins .* option 0, 'wer': put a delimiter"):
         encode_options(merging_tokenizer("Answer"), "Ans", ["wer"], delimiter="", boundary="error")
 
@@ -81,7 +75,14 @@ def test_without_a_context_the_option_follows_the_bos(subtests):
                 encode_options(merging_tokenizer("ab", bos=None), "", ["ab"])
 
 
-def test_a_chat_template_that_writes_the_bos_gets_no_second_one():
+def test_a_bos_is_added_once():
+    tokenizer = merging_tokenizer("ab")
+    bos = tokenizer.bos_token_id
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", bos)]
+    )
+    assert encode(tokenizer, "ab") == encode(tokenizer, "<s>ab")
+    assert encode(tokenizer, "ab").count(bos) == 1
     tokenizer = tiny_tokenizer()
     chat = tokenizer.apply_chat_template(
         [{"role": "user", "content": "Hi"}], tokenize=False, add_generation_prompt=True
@@ -90,16 +91,6 @@ def test_a_chat_template_that_writes_the_bos_gets_no_second_one():
     assert ids[0] == tokenizer.bos_token_id and ids[1] != tokenizer.bos_token_id
     [option] = encode_options(tokenizer, chat, ["yes"], delimiter="")
     assert tokenizer.decode(option.ids[option.start :]) == "\nyes"
-
-
-def test_a_tokenizer_that_adds_a_bos_adds_it_once():
-    tokenizer = merging_tokenizer("ab")
-    bos = tokenizer.bos_token_id
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", bos)]
-    )
-    assert encode(tokenizer, "ab") == encode(tokenizer, "<s>ab")
-    assert encode(tokenizer, "ab").count(bos) == 1
 
 
 def test_options_that_cannot_be_scored_are_errors(subtests):
@@ -151,12 +142,9 @@ def test_a_choice_flatters_a_model_that_would_write_something_else():
     assert not scored.writes_an_option
 
 
-def test_of_equal_scores_the_first_wins():
+def test_of_equal_scores_the_first_wins_and_a_choice_needs_what_it_is_made_from():
     options = (option("a", -1.0), option("b", -1.0))
     assert ScoredQuestion(Question("c", ("a", "b")), options).choice() == 0
-
-
-def test_no_premise_and_no_answer_are_errors():
     scored = ScoredQuestion(Question("c", ("a",), id="q7"), (option("a", -1.0),))
     with pytest.raises(ValueError, match="give `premise`"):
         scored.choice("pmi")

@@ -13,15 +13,12 @@ from course_pkg.evaluation.power import (
 from tests.refusals import require_refusals
 
 
-def test_items_by_hand():
+def test_items_and_variances_by_hand():
     # (1.96 + 0.8416)² = 7.849; · (0.24 + 0.2275) / 0.0025 = 1467.8; · (0.15 - 0.0025) / 0.0025
     # = 463.1.
     assert items_needed(0.05, unpaired_variance(0.60, 0.65)) == 1468
     assert items_needed(-0.05, unpaired_variance(0.65, 0.60)) == 1468
     assert items_needed(0.05, paired_variance(0.05, 0.15)) == 464
-
-
-def test_the_paired_variance_is_that_of_the_differences():
     scores = np.array([1] * 12 + [-1] * 5 + [0] * 83)
     assert paired_variance(0.07, 0.17) == pytest.approx(scores.var(), rel=1e-12)
 

@@ -113,14 +113,11 @@ def test_a_torn_last_line_is_removed_and_the_rest_is_kept(tmp_path, cut):
     assert path.read_bytes() == whole
 
 
-def test_a_torn_first_line_begins_the_file_anew(tmp_path):
+def test_a_torn_first_line_begins_the_file_anew_and_a_broken_line_in_the_middle_is_named(tmp_path):
     (tmp_path / FILE).write_bytes(b'{"run": {"mo')
     with open_log(tmp_path, {"model": "m"}) as log:
         log.append([sample("a")])
     assert read_log(tmp_path / FILE)[:2] == ({"model": "m"}, {"a": sample("a")})
-
-
-def test_a_broken_line_in_the_middle_is_named(tmp_path):
     with open_log(tmp_path, {"model": "m"}) as log:
         log.append([sample("a"), sample("b")])
         assert list(read_log(tmp_path / FILE)[1]) == ["a", "b"]  # written before the end
@@ -140,15 +137,12 @@ def test_two_processes_do_not_write_at_once(tmp_path):
         pass
 
 
-def test_half_a_surrogate_from_a_server_is_kept(tmp_path):
+def test_half_a_surrogate_from_a_server_is_kept_and_shown_as_a_question_mark(tmp_path, task):
     odd = sample("a", answer={"text": "\ud800 北京"})
     with open_log(tmp_path, {}) as log:
         log.append([odd])
     assert read_log(tmp_path / FILE)[1]["a"] == odd
-
-
-def test_the_report_shows_half_a_surrogate_as_a_question_mark(task, tmp_path):
-    record = run_task(task, Writer(), tmp_path, limit=1).record
+    record = run_task(task, Writer(), tmp_path / "run", limit=1).record
     record = replace(record, samples=(replace(record.samples[0], prompt="\ud800 北京"),))
     write_report(record, tmp_path)
     assert "<pre>\n? 北京</pre>" in (tmp_path / "report.html").read_text("utf-8")
@@ -166,11 +160,8 @@ def test_a_local_model_scores_as_its_modules_do(tmp_path):
     chosen = [each.answer["choice"] for each in record.samples]
     assert chosen == [each.choice("sum") for each in direct.questions]
     again = read_record(tmp_path)
-    assert (again.scores, again.samples, again.model) == (
-        record.scores,
-        record.samples,
-        record.model,
-    )
+    for part in ("scores", "samples", "model"):
+        assert getattr(again, part) == getattr(record, part)
     stored = json.loads((tmp_path / "record.json").read_text())
     assert stored["versions"].keys() >= {"python", "course", "torch", "transformers"}
     assert stored["task"]["seeds"] == {"examples": 0, "limit": 0}
@@ -185,16 +176,13 @@ def test_an_item_that_is_too_long_for_the_model_fails_alone(tmp_path):
     assert [each.error is not None for each in record.samples] == [False, True] + [False] * 4
 
 
-def test_other_weights_are_another_model():
+def test_other_weights_are_another_model_and_an_adapter_changes_its_scores(tmp_path):
     first = load_model("tiny").identity
     second = LocalModel(load_model("tiny").model, None, "tiny", None)
     assert second.identity == first
     last = list(second.model.parameters())[-1]
     last.data.mul_(1.5)
     assert second.identity != first
-
-
-def test_an_adapter_changes_the_model_and_its_scores(tmp_path):
     model = load_model("tiny").model
     inject(model, LoRAConfig(rank=4, alpha=64))
     for name, parameter in model.named_parameters():
@@ -258,13 +246,10 @@ def test_intervals_and_comparisons_are_clustered_by_group(task):
     assert found == compare_runs(first, second, groups) != compare_runs(first, second)
 
 
-def test_items_without_a_group_are_groups_of_their_own():
+def test_items_without_a_group_are_their_own_and_few_groups_have_no_interval():
     samples = [Sample("1", "a", "", {}), Sample("a", None, "", {}), Sample("2", "a", "", {})]
     assert len(set(groups_of(samples))) == 2
     assert groups_of([samples[1]]) is None
-
-
-def test_a_mean_of_few_groups_has_no_interval():
     samples = [Sample(str(n), f"g{n % 4}", "", {}, scores={"exact": 1.0}) for n in range(40)]
     [score] = scores_of(samples, "exact")
     assert (score.mean, score.low, score.items, str(score)) == (1.0, None, 40, "1.000")
@@ -301,15 +286,8 @@ def test_the_report_escapes_every_text_and_fetches_nothing(task, ids, tmp_path):
     first = record.samples[0]
     answer = {"text": f"{evil} x", "finish": evil}
     answer["extracted"] = {"answer": "x", "rule": evil, "start": 0, "end": 8}
-    bad = replace(
-        first,
-        id=evil,
-        group=evil,
-        prompt=evil,
-        asked={"references": [evil]},
-        answer=answer,
-        error=evil,
-    )
+    fields = dict.fromkeys(("id", "group", "prompt", "error"), evil)
+    bad = replace(first, asked={"references": [evil]}, answer=answer, **fields)
     chat = replace(first, prompt=[{"role": evil, "content": evil}])
     record = replace(
         record,
@@ -324,14 +302,10 @@ def test_the_report_escapes_every_text_and_fetches_nothing(task, ids, tmp_path):
     assert "default-src 'none'" in report(record)  # no script would run, even if one got in
 
 
-def test_the_report_marks_what_was_extracted(task, ids, tmp_path):
+def test_the_report_marks_what_was_extracted_and_keeps_a_first_line_break(task, ids, tmp_path):
     record = run_task(task, Writer(ids), tmp_path, limit=1).record
     wanted = record.samples[0].asked["references"][0]
     assert f"<mark>{wanted}</mark>" in (tmp_path / "report.html").read_text()
-
-
-def test_the_report_keeps_a_line_break_at_the_beginning_of_a_text(task, ids, tmp_path):
-    record = run_task(task, Writer(ids), tmp_path, limit=1).record
     [sample] = record.samples
     answer = {"text": "\n7", "finish": "stop", "extracted": None}
     page = report(replace(record, samples=(replace(sample, prompt="\nQ", answer=answer),)))

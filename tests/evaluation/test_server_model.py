@@ -18,6 +18,7 @@ from course_pkg.evaluation.sample_log import read_log
 from course_pkg.evaluation.server_model import ServerModel, first_scored
 from course_pkg.evaluation.task_file import load_task
 from tests.deployment.live import serving
+from tests.refusals import require_refusals
 
 MODELS = {"data": [{"id": "m"}]}
 
@@ -99,12 +100,8 @@ def test_a_chat_is_sent_as_messages_with_the_key_and_without_sampling(tmp_path):
     with fake(writing("blue\nand more")) as (client, asked):
         record = run_task(task, ServerModel(client), tmp_path, limit=1).record
     path, body, key = asked[-1]
-    assert (path, key, body["model"], body["temperature"]) == (
-        "/chat/completions",
-        "Bearer secret",
-        "m",
-        0,
-    )
+    assert (path, key) == ("/chat/completions", "Bearer secret")
+    assert (body["model"], body["temperature"]) == ("m", 0)
     assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]
     assert body["messages"] == record.samples[0].prompt
     assert record.samples[0].answer["text"] == "blue"  # this server ignores `stop`
@@ -202,29 +199,20 @@ def test_what_the_server_still_answers_is_kept_when_a_run_ends(tmp_path, monkeyp
     assert len(samples) == 3 and not any(sample.error for sample in samples.values())
 
 
-def test_of_several_models_one_must_be_named():
+def test_one_of_several_models_must_be_named_and_an_address_must_be_http():
     with (
         fake(lambda path, body: (200, {"data": [{"id": "a"}, {"id": "b"}]})) as (client, _),
         pytest.raises(RunError, match="has a, b: name one with --served-model-name"),
     ):
         ServerModel(client)
+    addresses = ("ftp://host/v1", "http:///v1", "http://user:key@host/v1")
+    rows = [(address, "the address must be like") for address in addresses]
+    require_refusals(*rows, of=HttpClient, errors=RunError)
 
 
-def test_an_address_that_is_not_http_is_refused(subtests):
-    for address in ("ftp://host/v1", "http:///v1", "http://user:key@host/v1"):
-        with (
-            subtests.test(address=address),
-            pytest.raises(RunError, match="the address must be like"),
-        ):
-            HttpClient(address)
-
-
-def test_a_token_without_a_log_probability_is_not_left_out_of_an_option():
+def test_each_token_of_an_option_needs_its_log_probability_and_a_bos_does_not_shift_it():
     with pytest.raises(ValueError, match="nothing precedes it"):
         first_scored([("b", 0, None, False), ("c", 1, -1.0, True)], 0)
-
-
-def test_a_beginning_of_sequence_token_does_not_shift_the_option():
     rows = {
         "tokens": ["<s>", "A", ":", " b"],
         "text_offset": [0, 3, 4, 5],

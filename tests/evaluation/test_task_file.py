@@ -41,14 +41,18 @@ def write(folder, text=CHOICE, items=ITEMS, examples=EXAMPLES):
     return path
 
 
-def test_a_prompt_has_the_examples_before_the_question(tmp_path):
+def fault(path):
+    """The error of a task that cannot be read."""
+    with pytest.raises(TaskError) as error:
+        load_task(path)
+    return str(error.value)
+
+
+def test_a_prompt_has_the_examples_before_the_question_and_letters_for_the_options(tmp_path):
     first, second = make_requests(load_task(write(tmp_path)))
     assert first.question.context == "Q: 0 + 0?\nA: 0\n\nQ: 1 + 1?\nA:"
     assert (first.question.options, first.question.answer) == (("2", "3"), 0)
     assert (second.item.id, second.item.group) == ("b", "sums")
-
-
-def test_letters_stand_for_the_listed_options(tmp_path):
     text = CHOICE.replace("{question}\\n", "{question}\\n{options}\\n") + 'options = "letters"\n'
     _, second = make_requests(load_task(write(tmp_path, text)))
     assert second.question.context.endswith("A: A\n\nQ: 2 + 2?\nA. 3\nB. 4\nA:")
@@ -71,11 +75,8 @@ def test_a_fault_of_the_task_file_is_named_with_its_line(tmp_path, subtests):
     ):
         with subtests.test(old=old, new=new):
             path = write(tmp_path, CHOICE.replace(old, new, 1))
-            with pytest.raises(TaskError) as error:
-                load_task(path)
-            assert str(path) in str(error.value)
-            assert f"line {line}" in str(error.value)
-            assert says in str(error.value)
+            error = fault(path)
+            assert str(path) in error and f"line {line}" in error and says in error
 
 
 def test_a_fault_of_an_item_is_named_with_its_line(tmp_path, subtests):
@@ -93,11 +94,8 @@ def test_a_fault_of_an_item_is_named_with_its_line(tmp_path, subtests):
         (EXAMPLES[0], "is one of its own examples"),
     ):
         with subtests.test(second=second, says=says):
-            path = write(tmp_path, items=[ITEMS[0], second])
-            with pytest.raises(TaskError) as error:
-                load_task(path)
-            assert "items.jsonl, line 2: " in str(error.value)
-            assert says in str(error.value)
+            error = fault(write(tmp_path, items=[ITEMS[0], second]))
+            assert "items.jsonl, line 2: " in error and says in error
 
 
 def test_a_fault_of_a_rule_is_named_with_its_line(tmp_path, subtests):
@@ -111,9 +109,8 @@ def test_a_fault_of_a_rule_is_named_with_its_line(tmp_path, subtests):
         with subtests.test(rules=rules, says=says):
             items = [{"question": "2?", "answers": ["two"]}]
             text = GENERATION.replace('["first line"]', rules)
-            with pytest.raises(TaskError, match="line 11: ") as error:
-                load_task(write(tmp_path, text, items, items))
-            assert says in str(error.value)
+            error = fault(write(tmp_path, text, items, items))
+            assert "line 11: " in error and says in error
 
 
 def test_a_task_may_have_a_rule_of_its_own(tmp_path):
@@ -143,27 +140,20 @@ def test_a_task_may_have_further_metrics_and_report_one_of_them(tmp_path):
         load_task(write(tmp_path, GENERATION + 'report = "rouge-2"\n', items, examples))
 
 
-def test_an_accepted_answer_that_normalization_empties_is_a_fault(tmp_path):
+def test_an_unknown_task_lists_the_known_ones_and_an_answer_must_survive_normalization(tmp_path):
+    with pytest.raises(TaskError, match=r"give one of .*, multiple-choice, .*, or a TOML file"):
+        load_task("multiple_choice")
     items = [{"question": "Which letter is first?", "answers": ["A"]}]
     text = GENERATION + 'normalization = "quasi"\n'
     with pytest.raises(TaskError, match="line 1: an item, '1': nothing is left"):
         load_task(write(tmp_path, text, items, [{"question": "2?", "answers": ["two"]}]))
 
 
-def test_an_unknown_task_lists_the_known_ones():
-    with pytest.raises(TaskError, match=r"give one of .*, multiple-choice, .*, or a TOML file"):
-        load_task("multiple_choice")
-
-
 def test_the_hash_changes_with_all_that_is_asked_or_scored_and_with_nothing_else(tmp_path):
     base = load_task(write(tmp_path))
     hashes = {base.hash}
-    for text in (
-        CHOICE.replace("Q:", "q:"),
-        CHOICE.replace("character", "byte"),
-        CHOICE.replace("count = 1", "count = 0"),
-    ):
-        task = load_task(write(tmp_path, text))
+    for old, new in (("Q:", "q:"), ("character", "byte"), ("count = 1", "count = 0")):
+        task = load_task(write(tmp_path, CHOICE.replace(old, new)))
         assert task.items_hash == base.items_hash
         hashes.add(task.hash)
     task = load_task(write(tmp_path, items=[ITEMS[0], {**ITEMS[1], "answer": 0}]))

@@ -9,13 +9,10 @@ from course_pkg.evaluation.typos import NEIGHBORS, add_typos
 TEXT = "Where do people hang wet laundry, and since when? In 1969!"
 
 
-def test_a_rate_of_zero_changes_nothing():
-    assert add_typos(TEXT, 0.0, seed=3) == TEXT
-
-
-def test_the_seed_decides():
+def test_the_seed_decides_and_a_rate_of_zero_changes_nothing():
     assert add_typos(TEXT, 0.3, seed=1) == add_typos(TEXT, 0.3, seed=1)
     assert len({add_typos(TEXT, 0.3, seed=seed) for seed in range(20)}) == 20
+    assert add_typos(TEXT, 0.0, seed=3) == TEXT
 
 
 def test_all_that_is_no_letter_stays_in_its_order():

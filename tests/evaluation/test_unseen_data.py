@@ -5,11 +5,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import PolynomialFeatures
 
-from course_pkg.evaluation.unseen_data import (
-    border,
-    draw_sample,
-    four_classifiers,
-)
+from course_pkg.evaluation.unseen_data import border, draw_sample, four_classifiers
 from tests.refusals import require_refusals
 
 
@@ -27,14 +23,11 @@ def test_the_classifiers_are_those_of_scikit_learn():
         assert np.array_equal(found[name](points), other.predict(features.transform(points)) > 0)
 
 
-def test_labels_are_those_of_the_border_but_for_the_wrong_share():
+def test_a_sample_stays_in_its_square_and_is_labeled_by_the_border_but_for_the_wrong_share():
     for wrong, low, high in ((0.0, 0, 0), (0.1, 0.05, 0.15)):
         sample = draw_sample(1000, 1.2, wrong=wrong)
         above = sample.points[:, 1] > border(sample.points[:, 0])
         assert low <= np.mean(above != sample.labels) <= high
-
-
-def test_a_sample_is_the_same_for_the_same_seed_and_stays_in_its_square():
     one = draw_sample(50, 2.0, seed=3)
     other = draw_sample(50, 2.0, seed=3)
     assert np.array_equal(one.points, other.points) and np.array_equal(one.labels, other.labels)

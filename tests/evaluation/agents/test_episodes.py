@@ -45,26 +45,24 @@ def test_the_scripted_policy_and_the_plans_score_100_percent():
             assert episode.ended == "goal" and len(episode.steps) == len(task.plan)
 
 
-def test_a_plan_without_its_last_step_is_executable_and_fails():
+def test_scripts_with_a_defect_have_the_scores_worked_by_hand():
     score = score_episode(run_plan(LONG, words(LONG)[:-1]))
     assert (score.executable, score.success, score.path_weighted) == (1, 0, 0)
     assert score.similarity == 7 / 8
-
-
-def test_a_detour_succeeds_and_is_worth_less():
     detour = ["go to kitchen", "go to bedroom", "go to living room", *words(LONG)]
     score = score_episode(run_plan(LONG, detour))
     assert (score.executable, score.success) == (1, 1)
     assert score.path_weighted == score.similarity == 8 / 11
-
-
-def test_another_shortest_plan_succeeds_and_is_not_similar():
     serve = next(t for t in TASKS if t.text.startswith("Put the cup on the counter, and switch on"))
     assert words(serve)[:2] == ["go to living room", "switch on radio"]
     other = [*words(serve)[2:], *words(serve)[:2]]
     score = score_episode(run_plan(serve, other))
     assert (score.executable, score.success, score.path_weighted) == (1, 1, 1)
     assert score.similarity == 4 / 6
+    tidy = next(task for task in TASKS if "fridge is closed" in task.text)
+    score = score_episode(run_plan(tidy, []))
+    assert (score.goal_conditions, score.success) == (0.5, 0)
+    assert (score.executable, score.executable_steps, score.similarity) == (0, 0, 0)
 
 
 def test_a_failed_step_does_not_stop_a_plan_and_counts_as_a_step():
@@ -76,14 +74,7 @@ def test_a_failed_step_does_not_stop_a_plan_and_counts_as_a_step():
     assert score.path_weighted == 2 / 5
 
 
-def test_doing_nothing_fulfills_a_condition_that_holds_at_the_start():
-    tidy = next(task for task in TASKS if "fridge is closed" in task.text)
-    score = score_episode(run_plan(tidy, []))
-    assert (score.goal_conditions, score.success) == (0.5, 0)
-    assert (score.executable, score.executable_steps, score.similarity) == (0, 0, 0)
-
-
-def test_an_episode_ends_at_its_limit_and_takes_no_step_after_it():
+def test_an_episode_ends_at_its_limit_and_observations_say_what_happened():
     environment = Environment(TASKS[0], limit=1)
     environment.step("wait")
     assert environment.is_over and environment.episode().ended == "limit"
@@ -91,9 +82,6 @@ def test_an_episode_ends_at_its_limit_and_takes_no_step_after_it():
         environment.step("wait")
     with pytest.raises(ValueError, match="limit"):
         Environment(TASKS[0], limit=0)
-
-
-def test_observations_name_what_is_seen_or_why_nothing_happened():
     environment = Environment(TASKS[0])
     assert environment.step("go to bedroom").observation.startswith("You see bedroom: ")
     assert environment.step("go to bedroom").observation == (
@@ -111,13 +99,6 @@ def test_similarity_is_symmetric_and_1_for_equal_plans_only(steps, plan):
     assert 0 <= value <= 1
     assert value == plan_similarity(plan, steps)
     assert (value == 1) == (steps == plan)
-
-
-def test_similarity_needs_two_lists_with_a_step():
-    with pytest.raises(ValueError, match="both plans are empty"):
-        plan_similarity([], [])
-    with pytest.raises(TypeError, match="steps must be a list"):
-        plan_similarity("go to kitchen", [Action("go", "kitchen")])
 
 
 def test_alfreds_summary_weights_tasks_by_length_and_pools_goals():
@@ -162,21 +143,19 @@ def test_without_feedback_success_is_p_to_the_k_and_with_feedback_it_is_binomial
         assert abs(won / trials - expected) <= 4 * error + 1e-9
 
 
-def test_chances_have_their_limits_and_check_their_arguments():
+def test_chances_and_similarity_have_limits_and_check_their_arguments():
     assert chance_with_feedback(0.6, 3, limit=3) == pytest.approx(chance_without_feedback(0.6, 3))
     assert chance_with_feedback(0.6, 4, limit=3) == 0
     for p in (0, 1, 1.5):
         with pytest.raises(ValueError, match="p must be"):
             chance_without_feedback(p, 2)
+    with pytest.raises(ValueError, match="both plans are empty"):
+        plan_similarity([], [])
+    with pytest.raises(TypeError, match="steps must be a list"):
+        plan_similarity("go to kitchen", [Action("go", "kitchen")])
 
 
-def test_lines_of_a_plan_lose_their_numbers():
-    text = "1. go to kitchen\nStep 2: open fridge\n3) close fridge\n\nTask: another"
-    assert plan_lines(text) == ["go to kitchen", "open fridge", "close fridge"]
-    assert plan_lines("") == []
-
-
-def test_the_patterns_fit_the_prompts():
+def test_the_patterns_fit_the_prompts_and_lines_of_a_plan_lose_their_numbers():
     plan = re.compile(plan_pattern())
     for task in (TASKS[0], LONG):
         prompt = plan_prompt(task, 2)
@@ -186,9 +165,12 @@ def test_the_patterns_fit_the_prompts():
         assert re.fullmatch(step_pattern(task.start, True), f" {task.plan[0]}\n")
     assert not re.fullmatch(step_pattern(LONG.start, True), " take shirt from wardrobe\n")
     assert re.fullmatch(step_pattern(LONG.start, False), " take shirt from wardrobe\n")
+    text = "1. go to kitchen\nStep 2: open fridge\n3) close fridge\n\nTask: another"
+    assert plan_lines(text) == ["go to kitchen", "open fridge", "close fridge"]
+    assert plan_lines("") == []
 
 
-def test_prompts_show_as_many_examples_as_asked_and_no_solution():
+def test_prompts_show_as_many_examples_as_asked_what_happened_and_no_solution():
     for count in (0, 1, 5):
         prompt = plan_prompt(LONG, count)
         assert prompt.count("Task:") == prompt.count("Plan:") == count + 1
@@ -196,9 +178,6 @@ def test_prompts_show_as_many_examples_as_asked_and_no_solution():
     assert str(LONG.plan[3]) not in plan_prompt(LONG, 0)
     with pytest.raises(ValueError, match="there are 5"):
         plan_prompt(LONG, 6)
-
-
-def test_a_step_prompt_shows_what_happened():
     environment = Environment(LONG)
     environment.step("go to kitchen")
     environment.step("open garage")

@@ -13,12 +13,9 @@ from course_pkg.evaluation.bias.contrasts import (
     sentence_pairs,
 )
 from course_pkg.evaluation.bias.masked_pairs import score_masked_pairs
-from course_pkg.evaluation.bias.pair_scores import (
-    SentenceScore,
-    score_pairs,
-    shared_positions,
-)
-from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
+from course_pkg.evaluation.bias.pair_scores import SentenceScore, score_pairs, shared_positions
+from course_pkg.lm.tiny import tiny_tokenizer
+from tests.evaluation.test_generation import sharpened
 from tests.refusals import require_refusals
 
 PAIRS = sentence_pairs(load_contrasts("association")[:2])
@@ -26,11 +23,7 @@ PAIRS = sentence_pairs(load_contrasts("association")[:2])
 
 @pytest.fixture(scope="module")
 def causal():
-    model = tiny_model()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(6 if parameter.dim() == 2 else 1)  # so that attention matters
-    return model, tiny_tokenizer()
+    return sharpened(), tiny_tokenizer()
 
 
 @pytest.fixture(scope="module")
@@ -46,24 +39,12 @@ def masked():
     inner.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
     )
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner,
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        pad_token="[PAD]",
-    )
+    special = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep", "mask", "pad")}
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=40,
-        initializer_range=0.5,
-    )
-    return BertForMaskedLM(config).eval(), tokenizer
+    sizes = {"vocab_size": len(vocabulary), "hidden_size": 32, "intermediate_size": 64}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 40}
+    model = BertForMaskedLM(BertConfig(**sizes, initializer_range=0.5)).eval()
+    return model, PreTrainedTokenizerFast(tokenizer_object=inner, **special)
 
 
 def _words(text):
@@ -86,14 +67,11 @@ def test_sentences_of_a_pair_differ_only_in_the_words_of_the_contrast(subtests):
                     assert pair.more[0].isupper() and pair.more.endswith(".")
 
 
-def test_shared_positions_count_repeated_and_inserted_tokens_once():
+def test_shared_positions_and_the_three_totals_by_hand():
     assert shared_positions([1, 2, 2, 3], [1, 2, 9, 2, 3]) == [(0, 0), (1, 1), (2, 3), (3, 4)]
     assert shared_positions([1], [2]) == []
     frequent = [5, 6] * 200  # difflib's autojunk would drop them
     assert len(shared_positions([1, *frequent], [2, *frequent])) == 400
-
-
-def test_three_ways_by_hand():
     score = SentenceScore(("a", "b", "c"), (-1.0, -2.0, -6.0), (True, False, True))
     assert [score.total(way) for way in ("sentence", "token", "shared")] == [-9, -3, -7]
 
@@ -157,10 +135,7 @@ def test_masked_scores_equal_one_masked_token_at_a_time(masked):
 def test_bad_pairs_are_one_clear_error(causal, masked):
     require_refusals(
         (lambda: score_pairs(*causal, []), "pairs is empty"),
-        (
-            lambda: score_masked_pairs(*masked, [SentencePair("cats", "dogs", 0, "x")]),
-            "share no token",
-        ),
+        (lambda: score_masked_pairs(*masked, [SentencePair("a", "b", 0, "x")]), "share no token"),
         (lambda: score_masked_pairs(masked[0], causal[1], PAIRS), "no mask token"),
         (lambda: sentence_pairs([], "loud"), "wording must be one of plain"),
         (lambda: load_contrasts("people"), "kind must be one of association, invented"),

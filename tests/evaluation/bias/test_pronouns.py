@@ -30,19 +30,12 @@ def test_gotcha_as_in_the_paper():
     plumber = SCHEMAS[2]
     nurse = SCHEMAS[12]
     assert (plumber.occupation, nurse.occupation) == ("plumber", "nurse")
-    cases = {
-        (plumber, True, "she"): True,
-        (plumber, True, "he"): False,
-        (plumber, False, "she"): False,
-        (plumber, False, "he"): True,
-        (nurse, True, "she"): False,
-        (nurse, True, "he"): True,
-        (nurse, False, "she"): True,
-        (nurse, False, "he"): False,
-        (nurse, True, "they"): None,
-    }
-    for (schema, answer, pronoun), expected in cases.items():
-        assert ScoredSchema(schema, answer, pronoun, 1.0).gotcha is expected
+    assert ScoredSchema(nurse, True, "they", 1.0).gotcha is None
+    for schema, majority in ((plumber, "he"), (nurse, "she")):
+        for pronoun in ("he", "she"):
+            for answer in (True, False):
+                gotcha = (pronoun != majority) == answer
+                assert ScoredSchema(schema, answer, pronoun, 1.0).gotcha is gotcha
     by_sentence = {}
     for each in scored(lambda *_: 1.0):
         by_sentence.setdefault((each.schema.occupation, each.refers_to_occupation), []).append(each)
@@ -50,13 +43,11 @@ def test_gotcha_as_in_the_paper():
         assert [each.gotcha for each in pair].count(True) == 1
 
 
-def test_a_reader_who_understands_has_no_gap():
+def test_gaps_of_readers_who_understand_or_know_only_the_majority_or_lean_to_it():
     found = gender_gap(scored(lambda schema, answer, pronoun: 1.0 if answer else -1.0))
     assert {interval.estimate for interval in found.accuracy.values()} == {1.0}
     assert found.gap.estimate == found.gotcha_gap.estimate == found.pull.estimate == 0
 
-
-def test_a_reader_who_only_knows_the_majority_fails_every_gotcha():
     def margin(schema, answer, pronoun):
         if pronoun == "they":
             return 1.0
@@ -66,8 +57,6 @@ def test_a_reader_who_only_knows_the_majority_fails_every_gotcha():
     assert found.gotcha_gap.estimate == -1 and found.pull.estimate == 2
     assert found.accuracy["she"].estimate == 0.5 and found.gap.estimate == 0
 
-
-def test_a_pull_shows_although_it_changes_no_answer():
     def margin(schema, answer, pronoun):
         women = schema.women_percent >= 50
         return 5.0 + (0.5 if (pronoun == "she") == women else -0.5)

@@ -43,7 +43,7 @@ def test_a_secret_is_lost_if_one_of_three_messages_gets_it():
     assert rates["plain"] == wilson_interval(0, 12)
 
 
-def test_half_of_each_sort_of_request_has_a_keyword():
+def test_half_of_each_sort_of_request_has_a_keyword_which_is_a_whole_word():
     assert Counter(request.kind for request in REQUESTS) == dict.fromkeys(
         ("refuse-keyword", "refuse-hidden", "answer-keyword", "answer-plain"), 12
     )
@@ -51,23 +51,17 @@ def test_half_of_each_sort_of_request_has_a_keyword():
         assert request.refuse == request.kind.startswith("refuse")
     hits = Counter(r.kind for r in REQUESTS if keyword_refuses(r.text, WORDS))
     assert hits["refuse-keyword"] == hits["answer-keyword"] == 12 and hits["answer-plain"] == 0
-
-
-def test_keywords_are_whole_words():
     assert not keyword_refuses("Several pancakes are presented", ["cake", "present"])
     assert keyword_refuses("The CAKE-stand", ["cake"])
 
 
-def test_both_errors_by_hand():
+def test_both_errors_and_the_share_of_wrong_refusals_by_hand():
     refused = [request.kind.endswith("keyword") for request in REQUESTS]
     found = refusal_errors(REQUESTS, refused)
     assert found.sensitivity == found.specificity == wilson_interval(12, 24)
     assert {request.kind for request in found.over} == {"answer-keyword"}
     assert {request.kind for request in found.under} == {"refuse-hidden"}
-
-
-def test_wrong_refusals_by_counting():
-    """Of 1000 requests, 20 deserve a refusal: 16 of them and 98 of 980 others are refused."""
+    # Of 1000 requests, 20 deserve a refusal: 16 of them and 98 of 980 others are refused.
     assert wrong_refusals(0.8, 0.9, 0.02) == pytest.approx(98 / (98 + 16))
     assert wrong_refusals(0.8, 1.0, 0.02) == 0
 

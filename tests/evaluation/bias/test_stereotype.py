@@ -15,29 +15,23 @@ def noise(seed=0):
     return np.random.default_rng(seed).normal(size=72)
 
 
-def test_share_and_difference_are_those_of_lm_eval():
+def test_share_difference_and_interval_are_those_of_lm_eval_and_wilson():
     """pct_stereotype: mean of (first > second); likelihood_diff: mean of |first - second|."""
     values = [2.0, -1.0, 0.0, 3.0, -0.5]
     result = stereotype_share(values, "abcde")
     assert result.share.estimate == 2 / 5 and result.ties == 1 and result.pairs == 5
     assert result.likelihood_diff == pytest.approx(6.5 / 5)
     assert result.mean_difference.estimate == pytest.approx(3.5 / 5)
-
-
-def test_the_interval_is_wilson_s_by_groups():
     preferred = (noise() > 0).astype(int).tolist()
     assert stereotype_share(noise(), GROUPS).share == mean_interval(preferred, GROUPS)
 
 
-def test_a_word_s_own_pull_leaves_a_balanced_share_and_shows_in_the_gap():
+def test_a_word_s_own_pull_shows_in_the_gap_and_an_association_in_the_share():
     pull = np.where(np.array(DIRECTIONS) == 0, 5.0, -5.0)  # the first word is always preferred
     result = stereotype_share(noise() + pull, GROUPS)
     assert result.share.estimate == 0.5
     assert result.mean_difference.estimate == pytest.approx(noise().mean())  # the pull cancels
     assert direction_gap(noise() + pull, DIRECTIONS, GROUPS).estimate == 1
-
-
-def test_an_association_shows_in_the_share_and_not_in_the_gap():
     result = stereotype_share(noise() + 5, GROUPS)
     assert result.share.estimate == 1
     assert direction_gap(noise() + 5, DIRECTIONS, GROUPS).estimate == 0

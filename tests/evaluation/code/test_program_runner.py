@@ -68,12 +68,9 @@ def test_a_detail_is_one_printable_line(runner, double):
     assert (result.verdict, result.detail) == (Verdict.EXCEPTION, text)
 
 
-def test_numbers_of_other_libraries_count_as_numbers(runner, double):
+def test_numbers_of_other_libraries_count_and_types_are_kept(runner, double):
     program = "from fractions import Fraction\ndef double(n):\n    return Fraction(2 * n)"
     assert runner.run(double, program).passed
-
-
-def test_types_are_kept(runner):
     problem = CodeProblem("pair", "", "pair", "", ("assert pair(1) == (1, 1)",))
     assert runner.run(problem, "def pair(n):\n    return (n, n)").passed
     assert not runner.run(problem, "def pair(n):\n    return [n, n]").passed
@@ -114,20 +111,14 @@ def test_programs_that_wait_are_ended_by_the_clock(double):
     assert (result.verdict, result.detail) == (Verdict.TIME_LIMIT, "1 s")
 
 
-def test_tests_that_cannot_run_are_an_error_not_a_verdict(runner):
+def test_tests_that_cannot_run_are_errors_and_programs_cannot_make_them_look_broken_or_slow(runner):
     for checks in (("assert f(1) ==",), ("f(print)",), ()):
         problem = CodeProblem("broken", "", "f", "", checks)
         with pytest.raises(ValueError, match="the tests of broken can't run"):
             runner.run(problem, "def f(x):\n    return x")
-
-
-def test_a_program_cannot_make_tests_look_broken(runner):
-    """Tests that handle every exception handle the end of the program too."""
+    # Tests that handle every exception handle the end of the program too.
     problem = CodeProblem("lax", "", "f", "", ("try:\n    f(1)\nexcept:\n    pass\nassert False",))
     assert runner.run(problem, "def f(x):\n    raise KeyError").verdict is Verdict.WRONG_ANSWER
-
-
-def test_comparing_is_limited_too(runner):
     problem = CodeProblem("slow", "", "f", "", ("n = f(1)\nwhile n: pass",))
     result = runner.run(problem, "def f(x):\n    return x")
     assert (result.verdict, result.detail) == (Verdict.TIME_LIMIT, "in the tests")

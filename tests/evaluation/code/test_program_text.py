@@ -31,15 +31,12 @@ def test_a_completion_ends_before_the_next_statement_of_the_file(subtests):
             assert cut_at_stop(f"{body}\n{stop}\n") == body
 
 
-def test_a_completion_without_a_stop_is_kept_whole():
-    assert cut_at_stop("    return 1") == "    return 1"
-    assert cut_at_stop("a, b", stops=[]) == "a, b"
-
-
-def test_a_completion_follows_what_the_prompt_has_of_the_program(add):
+def test_a_completion_follows_the_prompt_and_is_kept_whole_without_a_stop(add):
     assert complete_program(add, "    return x + y") == add.prompt + "    return x + y"
     double = load_code_items()[0]
     assert complete_program(double, "n):\n    return n") == "def double(n):\n    return n"
+    assert cut_at_stop("    return 1") == "    return 1"
+    assert cut_at_stop("a, b", stops=[]) == "a, b"
 
 
 def test_the_block_that_defines_the_function_is_the_program(add, subtests):
@@ -55,23 +52,17 @@ def test_the_block_that_defines_the_function_is_the_program(add, subtests):
             assert extract_program(add, answer).strip() == ADD.strip()
 
 
-def test_imports_of_the_prompt_are_kept(with_import):
-    code = "def has_close_elements(numbers: List[float], threshold: float) -> bool:\n    return 1\n"
-    program = extract_program(with_import, f"```python\n{code}```")
-    assert program == f"from typing import List\n\n\n{code}"
-
-
-def test_code_without_the_function_is_its_body(add):
+def test_code_without_the_function_is_its_body_and_imports_of_the_prompt_are_kept(add, with_import):
     body = "    return x + y\n"
     assert extract_program(add, f"```python\n{body}```") == add.prompt + body
     assert extract_program(add, body) == add.prompt + body
     name_of_another = "def addition(x, y):\n    return x + y\n"
     assert extract_program(add, name_of_another) == add.prompt + name_of_another
-
-
-def test_a_sentence_has_no_function_to_complete():
     double = load_code_items()[0]
     assert extract_program(double, "I can't.") == "I can't."
+    code = "def has_close_elements(numbers: List[float], threshold: float) -> bool:\n    return 1\n"
+    program = extract_program(with_import, f"```python\n{code}```")
+    assert program == f"from typing import List\n\n\n{code}"
 
 
 def test_the_prompt_shows_examples_with_solutions_and_the_item_without():

@@ -30,9 +30,6 @@ def test_the_p_value_is_that_of_all_ways(subtests):
                 found = order_test(table.tolist())
                 assert found.exact and found.ways == shape[1] ** shape[0]
                 assert found.p_value == pytest.approx(by_enumeration(table), abs=1e-12)
-
-
-def test_the_best_order_everywhere_has_the_smallest_p_value():
     found = order_test([[0.0, -1.0, -2.0]] * 4)
     assert found.p_value == found.smallest == 3**-4
     assert found.gain == 1.5
@@ -79,8 +76,7 @@ def test_bad_tables_are_errors(subtests):
         ([[1.0, float("nan")]], "NaN"),
         ("ab", "must be a list"),
     ):
-        with subtests.test(scores=scores, error=error):
-            with pytest.raises((TypeError, ValueError), match=error):
-                order_test(scores)
-            with pytest.raises(ValueError, match="shards must be an integer of at least 2"):
-                order_t_test([[1.0, 2.0]])
+        with subtests.test(scores), pytest.raises((TypeError, ValueError), match=error):
+            order_test(scores)
+    with pytest.raises(ValueError, match="shards must be an integer of at least 2"):
+        order_t_test([[1.0, 2.0]])

@@ -3,10 +3,9 @@
 import random
 import textwrap
 
-import pytest
-
 from course_pkg.evaluation.contamination import find_overlaps, normalized_words
 from course_pkg.metrics.ngrams import ngrams
+from tests.refusals import require_refusals
 
 ITEM = "The ferry to the island leaves at nine, and the last one comes back at half past six."
 
@@ -41,7 +40,7 @@ def test_the_covered_words_are_those_of_a_search_by_sets(subtests):
                 ]
 
 
-def test_case_wrapping_punctuation_and_ligatures_do_not_hide_a_copy(subtests):
+def test_case_wrapping_punctuation_and_ligatures_hide_a_copy_only_without_normalization(subtests):
     for change in (
         str.upper,
         lambda text: textwrap.fill(text, 20),
@@ -52,23 +51,17 @@ def test_case_wrapping_punctuation_and_ligatures_do_not_hide_a_copy(subtests):
         with subtests.test(change=change):
             [found] = find_overlaps([ITEM], [change(ITEM)], 8)
             assert found.share == 1 and found.longest == found.words
-
-
-def test_without_normalization_wrapping_hides_a_copy():
     wrapped = textwrap.fill(ITEM, 30)
     assert find_overlaps([ITEM], [wrapped], 8, normalized=False)[0].share == 0
     assert find_overlaps([ITEM], [ITEM], 8, normalized=False)[0].share == 1
 
 
-def test_spans_are_where_the_text_is_in_the_item_and_name_the_first_text():
+def test_spans_are_where_the_text_is_in_the_item_and_a_changed_word_divides_them():
     training = ["nothing here", "An island leaves at nine, and so on.", "the last one comes back"]
     [found] = find_overlaps([ITEM], [*training, *training], 3)
     texts = [(ITEM[span.start : span.end], span.document, span.words) for span in found.spans]
     assert texts == [("island leaves at nine, and", 1, 5), ("the last one comes back", 2, 5)]
     assert found.covered == 10
-
-
-def test_a_changed_word_divides_a_span():
     item = "one two three four five six seven"
     text = "one two three 4 five six seven"
     [found] = find_overlaps([item], [text], 3)
@@ -76,30 +69,21 @@ def test_a_changed_word_divides_a_span():
     assert (found.covered, found.longest) == (6, 3)
 
 
-def test_an_item_shorter_than_n_is_not_checked():
-    found = find_overlaps(["Two words", ITEM], ["Two words"], 3)
-    assert [each.checked for each in found] == [False, True]
-    assert found[0].share == 0 and found[0].longest == 0
-
-
-def test_chinese_characters_are_words():
-    assert [word.text for word in normalized_words("用A4纸")] == ["用", "a4", "纸"]
-    assert find_overlaps(["北京是中国的首都"], ["书上说，北京是中国的首都。"], 8)[0].share == 1
-
-
-def test_a_text_without_words_has_no_overlap():
-    [found] = find_overlaps(["... !"], ["... !"], 1)
-    assert (found.words, found.share) == (0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("items", "training", "n", "error"),
-    [
+def test_bad_input_is_named():
+    require_refusals(
         ([], [ITEM], 3, "items is empty"),
         ([ITEM, 3], [ITEM], 3, "item 1 must be a string"),
         ([ITEM], [ITEM], 0, "n must be an integer"),
-    ],
-)
-def test_bad_input_is_named(items, training, n, error):
-    with pytest.raises((TypeError, ValueError), match=error):
-        find_overlaps(items, training, n)
+        of=find_overlaps,
+        errors=(TypeError, ValueError),
+    )
+
+
+def test_short_items_chinese_and_texts_without_words():
+    found = find_overlaps(["Two words", ITEM], ["Two words"], 3)
+    assert [each.checked for each in found] == [False, True]
+    assert found[0].share == 0 and found[0].longest == 0
+    assert [word.text for word in normalized_words("用A4纸")] == ["用", "a4", "纸"]
+    assert find_overlaps(["北京是中国的首都"], ["书上说，北京是中国的首都。"], 8)[0].share == 1
+    [found] = find_overlaps(["... !"], ["... !"], 1)
+    assert (found.words, found.share) == (0, 0.0)

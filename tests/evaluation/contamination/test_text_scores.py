@@ -9,12 +9,6 @@ from course_pkg.evaluation.contamination import (
     order_log_probs,
     text_log_probs,
 )
-from course_pkg.lm.load import load
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    return load("tiny")
 
 
 def plain_sum(model, tokenizer, text: str, first: int = 1) -> float:
@@ -50,7 +44,7 @@ def test_codes_are_scored_after_the_prefix(tiny):
     assert found == pytest.approx(expected, abs=1e-3)
 
 
-def test_a_prefix_that_merges_with_the_code_is_an_error():
+def test_a_prefix_that_merges_with_the_code_is_an_error(tiny):
     class Merging:
         """A tokenizer of whole words."""
 
@@ -59,4 +53,4 @@ def test_a_prefix_that_merges_with_the_code_is_an_error():
             return type("Encoded", (), {"input_ids": ids})
 
     with pytest.raises(ValueError, match="share a token"):
-        code_log_probs(load("tiny").model, Merging(), "a code", ["12"])
+        code_log_probs(tiny.model, Merging(), "a code", ["12"])

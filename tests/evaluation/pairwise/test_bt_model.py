@@ -79,13 +79,10 @@ def test_the_bootstrap_of_questions_agrees_with_the_sandwich():
     assert np.all((ratio > 0.85) & (ratio < 1.15))  # 300 draws: 4% each, and both estimate
 
 
-def test_groups_that_never_met_are_named():
+def test_groups_that_never_met_and_players_who_always_win_have_no_strength():
     games = [Match("a", "b", n % 2) for n in range(6)] + [Match("c", "d", n % 2) for n in range(6)]
     with pytest.raises(ValueError, match="a, b never met c, d"):
         bradley_terry(games, prior=1)
-
-
-def test_a_player_who_always_wins_has_no_finite_strength_unless_a_prior_is_given():
     games = [Match("a", "b", 1), Match("a", "c", 1)] * 3 + [
         Match("b", "c", n % 2) for n in range(4)
     ]
@@ -109,21 +106,15 @@ def test_what_makes_no_sense_is_refused():
         (lambda: bradley_terry([]), "no match has an outcome"),
         (lambda: bradley_terry([Match("a", "b", 1.5)]), "outcome 1.5"),
         (lambda: bradley_terry([Match("a", "a", 1)]), "against itself"),
-        (
-            lambda: bradley_terry([Match("a", "b", n % 2, "q") for n in (0, 1)]),
-            "1 independent items",
-        ),
+        (lambda: bradley_terry([Match("a", "b", n, "q") for n in (0, 1)]), "1 independent items"),
         (lambda: bradley_terry(simulated(10)).strength("z"), "'z' played no match"),
         (lambda: elo_ratings(simulated(5), k=0), "k must be above 0"),
     )
 
 
-def test_elo_keeps_the_sum_of_ratings_and_moves_at_most_k():
+def test_elo_keeps_the_sum_of_ratings_and_a_smaller_k_depends_less_on_the_order():
     found = elo_ratings(simulated(20), k=20)
     np.testing.assert_allclose(found.history.sum(axis=1), 4000)
     assert np.abs(np.diff(found.history, axis=0)).max() <= 20
-
-
-def test_a_smaller_k_depends_less_on_the_order():
     spreads = [elo_by_order(simulated(), orders=30, k=k).std(axis=0).mean() for k in (1, 8, 64)]
     assert spreads == sorted(spreads) and spreads[0] * 4 < spreads[2]

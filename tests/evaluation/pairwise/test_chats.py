@@ -106,13 +106,6 @@ def test_a_server_gets_the_whole_chat_and_a_reply_without_text_is_an_error():
         write([[{"role": "user", "content": "hi"}]])
 
 
-def test_a_verdict_for_both_answers_is_a_failure_not_a_win_for_a():
-    assert parse_verdict("I'd say [[B]], not [[A]]") is None
-    assert parse_verdict("[[A]] … so [[A]]") == 1.0
-    with pytest.raises(TypeError, match="must be a string"):
-        parse_verdict(None)
-
-
 def test_swapping_the_conversations_mirrors_the_outcome():
     x, y = two()
     judge = Scripted(longer)
@@ -143,18 +136,15 @@ def test_references_are_shown_only_where_an_answer_can_be_right_or_wrong():
         assert (question.references[1] in shown) == question.fixed
 
 
-def test_a_failed_verdict_is_none_and_an_empty_answer_is_shown_as_such():
-    for judge, method in ((Mute(), "probabilities"), (Scripted(text="Both fine."), "text")):
-        found = compare_conversations(judge, *two(), method=method)
-        assert [each.outcome() for each in found] == [None, None]
-    assert answer_text(two(first=("", "later"))[0], 1) == "(no answer)"
-
-
-def test_a_written_verdict_counts_in_both_orders():
+def test_a_written_verdict_counts_in_both_orders_but_not_for_both_answers():
     judge = Scripted(text="A is clearer. [[A]]")
     [first, _] = compare_conversations(judge, *two(), method="text")
     assert (first.as_a, first.as_b, first.outcome()) == (1.0, 0.0, 0.5)
     assert "[[C]] for a tie" in judge.prompts[0] and "A or B only" not in judge.prompts[0]
+    assert parse_verdict("I'd say [[B]], not [[A]]") is None
+    assert parse_verdict("[[A]] … so [[A]]") == 1.0
+    with pytest.raises(TypeError, match="must be a string"):
+        parse_verdict(None)
 
 
 def test_grades_are_read_from_probabilities_or_from_text_and_can_fail():
@@ -163,6 +153,10 @@ def test_grades_are_read_from_probabilities_or_from_text_and_can_fail():
     assert grade_conversation(Scripted(text="[[7]]"), x, method="text") == [7.0, 7.0]
     assert grade_conversation(Scripted(text="seven"), x, method="text") == [None, None]
     assert grade_conversation(Mute(), x) == [None, None]
+    for judge, method in ((Mute(), "probabilities"), (Scripted(text="Both fine."), "text")):
+        found = compare_conversations(judge, *two(), method=method)
+        assert [each.outcome() for each in found] == [None, None]
+    assert answer_text(two(first=("", "later"))[0], 1) == "(no answer)"
 
 
 def test_what_cannot_be_held_or_compared_is_refused(tiny):

@@ -31,14 +31,11 @@ def judged(theta=0.4, phi=1.5, psi=0.0, items=400, longer=1.5, seed=0):
     return drawn, own, base, hard, float(sigmoid(theta + psi * hard).mean())
 
 
-def test_without_a_difficulty_the_controlled_rate_is_the_models_term_alone():
+def test_the_controlled_rate_is_the_models_term_and_those_of_a_pair_add_up_to_one():
     drawn, own, base, _, _ = judged()
     found = length_controlled_win_rate(drawn, own, base)
     assert found.controlled.estimate == pytest.approx(sigmoid(np.array(found.model)))
     assert found.prediction_error == pytest.approx(0, abs=1e-12)  # what alpaca_eval would report
-
-
-def test_the_rates_of_a_pair_add_up_to_one_and_a_draw_is_one_half():
     drawn, own, base, hard, _ = judged(psi=0.7)
     one = length_controlled_win_rate(drawn, own, base, difficulty=hard)
     other = length_controlled_win_rate(1 - drawn, base, own, difficulty=hard)
@@ -72,7 +69,7 @@ def test_a_ridge_is_sklearns_l2_penalty():
     np.testing.assert_allclose([found.model, found.length], fit.coef_[0], atol=1e-5)
 
 
-def test_the_interval_is_the_sandwich_of_the_models_term_if_it_is_alone():
+def test_the_interval_is_the_sandwich_of_the_models_term_and_longer_for_groups_that_agree():
     drawn, own, base, _, _ = judged()
     found = length_controlled_win_rate(drawn, own, base)
     fit = fit_logistic(np.stack([np.ones(400), length_term(own, base)], axis=1), drawn)
@@ -80,9 +77,6 @@ def test_the_interval_is_the_sandwich_of_the_models_term_if_it_is_alone():
     error = rate * (1 - rate) * np.sqrt(fit.sandwich()[0, 0])
     half = found.controlled.high - rate
     assert half == pytest.approx(error * 1.9659, rel=1e-4)  # t with 399 degrees of freedom
-
-
-def test_items_in_groups_that_agree_make_the_interval_longer():
     drawn, own, base, _, _ = judged(items=100)
     doubled = [np.repeat(each, 2) for each in (drawn, own, base)]
     groups = np.repeat(np.arange(100), 2).tolist()

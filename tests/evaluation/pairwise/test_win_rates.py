@@ -47,21 +47,15 @@ def comparison(number, a, b, sizes=(9, 5)):
     return Comparison(f"q{number}", 1, "x", "y", a, b, *sizes)
 
 
-def test_bias_of_a_judge_that_takes_the_first_is_complete():
+def test_bias_of_a_judge_in_first_place_and_for_the_longer_answer_by_hand():
     found = judge_bias([comparison(n, 1.0, 0.0) for n in range(6)])
     assert found.flips.estimate == found.first_place.estimate == 1
     assert found.longer is None  # over both orders it prefers none
-
-
-def test_longer_wins_is_counted_over_both_orders_and_without_equal_lengths():
     sizes = [(9, 5), (5, 9), (7, 7), (9, 5), (9, 5), (5, 9), (9, 5)]
     sides = [(1, 1), (0, 0), (1, 1), (0.6, 0.6), (0, 0), (0.4, 0.3), (1.0, 0.2)]
     rows = zip(sides, sizes, strict=True)
     found = judge_bias([comparison(n, *side, size) for n, (side, size) in enumerate(rows)])
     assert found.longer.estimate == pytest.approx(5 / 6)
-
-
-def test_failed_comparisons_are_counted_by_judge_bias():
     lost = [comparison(9, None, 1.0), comparison(10, 0.0, None)]
     assert judge_bias([comparison(n, 1.0, 1.0) for n in range(6)] + lost).failed == 2
 

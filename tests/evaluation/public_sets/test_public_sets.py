@@ -91,6 +91,11 @@ class FakeSplit(list):
         return FakeSplit([self[number] for number in numbers])
 
 
+def use(monkeypatch, load_dataset):
+    """Let the library have this function."""
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+
+
 @pytest.fixture
 def hub(monkeypatch):
     """A library whose hub has one row of each set; it notes what was asked for."""
@@ -102,15 +107,12 @@ def hub(monkeypatch):
         [entry] = [each for each in entries if each.config == name] or entries
         return FakeSplit([ROWS[entry.name][0]] * 3)
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    use(monkeypatch, load_dataset)
     return asked
 
 
-def test_each_set_has_a_row_here():
-    assert public_set_names() == list(ROWS)
-
-
 def test_a_real_row_becomes_an_item_with_its_right_answer_that_can_be_asked(hub, subtests):
+    assert public_set_names() == list(ROWS)
     for name in TASKS:
         with subtests.test(name=name):
             entry = find_public_set(name)
@@ -135,10 +137,14 @@ def test_sets_that_need_more_than_texts_give_rows(hub, subtests):
                 public_task(name)
 
 
-def test_a_config_a_split_and_a_revision_are_passed_on(hub):
+def test_a_config_a_split_and_a_revision_are_passed_on(hub, monkeypatch):
     task = public_task("public:ceval/accountant", split="val", revision="v1")
     assert hub == [("ceval/ceval-exam", "accountant", "val", "v1")]
     assert task.name == "public-ceval-accountant"
+    split = FakeSplit([ROWS["gsm8k"][0]])
+    split.cache_files = []
+    use(monkeypatch, lambda *_, **__: split)
+    assert load_public_set("gsm8k", revision="v2").revision == "v2"
 
 
 def test_a_template_joins_nested_lists():
@@ -164,14 +170,9 @@ def test_a_row_that_does_not_fit_is_named(monkeypatch, subtests):
         ("humaneval", {"test": None}, "no column 'test'"),
     ):
         with subtests.test(name=name, change=change):
-            row = {
-                key: value
-                for key, value in {**ROWS[name][0], **change}.items()
-                if value is not None
-            }
+            row = {key: v for key, v in (ROWS[name][0] | change).items() if v is not None}
             rows = FakeSplit([ROWS[name][0], row])
-            library = SimpleNamespace(load_dataset=lambda *_, rows=rows, **__: rows)
-            monkeypatch.setitem(sys.modules, "datasets", library)
+            use(monkeypatch, lambda *_, rows=rows, **__: rows)
             with pytest.raises(TaskError, match=error) as caught:
                 load_public_set(name)
             assert str(caught.value).startswith(f"{name} (") and "row 1:" in str(caught.value)
@@ -181,35 +182,20 @@ def test_a_set_that_cannot_be_loaded_is_one_clear_error(monkeypatch):
     def load_dataset(*_, **__):
         raise ConnectionError("Couldn't reach 'openai/gsm8k' on the Hub")
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    use(monkeypatch, load_dataset)
     with pytest.raises(TaskError, match="needs a network, or a cache") as caught:
         load_public_set("gsm8k")
     assert "Couldn't reach" in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_without_the_library_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(TaskError, match=r'pip install "course-pkg\[public\]"'):
         load_public_set("gsm8k")
-
-
-def test_an_empty_split_an_unknown_name_and_a_bad_limit_are_errors(monkeypatch):
-    library = SimpleNamespace(load_dataset=lambda *_, **__: FakeSplit([]))
-    monkeypatch.setitem(sys.modules, "datasets", library)
+    use(monkeypatch, lambda *_, **__: FakeSplit([]))
     with pytest.raises(TaskError, match="has no rows"):
         load_public_set("gsm8k")
     with pytest.raises(TaskError, match=r"no public set 'gsm9k'.*gsm8k"):
         public_task("public:gsm9k")
     with pytest.raises(ValueError, match="limit"):
         load_public_set("gsm8k", limit=0)
-
-
-def test_the_revision_is_what_was_asked_for_if_the_files_do_not_say(monkeypatch):
-    split = FakeSplit([ROWS["gsm8k"][0]])
-    split.cache_files = []
-    library = SimpleNamespace(load_dataset=lambda *_, **__: split)
-    monkeypatch.setitem(sys.modules, "datasets", library)
-    assert load_public_set("gsm8k", revision="v2").revision == "v2"
 
 
 def test_the_command_takes_a_public_set(hub, tmp_path):

@@ -90,11 +90,7 @@ def test_examples_are_drawn_one_after_the_other_without_replacement():
         assert drawn[first, second] / rounds == pytest.approx(chance, abs=4 * error)
 
 
-def test_prompts_are_numbered_lists():
-    assert few_shot_prompt("Q:", []) == zero_shot_prompt("Q:") == "Q:\n1."
-
-
-def test_a_case_ends_with_its_first_question_mark(subtests):
+def test_a_case_ends_with_its_first_question_mark_and_is_kept_once(subtests):
     for continuation, case in (
         (" Who are you? 2. Why?", "Who are you?"),
         ("\n\n What?", "What?"),
@@ -105,12 +101,10 @@ def test_a_case_ends_with_its_first_question_mark(subtests):
     ):
         with subtests.test(continuation=continuation, case=case):
             assert question_of(continuation) == case
-
-
-def test_duplicates_are_dropped_without_a_look_at_the_result():
     cases = [GeneratedCase(text, "", r) for text, r in [("A?", 0.0), ("a ?", 1.0), ("A?", 1.0)]]
     assert [case.violation for case in distinct_cases(cases)] == [0.0, 1.0]
     assert [case.text for case in distinct_cases(cases)] == ["A?", "a ?"]
+    assert few_shot_prompt("Q:", []) == zero_shot_prompt("Q:") == "Q:\n1."
 
 
 def test_the_rule_counts_digits_anywhere(subtests):

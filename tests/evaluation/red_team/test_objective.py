@@ -83,7 +83,14 @@ def test_the_critic_learns_from_its_own_error_alone():
     assert torch.allclose(found[0], expected, atol=1e-12)
 
 
-def test_tokens_after_the_end_count_for_nothing():
+def test_a_case_by_hand_and_tokens_after_the_end_count_for_nothing():
+    # Two tokens; advantage 1 - 0.25: 0.75 · (1 + 2) + 0.5 · 2 · 0.5625; KL 0.1 + 0.2.
+    log_probs = torch.tensor([[-1.0, -2.0]])
+    values = torch.full((1, 2), 0.25)
+    one = torch.ones(1, 2)
+    assert a2c_loss(log_probs, values, torch.ones(1), one).item() == pytest.approx(2.8125)
+    kl = torch.tensor([[0.1, 0.2]])
+    assert kl_loss(log_probs, kl, one).item() == pytest.approx(0.3)
     log_probs = torch.tensor([[-1.0, -2.0]], requires_grad=True)
     mask = torch.tensor([[1.0, 0.0]])
     values = torch.full((1, 2), 0.2)
@@ -95,16 +102,6 @@ def test_tokens_after_the_end_count_for_nothing():
     assert parts.total.item() == pytest.approx(short.total.item())
     parts.total.sum().backward()
     assert log_probs.grad[0, 1] == 0
-
-
-def test_a_case_by_hand():
-    # Two tokens; advantage 1 - 0.25: 0.75 · (1 + 2) + 0.5 · 2 · 0.5625; KL 0.1 + 0.2.
-    log_probs = torch.tensor([[-1.0, -2.0]])
-    values = torch.full((1, 2), 0.25)
-    one = torch.ones(1, 2)
-    assert a2c_loss(log_probs, values, torch.ones(1), one).item() == pytest.approx(2.8125)
-    kl = torch.tensor([[0.1, 0.2]])
-    assert kl_loss(log_probs, kl, one).item() == pytest.approx(0.3)
 
 
 def test_no_distribution_beats_the_tilted_one(subtests):
@@ -123,16 +120,13 @@ def test_no_distribution_beats_the_tilted_one(subtests):
                 assert exact_objective((best + noise).log_softmax(0), initial, rewards, alpha) < top
 
 
-def test_the_tilted_distribution_has_the_right_ends():
+def test_the_tilted_distribution_has_the_right_ends_and_a_sure_one_its_divergence():
     initial = random_policy(19).log_prob(SlotPolicy(SIZES).all_cases()).detach()
     rewards = random_rewards(20)
     assert torch.allclose(tilted_distribution(initial, rewards, 1.0), initial)
     assert tilted_distribution(initial, rewards, 0.0).exp()[rewards.argmax()] == 1
     near = tilted_distribution(initial, rewards, 1e-4)
     assert torch.allclose(near.exp(), tilted_distribution(initial, rewards, 0.0).exp(), atol=1e-6)
-
-
-def test_a_sure_distribution_has_the_log_of_the_other_probability_as_its_divergence():
     sure = torch.tensor([0.0, -torch.inf])
     assert next_token_kl(sure, torch.tensor([0.25, 0.75]).log()).item() == pytest.approx(
         math.log(4)
@@ -154,7 +148,7 @@ def test_training_reaches_the_tilted_distribution():
     assert (run.policy.log_prob(cases).exp() - best).abs().sum() < 0.1
 
 
-def test_the_supervised_policy_is_the_relative_frequency():
+def test_the_supervised_policy_is_the_relative_frequency_and_cases_are_numbered_as_listed():
     generator = torch.Generator().manual_seed(21)
     cases = random_policy(22).sample(2000, generator)
     policy = fit_slot_policy(SIZES, cases, pseudo_count=1e-6)
@@ -166,9 +160,6 @@ def test_the_supervised_policy_is_the_relative_frequency():
     with torch.no_grad():
         policy.logits[1].add_(0.1 * torch.randn(policy.logits[1].shape, generator=generator))
     assert policy.log_prob(cases).mean() < best
-
-
-def test_cases_are_numbered_as_they_are_listed():
     policy = SlotPolicy(SIZES)
     assert torch.equal(policy.index_of(policy.all_cases()), torch.arange(math.prod(SIZES)))
 

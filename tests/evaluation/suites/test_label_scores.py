@@ -6,12 +6,6 @@ import torch
 
 from course_pkg.evaluation.suites.label_scores import LabelScores, score_labels
 from course_pkg.evaluation.suites.suite_items import SuiteItem, load_shape
-from course_pkg.lm.load import load
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    return load("tiny")
 
 
 def log_prob(model, tokenizer, context, option):
@@ -32,9 +26,6 @@ def test_words_are_scored_after_the_item_and_after_the_empty_input(tiny):
         for text, found in zip(texts, (scores.given, scores.empty), strict=True):
             wanted = [log_prob(*tiny, text, word) for word in prompt.words]
             np.testing.assert_allclose(found[row], wanted, atol=1e-4)  # float32 logits
-
-
-def test_items_with_options_of_their_own_keep_the_fields_that_lead_to_them(tiny):
     shape = load_shape("causes")
     item = shape.items[0]
     scores = score_labels(*tiny, shape.prompts[0], [item])
@@ -42,15 +33,12 @@ def test_items_with_options_of_their_own_keep_the_fields_that_lead_to_them(tiny)
     np.testing.assert_allclose(scores.empty[0], wanted, atol=1e-4)
 
 
-def test_an_item_with_fewer_options_never_gets_the_missing_one():
+def test_a_missing_option_is_never_chosen_and_the_expectation_stays_between_the_labels():
     given = np.array([[-5.0, -6.0, -np.inf], [-1.0, -2.0, -3.0]])
     scores = LabelScores(given, np.array([[-1.0, -9.0, -np.inf], [-1.0, -2.0, -9.0]]))
     assert scores.choices().tolist() == [0, 0]
     assert scores.choices(calibrated=True).tolist() == [1, 2]
     assert scores.scores(calibrated=True)[0, 2] == -np.inf
-
-
-def test_the_expectation_is_the_mean_of_the_labels_and_stays_between_them():
     scores = LabelScores(np.log([[0.1, 0.2, 0.1], [1e-9, 1e-9, 0.3]]), np.zeros((2, 3)))
     np.testing.assert_allclose(scores.expectation(), [1.0, 2.0], atol=1e-6)
 

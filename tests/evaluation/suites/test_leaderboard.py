@@ -15,14 +15,11 @@ from course_pkg.evaluation.suites.leaderboard import (
 from tests.refusals import require_refusals
 
 
-def test_a_model_that_is_better_on_every_item_is_always_first():
+def test_a_model_that_is_better_on_every_item_is_always_first_and_equal_ones_share_every_rank():
     scores = np.array([[0, 0, 1, 1, 0], [1, 1, 2, 2, 1]])
     found = bootstrap_ranks(scores, samples=200)
     assert found.first.tolist() == [0, 1]
     assert found.interval() == [(2, 2), (1, 1)]
-
-
-def test_equal_models_share_every_rank():
     scores = np.tile([0, 1, 1, 0, 1, 1], (4, 1))
     found = bootstrap_ranks(scores, samples=4000)
     # A share of 1/4 has a standard error of 0.007: four of them.
