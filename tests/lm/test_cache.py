@@ -1,8 +1,6 @@
 """The cache folder: complete or absent, checked, built once, readable by every user."""
 
 import errno
-import fcntl
-import io
 import json
 import os
 import shutil
@@ -209,28 +207,15 @@ def test_concurrent_processes_build_once_and_all_get_the_complete_folder(folder,
     assert log.read_text() == "built\n"
 
 
-def test_a_waiting_process_says_so_before_it_waits(folder, monkeypatch):
-    folder.parent.mkdir()
-    with (folder.parent / ".model.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-
-        class Unlocking(io.StringIO):
-            def write(self, text):
-                fcntl.flock(held, fcntl.LOCK_UN)
-                return super().write(text)
-
-        said = Unlocking()
-        monkeypatch.setattr(sys, "stderr", said)
-        cache.ensure(folder, "key", build, 1000)
-    assert "waiting for another process" in said.getvalue()
-
-
-def test_a_disk_that_is_too_small_is_reported_before_any_work(folder, monkeypatch):
+def test_a_small_disk_and_a_root_that_is_a_file_are_reported(folder, monkeypatch, tmp_path):
     usage = shutil.disk_usage(folder.parent.parent)._replace(free=5_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(NoSpaceError, match=r"5 MB free .* needs 600 MB.*COURSE_CACHE") as raised:
         cache.ensure(folder, "key", never, 600_000_000)
     assert "\n" not in str(raised.value)
+    (tmp_path / "file").write_text("a file")
+    with pytest.raises(CacheAccessError, match="COURSE_CACHE"):
+        cache.ensure(tmp_path / "file" / "model", "key", build, 1000)
 
 
 FULL = """
@@ -264,17 +249,9 @@ def test_an_error_of_the_system_is_explained(folder, subtests):
         (errno.EDQUOT, NoSpaceError, "filled up"),
         (errno.EACCES, CacheAccessError, "cannot be written"),
     ):
-        with (
-            subtests.test(os.strerror(code)),
-            pytest.raises(error, match=rf"{says}.*{os.strerror(code)}"),
-        ):
-            cache.ensure(folder, "key", raising(OSError(code, os.strerror(code))), 1000)
-
-
-def test_a_root_that_is_a_file_gives_one_clear_line(tmp_path):
-    (tmp_path / "root").write_text("a file")
-    with pytest.raises(CacheAccessError, match="COURSE_CACHE"):
-        cache.ensure(tmp_path / "root" / "model", "key", build, 1000)
+        words = os.strerror(code)
+        with subtests.test(words), pytest.raises(error, match=rf"{says}.*{words}"):
+            cache.ensure(folder, "key", raising(OSError(code, words)), 1000)
 
 
 def test_the_root_follows_the_environment(monkeypatch, subtests):

@@ -3,8 +3,6 @@
 Equality with transformers is tested in tests/parity/test_transformers_decoder.py.
 """
 
-import dataclasses
-
 import pytest
 import torch
 
@@ -27,21 +25,6 @@ def test_rms_norm_of_half_precision_is_computed_in_fp32():
     assert RMSNorm(2, eps=0.0).half()(torch.full((2,), 300.0).half()).tolist() == [1.0, 1.0]
 
 
-def test_a_token_sees_none_after_it_and_none_beyond_the_window(model):
-    windowed = Decoder.from_transformers(tiny_model()).requires_grad_(False)
-    windowed.config = dataclasses.replace(model.config, windows=(2, 2))
-    changed = IDS.clone()
-    changed[:, 1] += 100
-    for each, reach in ((model, 4), (windowed, 4)):
-        moved = (each(changed) - each(IDS)).abs().amax((0, 2)) > 1e-6
-        assert moved.tolist() == [index >= 1 and index < 1 + reach for index in range(4)]
-    # Two layers of window 2 reach two tokens further: token 0 reaches 1 and 2, not 3.
-    changed = IDS.clone()
-    changed[:, 0] += 100
-    moved = (windowed(changed) - windowed(IDS)).abs().amax((0, 2)) > 1e-6
-    assert moved.tolist() == [True, True, True, False]
-
-
 def test_attend_is_called_once_in_each_layer_with_rotated_heads(model):
     calls = []
 
@@ -54,10 +37,11 @@ def test_attend_is_called_once_in_each_layer_with_rotated_heads(model):
     assert calls == [(layer, torch.Size([2, 4, 4, 16]), narrow, narrow) for layer in range(2)]
 
 
-def test_logits_may_be_those_of_some_tokens(model):
+def test_logits_may_be_those_of_some_tokens_or_of_none(model):
     rows = torch.tensor([2, 0])
     assert torch.allclose(model(IDS, last_only=True), model(IDS)[:, -1:], atol=1e-6)
     assert torch.allclose(model(IDS, rows=rows), model(IDS)[:, rows], atol=1e-6)
+    assert model(torch.empty(2, 0, dtype=torch.long)).shape == (2, 0, 259)
 
 
 def test_positions_may_be_shared_or_differ_between_rows(model):
@@ -69,10 +53,6 @@ def test_positions_may_be_shared_or_differ_between_rows(model):
     apart = model(IDS, torch.stack((order, 3 * order)))
     assert torch.allclose(shared[0], apart[0], atol=1e-5)
     assert not torch.allclose(shared[1], apart[1], atol=1e-3)
-
-
-def test_no_tokens_give_no_logits(model):
-    assert model(torch.empty(2, 0, dtype=torch.long)).shape == (2, 0, 259)
 
 
 def test_arguments_of_the_wrong_shape(model):
@@ -87,15 +67,12 @@ def test_arguments_of_the_wrong_shape(model):
     )
 
 
-def test_from_transformers_shares_tensors():
+def test_from_transformers_shares_tensors_and_from_folder_converts_the_type(tmp_path):
     theirs = tiny_model()
     ours = Decoder.from_transformers(theirs)
     assert ours.embed_tokens.weight.data_ptr() == theirs.model.embed_tokens.weight.data_ptr()
     with pytest.raises(TypeError, match="expected a transformers model, got Linear"):
         Decoder.from_transformers(torch.nn.Linear(1, 1))
-
-
-def test_from_folder_converts_the_type(tmp_path):
     tiny_model().save_pretrained(tmp_path)
     half = Decoder.from_folder(tmp_path, dtype=torch.bfloat16)
     assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}

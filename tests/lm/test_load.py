@@ -37,23 +37,14 @@ def saved(tmp_path, tiny):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["gpt9", "", "no/such/folder", "./nothing", Path("nowhere")])
-def test_the_error_for_an_unknown_name_lists_the_names(name):
-    refused(UnknownModelError, "smollm2-135m, tiny", "folder", name=name)
-
-
-def test_a_name_of_another_type_is_refused():
+def test_the_error_for_an_unknown_name_lists_the_names_or_suggests_one():
+    for name in ("gpt9", "", "no/such/folder", "./nothing", Path("nowhere")):
+        refused(UnknownModelError, "smollm2-135m, tiny", "folder", name=name)
+    refused(UnknownModelError, 'did you mean "smollm2-135m"?', name="smolm2-135m")
+    refused(OfflineError, "HF_HUB_OFFLINE", name="someone/some-model")
     for call in (load, prepare, load_encoder):
         with pytest.raises(TypeError, match="name must be a string or a path, got None"):
             call(None)
-
-
-def test_a_misspelled_name_gets_a_suggestion():
-    refused(UnknownModelError, 'did you mean "smollm2-135m"?', name="smolm2-135m")
-
-
-def test_a_hub_id_gives_a_one_line_error_if_the_hub_is_turned_off():
-    refused(OfflineError, "HF_HUB_OFFLINE", name="someone/some-model")
 
 
 NOT_FOUND = RepositoryNotFoundError(
@@ -78,45 +69,33 @@ def test_what_the_hub_answers_is_told_in_one_line(monkeypatch, answer, error, sa
     refused(error, says, name="someone/some-model")
 
 
-def test_a_folder_without_a_model_or_with_a_broken_one_is_an_error(saved):
+def test_a_folder_is_prepared_as_it_is_and_without_a_whole_model_is_an_error(saved):
+    assert prepare(str(saved)) == saved
+    assert prepare("tiny") is None
     (saved / "model.safetensors").write_bytes(b"truncated")
     refused(ModelError, str(saved), "cannot be read", name=str(saved))
     (saved / "config.json").unlink()
     refused(ModelError, "has no config.json", name=str(saved))
 
 
-def test_prepare_returns_the_path_of_a_folder(saved):
-    assert prepare(str(saved)) == saved
-    assert prepare("tiny") is None
+def test_the_weights_have_the_requested_dtype_which_must_be_able_to_hold_them():
+    for dtype in (torch.float32, torch.bfloat16):
+        model = load("tiny", dtype=dtype).model
+        assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+    for dtype in (torch.int64, "float32"):
+        refused(ValueError, "floating-point", name="tiny", dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_weights_have_the_requested_dtype(dtype):
-    model = load("tiny", dtype=dtype).model
-    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, "float32"])
-def test_a_dtype_that_cannot_hold_weights_is_refused(dtype):
-    refused(ValueError, "floating-point", name="tiny", dtype=dtype)
-
-
-def test_the_device_is_the_cpu_unless_another_is_given():
+def test_the_device_is_the_cpu_unless_another_is_given(monkeypatch):
     assert load("tiny").model.device == torch.device("cpu")
     assert load("tiny", device="meta").model.device == torch.device("meta")
-
-
-def test_auto_selects_the_gpu_if_there_is_one(monkeypatch):
+    for device in ("abacus", "cuda:97"):
+        refused(ModelError, device, '"cpu"', name="tiny", device=device)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert pick_device("auto") == torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     assert pick_device("auto") == torch.device("cpu")
-
-
-@pytest.mark.parametrize("device", ["abacus", "cuda:97"])
-def test_an_unavailable_device_gives_a_one_line_error(device):
-    refused(ModelError, device, '"cpu"', name="tiny", device=device)
 
 
 @pytest.mark.gpu

@@ -29,16 +29,13 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_every_tensor_of_every_file_is_read(folder):
+def test_every_tensor_of_every_file_that_the_index_names_is_read(folder):
     _, tensors = read_folder(folder)
     assert len(list(folder.glob("*.safetensors"))) > 1
     expected = tiny_model().state_dict()
     expected.pop("lm_head.weight")  # tied
     assert tensors.keys() == expected.keys()
     assert all(torch.equal(tensors[name], tensor) for name, tensor in expected.items())
-
-
-def test_a_safetensors_file_that_the_index_does_not_name_is_left_out(folder):
     save_file({"adapter": torch.ones(1)}, folder / "adapter_model.safetensors")
     assert "adapter" not in read_folder(folder)[1]
 
@@ -79,13 +76,10 @@ SHAPES = {"embed_tokens.weight": (5, 2), "norm.weight": (2,)}
 TENSORS = {"model.embed_tokens.weight": torch.ones(5, 2), "model.norm.weight": torch.ones(2)}
 
 
-def test_fitted_leaves_out_stored_rope_frequencies_and_a_second_copy_of_tied_embeddings():
+def test_stored_rope_frequencies_and_a_second_copy_of_tied_embeddings_are_left_out():
     extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(1)}
     again = {"lm_head.weight": torch.ones(5, 2)}
     assert fitted(TENSORS | extra | again, SHAPES, tied=True).keys() == SHAPES.keys()
-
-
-def test_tied_tensors_that_differ():
     tensors = TENSORS | {"lm_head.weight": torch.zeros(5, 2)}
     with pytest.raises(CorruptModelError, match="but the config ties them: set tie_word_embedd"):
         fitted(tensors, SHAPES, tied=True)
@@ -216,11 +210,14 @@ def test_peft_cannot_merge_into_one_of_two_tied_modules(targets):
         assert not torch.allclose(merged(IDS).logits, expected, atol=1)
 
 
-def test_a_peft_model_whose_adapter_was_unloaded():
+def test_an_unloaded_peft_model_and_a_folder_with_an_unmerged_adapter(tmp_path):
     model = peft_model(peft.LoraConfig(r=2, target_modules=["q_proj"]))
     inner = model.unload()
     refused(model, "unmerged adapter in a PeftModel: call merge_and_unload")
     assert Decoder.from_transformers(inner)
+    adapt(base(), LoRAConfig(rank=2, target_modules=["q_proj"])).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=f"has an unmerged adapter in {Q_PROJ}"):
+        Decoder.from_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -234,9 +231,3 @@ def test_a_peft_model_whose_adapter_was_unloaded():
 )
 def test_a_prompt_or_a_prefix_cannot_be_merged(model):
     refused(model(), "has a trained prompt or prefix, which can't be merged: use the model's own")
-
-
-def test_a_folder_with_an_unmerged_adapter(tmp_path):
-    adapt(base(), LoRAConfig(rank=2, target_modules=["q_proj"])).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=f"has an unmerged adapter in {Q_PROJ}"):
-        Decoder.from_folder(tmp_path)

@@ -1,15 +1,13 @@
 """The converted SmolLM2: the same values as in the GGUF, and a tokenizer with the fixes."""
 
 import math
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from course_pkg.lm import smollm2 as source
 from course_pkg.lm.cache import MANIFEST
+from course_pkg.lm.load import load
 
 pytestmark = pytest.mark.model
 TEXT = (
@@ -52,6 +50,16 @@ def test_perplexity_and_every_weight_equal_those_of_the_gguf(smollm2, unconverte
     assert raw_tokenizer.tokenize("a  5") == ["a", "Ġ", "Ġ", "5"]  # the conversion fixes this
 
 
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.minutes
+def test_another_conversion_writes_the_same_bytes(tmp_path, monkeypatch):
+    expected = (source.cached_folder() / MANIFEST).read_text()
+    monkeypatch.setenv("COURSE_CACHE", str(tmp_path))
+    load("smollm2-135m")
+    assert (tmp_path / source.NAME / MANIFEST).read_text() == expected
+
+
 def test_it_knows_the_capital_of_france(smollm2):
     model, tokenizer = smollm2
     inputs = tokenizer("The capital of France is", return_tensors="pt")
@@ -59,16 +67,13 @@ def test_it_knows_the_capital_of_france(smollm2):
     assert tokenizer.decode(out[0]) == "The capital of France is Paris."
 
 
-def test_the_model_is_ready_for_use(smollm2):
+def test_the_model_is_ready_for_use_and_its_pad_token_is_not_the_end_token(smollm2):
     model = smollm2.model
     assert not model.training and model.dtype == torch.float32
     assert getattr(model, "hf_quantizer", None) is None
     assert not hasattr(model.config, "quantization_config")
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
     assert sum(parameter.numel() for parameter in model.parameters()) == 134_515_008
-
-
-def test_the_pad_token_is_not_the_end_token(smollm2):
     model, tokenizer = smollm2
     names = tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token
     assert names == ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
@@ -81,46 +86,13 @@ def test_the_pad_token_is_not_the_end_token(smollm2):
     assert tokenizer("text").input_ids[0] != tokenizer.bos_token_id  # none is added at the start
 
 
-def test_digits_are_split_off_before_words_as_in_training(smollm2):
+def test_digits_are_split_as_in_training_and_decoding_restores_text(smollm2):
     """The tokenizer in the GGUF gives two tokens for the two spaces before a digit."""
     tokens = smollm2.tokenizer.tokenize("a  5 12")
     assert tokens == ["a", "ĠĠ", "5", "Ġ", "1", "2"]
-
-
-def test_decoding_restores_text_except_control_characters_without_a_symbol(smollm2):
     tokenizer = smollm2.tokenizer
     others = "我喜欢大语言模型。", "naïve café — “quotes” 🎉", "def f(x):\n\treturn 3.14"
     for text in (TEXT, *others):
         assert tokenizer.decode(tokenizer(text).input_ids) == text
     lost = [code for code in range(128) if not tokenizer(chr(code)).input_ids]
     assert lost == [0x04, 0x06, 0x13, 0x14, 0x16, 0x1D]
-
-
-LOAD = """
-from course_pkg.lm.load import load
-model, tokenizer = load()
-print(model.generation_config.eos_token_id)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.minutes
-def test_two_processes_convert_the_real_model_once_and_both_load_it(tmp_path):
-    environment = os.environ | {"COURSE_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", LOAD]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    both = [subprocess.Popen(command, env=environment, **pipes) for _ in range(2)]
-    results = [process.communicate(timeout=300) for process in both]
-    assert [process.returncode for process in both] == [0, 0], results
-    assert all("[2, 0]" in out for out, _ in results)
-    errors = [err for _, err in results]
-    assert sum("reading the weights" in err for err in errors) == 1
-    assert {path.name for path in tmp_path.iterdir()} == {".smollm2-135m.lock", "smollm2-135m"}
-    weights = tmp_path / "smollm2-135m" / "model.safetensors"
-    with weights.open("r+b") as file:  # a truncated cache is repaired, to the same bytes
-        file.truncate(weights.stat().st_size // 3)
-    repaired = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert repaired.returncode == 0 and "reading the weights" in repaired.stderr
-    manifests = (tmp_path / source.NAME / MANIFEST, source.cached_folder() / MANIFEST)
-    assert manifests[0].read_text() == manifests[1].read_text()

@@ -21,29 +21,23 @@ def test_ids_are_the_bytes_of_the_text(text):
     assert TOKENIZER(text).input_ids == list(text.encode())
 
 
-def test_special_tokens_are_the_three_ids_after_the_bytes():
+def test_special_tokens_follow_the_bytes_whose_symbols_are_those_of_the_library():
     assert len(TOKENIZER) == 259
     ids = TOKENIZER.pad_token_id, TOKENIZER.bos_token_id, TOKENIZER.eos_token_id
     assert ids == (256, 257, 258)
     assert TOKENIZER("<|im_end|>").input_ids == [258]
-
-
-def test_the_byte_symbols_are_those_of_the_tokenizers_library():
     from tokenizers.pre_tokenizers import ByteLevel
 
     assert set(byte_symbols()) == set(ByteLevel.alphabet())
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_seed_different_ones():
+def test_weights_follow_from_the_seed_alone_and_torchs_global_generator_does_not_change():
     first = tiny_model(3)
     second = tiny_model(3)
     other = tiny_model(4)
     for (name, one), two in zip(first.named_parameters(), second.parameters(), strict=True):
         assert torch.equal(one, two), name
     assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
-
-
-def test_torchs_global_generator_does_not_change():
     torch.manual_seed(11)
     expected = torch.rand(3)
     torch.manual_seed(11)
