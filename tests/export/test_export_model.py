@@ -114,15 +114,10 @@ def test_an_adapter_of_the_output_matrix_unties_it_in_each_format(here):
 
 
 def test_onnx_is_written_by_its_own_module(here, monkeypatch):
-    import sys
-    from types import ModuleType
+    def export_onnx(model, tokenizer, folder):
+        (folder / "model.onnx").write_bytes(b"x")
 
-    module = ModuleType("course_pkg.export.onnx_model")
-    module.export_onnx = lambda model, tokenizer, folder: (folder / "model.onnx").write_bytes(b"x")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    import course_pkg.export
-
-    monkeypatch.setattr(course_pkg.export, "onnx_model", module, raising=False)
+    monkeypatch.setattr("course_pkg.export.onnx_model.export_onnx", export_onnx)
     assert course("tiny", "--format", "onnx")[0] == 0
     assert left() == ["tiny-onnx"] and os.listdir("tiny-onnx") == ["model.onnx"]
 
@@ -173,7 +168,15 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_there(format, error, here, 
     assert left() == before
 
 
-def test_a_missing_or_unwritable_folder_is_one_line(here, monkeypatch):
+def test_a_missing_folder_and_an_adapter_of_another_model_are_one_line(here, monkeypatch):
+    saved_adapter(here / "mine")
+    other = load("tiny").model
+    other.model.layers = other.model.layers[:1]
+    other.config.num_hidden_layers = 1
+    other.save_pretrained("short")
+    load("tiny").tokenizer.save_pretrained("short")
+    code, output = failed("mine", "--base", "short")
+    assert code == 2 and "can't be merged into short" in output
     assert "there is no folder" in failed("tiny", "--output", "none/a.gguf")[1]
     monkeypatch.setattr(export_model.os, "access", lambda *arguments: False)
     assert "can't be written" in failed("tiny", "--output", "a.gguf")[1]
@@ -202,17 +205,6 @@ def test_what_is_not_possible_is_one_line_before_anything_is_written(here):
         assert code == 2 and message in output, output
     assert left() == before
     assert course("nameless", "--base", "tiny")[0] == 0
-
-
-def test_an_adapter_of_another_model_is_one_line(here):
-    saved_adapter(here / "mine")
-    other = load("tiny").model
-    other.model.layers = other.model.layers[:1]
-    other.config.num_hidden_layers = 1
-    other.save_pretrained("short")
-    load("tiny").tokenizer.save_pretrained("short")
-    code, output = failed("mine", "--base", "short")
-    assert code == 2 and "can't be merged into short" in output
 
 
 def rendered(text, messages):
@@ -251,7 +243,7 @@ CHATS = [
 ]
 
 
-def test_ollamas_template_gives_the_prompt_of_the_tokenizers(tiny):
+def test_ollamas_template_gives_the_prompt_of_the_tokenizers_and_its_system_prompt(tiny):
     for chat in CHATS:
         for template in (None, SMOLLM, ROLES):
             tokenizer = tiny.tokenizer
@@ -260,9 +252,6 @@ def test_ollamas_template_gives_the_prompt_of_the_tokenizers(tiny):
                 chat, tokenize=False, add_generation_prompt=True
             )
             assert rendered(modelfile(tokenizer, "a.gguf"), chat) == expected
-
-
-def test_a_default_system_prompt_is_the_modelfiles(tiny):
     tiny.tokenizer.chat_template = SMOLLM
     assert 'SYSTEM """You are SmolLM"""\n' in modelfile(tiny.tokenizer, "a.gguf")
 

@@ -46,42 +46,21 @@ def trained_tokenizer(digits=True, vocab=400):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = rule if digits else words
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab,
-        special_tokens=SPECIAL,
-        initial_alphabet=byte_symbols(),
-        show_progress=False,
-    )
-    lines = [
-        "the cat sat on the mat 12 123 don't it's",
-        "def f(x):\n    return x",
-        "naïve café 中文",
-    ]
+    given = {"special_tokens": SPECIAL, "initial_alphabet": byte_symbols(), "show_progress": False}
+    trainer = trainers.BpeTrainer(vocab_size=vocab, **given)
+    lines = ["the cat sat on the mat 12 123 don't it's", "def f(x):\n  return x", "naïve café 中文"]
     tokenizer.train_from_iterator(lines * 5, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=SPECIAL[0],
-        unk_token=SPECIAL[0],
-        bos_token=SPECIAL[1],
-        eos_token=SPECIAL[2],
-        chat_template=CHAT_TEMPLATE,
-    )
+    pad, bos, eos = SPECIAL
+    given = {"pad_token": pad, "unk_token": pad, "bos_token": bos, "eos_token": eos}
+    given |= {"tokenizer_object": tokenizer, "chat_template": CHAT_TEMPLATE}
+    return PreTrainedTokenizerFast(**given)
 
 
 def random_llama(rows, seed=0, **settings):
     """A random Llama; its embeddings are tied unless the settings say otherwise."""
-    given = {
-        "vocab_size": rows,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 512,
-        "tie_word_embeddings": True,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-    }
+    given = {"vocab_size": rows, "hidden_size": 64, "intermediate_size": 96, "bos_token_id": 1}
+    given |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    given |= {"max_position_embeddings": 512, "tie_word_embeddings": True, "eos_token_id": 2}
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model = LlamaForCausalLM(LlamaConfig(**given | settings)).eval()
@@ -190,7 +169,7 @@ def test_tied_embeddings_are_stored_once_and_in_q8_0_where_the_rest_is_q4_0(toke
         assert {info.type for info in tensors.values() if len(info.shape) == 1} == {"F32"}
 
 
-def test_llama_3s_frequencies_are_stored_as_what_divides_them(tokenizer, tmp_path):
+def test_the_scalings_of_rope_are_keys_and_frequencies(tokenizer, tmp_path):
     llama3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0}
     llama3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 64}
     model = random_llama(len(tokenizer), rope_parameters=llama3)
@@ -201,9 +180,6 @@ def test_llama_3s_frequencies_are_stored_as_what_divides_them(tokenizer, tmp_pat
     assert torch.allclose(plain / factors, model.model.rotary_emb.inv_freq)
     assert factors[0] == 1 and factors[-1] == 8
     assert "rope_freqs.weight" not in read_weights(file)
-
-
-def test_linear_scaling_is_two_keys(tokenizer, tmp_path):
     linear = {"rope_type": "linear", "rope_theta": 5e5, "factor": 2.0}
     model = random_llama(len(tokenizer), rope_parameters=linear)
     write_gguf_model(model, tokenizer, tmp_path / "a.gguf", "F16")
@@ -226,15 +202,12 @@ def test_keys_are_those_that_the_gguf_package_knows(tokenizer, tmp_path):
     assert keys["general.quantization_version"].value == gguf.GGML_QUANT_VERSION
 
 
-def test_rows_without_a_token_get_an_unused_one(tokenizer):
+def test_rows_without_a_token_and_added_tokens_have_types_of_their_own(tokenizer):
     metadata = tokenizer_metadata(tokenizer, len(tokenizer) + 2)
     tokens = metadata["tokenizer.ggml.tokens"].value
     types = metadata["tokenizer.ggml.token_type"].value
     assert tokens[-2:] == [f"[PAD{len(tokenizer)}]", f"[PAD{len(tokenizer) + 1}]"]
     assert types[:4] == [3, 3, 3, 1] and types[-2:] == [5, 5]
-
-
-def test_a_token_that_is_added_but_not_special_is_user_defined():
     tokenizer = trained_tokenizer()
     tokenizer.add_tokens([AddedToken("<think>", special=False)])
     metadata = tokenizer_metadata(tokenizer, len(tokenizer))

@@ -35,15 +35,8 @@ from course_pkg.quantization.quantized_linear import QuantizedLinear
 
 # fp32 sums in another order; logits of the tiny models are below 2 in magnitude.
 CLOSE = {"rtol": 0, "atol": 2e-5}
-SIZES = {
-    "vocab_size": 259,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "eos_token_id": 258,
-}
+SIZES = {"vocab_size": 259, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
+SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2, "eos_token_id": 258}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3 |= {"original_max_position_embeddings": 16, "rope_theta": 10000.0}
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0}
@@ -154,20 +147,17 @@ def test_the_reference_implementation_of_the_standard_agrees(tiny, exported):
     torch.testing.assert_close(torch.from_numpy(outputs[0])[real], expected, **CLOSE)
 
 
-def test_only_the_last_logits_are_computed_if_asked_for(decoder):
-    ids, mask = (x.numpy() for x in padded(2, 9))
-    every, _ = decoder.forward(ids, mask)
-    last, _ = decoder.forward(ids, mask, keep=2)
-    assert last.shape == (2, 2, 259)
-    np.testing.assert_allclose(last, every[:, -2:], **CLOSE)
-
-
-def test_a_cache_can_be_continued_twice(decoder):
+def test_a_cache_can_be_continued_twice_and_only_the_last_logits_computed(decoder):
     _, cache = decoder.forward(np.array([[1, 2, 3]]))
     first, _ = decoder.forward(np.array([[4]]), cache=cache)
     decoder.forward(np.array([[5]]), cache=cache)
     again, _ = decoder.forward(np.array([[4]]), cache=cache)
     np.testing.assert_array_equal(first, again)
+    ids, mask = (x.numpy() for x in padded(2, 9))
+    every, _ = decoder.forward(ids, mask)
+    last, _ = decoder.forward(ids, mask, keep=2)
+    assert last.shape == (2, 2, 259)
+    np.testing.assert_allclose(last, every[:, -2:], **CLOSE)
 
 
 def test_greedy_tokens_equal_those_of_transformers_up_to_the_end_token(tiny, tmp_path):
@@ -237,15 +227,6 @@ def test_quantized_layers_keep_their_codes(tiny, tmp_path, bits, symmetric):
     assert error.norm() / expected[mask.bool()].norm() < 0.02
 
 
-def test_a_format_that_no_operator_reads_is_refused(tiny, tmp_path):
-    model = copy.deepcopy(tiny.model)
-    layer = model.model.layers[0].mlp.up_proj
-    model.model.layers[0].mlp.up_proj = QuantizedLinear(write_gguf(layer.weight, "Q4_0"))
-    with pytest.raises(ModelError, match=r"layers\.0\.mlp\.up_proj has .*Q4_0.*Grid\(4, 32\)"):
-        export_onnx(model, tiny.tokenizer, tmp_path)
-    assert not list(tmp_path.glob("model*"))
-
-
 def test_dynamic_quantization_keeps_attention_and_does_not_overflow(tiny, exported, capfd, caplog):
     path = quantize_onnx(exported)
     kinds = [node.op_type for node in onnx.load(path).graph.node]
@@ -262,7 +243,7 @@ def test_dynamic_quantization_keeps_attention_and_does_not_overflow(tiny, export
     assert capfd.readouterr() == ("", "") and caplog.records == []
 
 
-def test_other_models_are_refused(tiny, tmp_path):
+def test_other_models_and_formats_that_no_operator_reads_are_refused(tiny, tmp_path):
     other = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=9))
     with pytest.raises(ModelError, match="gpt2"):
         export_onnx(other, tiny.tokenizer, tmp_path)
@@ -270,20 +251,15 @@ def test_other_models_are_refused(tiny, tmp_path):
     model = LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=rope))
     with pytest.raises(ModelError, match="dynamic depends on the length"):
         export_onnx(model, tiny.tokenizer, tmp_path)
+    model = copy.deepcopy(tiny.model)
+    layer = model.model.layers[0].mlp.up_proj
+    model.model.layers[0].mlp.up_proj = QuantizedLinear(write_gguf(layer.weight, "Q4_0"))
+    with pytest.raises(ModelError, match=r"layers\.0\.mlp\.up_proj has .*Q4_0.*Grid\(4, 32\)"):
+        export_onnx(model, tiny.tokenizer, tmp_path)
+    assert not list(tmp_path.glob("model*"))
 
 
-def test_a_session_says_what_is_wrong_with_its_folder(exported, tmp_path):
-    with pytest.raises(ModelError, match=r"no model\.onnx: write"):
-        OnnxDecoder(tmp_path)
-    with pytest.raises(ModelError, match=r"model\.onnx does not exist"):
-        quantize_onnx(tmp_path)
-    (tmp_path / "model.onnx").write_bytes(b"not a model")
-    (tmp_path / "tokenizer.json").write_bytes((exported / "tokenizer.json").read_bytes())
-    with pytest.raises(ModelError, match="cannot be read"):
-        OnnxDecoder(tmp_path)
-
-
-def test_wrong_calls_are_refused(decoder):
+def test_wrong_calls_and_folders_are_refused(decoder, exported, tmp_path):
     _, cache = decoder.forward(np.array([[1], [2]]))
     for ids in ([[259]], [[-1]], [1, 2], np.zeros((1, 0), int)):
         with pytest.raises(ValueError, match="expected"):
@@ -294,6 +270,14 @@ def test_wrong_calls_are_refused(decoder):
         decoder.generate([[1], []])
     with pytest.raises(TypeError, match="prompts must be a list"):
         decoder.generate("text")
+    with pytest.raises(ModelError, match=r"no model\.onnx: write"):
+        OnnxDecoder(tmp_path)
+    with pytest.raises(ModelError, match=r"model\.onnx does not exist"):
+        quantize_onnx(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(b"not a model")
+    (tmp_path / "tokenizer.json").write_bytes((exported / "tokenizer.json").read_bytes())
+    with pytest.raises(ModelError, match="cannot be read"):
+        OnnxDecoder(tmp_path)
 
 
 def test_a_session_needs_no_torch_and_prints_nothing(exported):
