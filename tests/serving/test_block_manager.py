@@ -6,6 +6,7 @@ from course_pkg.serving import block_manager as module
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.block_pool import BlockPool, Content, OutOfBlocksError, block_hash
 from course_pkg.serving.sequence import Sequence
+from tests.refusals import require_refusals
 from tests.tables import each_row
 
 
@@ -163,7 +164,7 @@ def test_nothing_is_hit_without_a_prefix_cache_or_after_it_was_forgotten():
         assert manager.table(first) == [1, 2]  # a running sequence keeps its blocks
 
 
-def test_the_least_recently_used_is_evicted_first_and_tails_before_heads():
+def test_the_least_recently_used_is_evicted_first_tails_before_heads_and_empty_ones_first():
     manager = BlockManager(4, 4)
     old = Sequence("old", list(range(8)))
     new = Sequence("new", list(range(50, 58)))
@@ -177,9 +178,6 @@ def test_the_least_recently_used_is_evicted_first_and_tails_before_heads():
     again = Sequence("again", [*range(8), 9])
     assert manager.allocate(again) == 4
     assert manager.table(again) == [1, 4, 3]
-
-
-def test_an_empty_free_block_is_taken_before_a_cached_one():
     manager = BlockManager(3, 4)
     sequence = Sequence("a", list(range(6)))  # block 1 is full, block 2 is not
     manager.allocate(sequence)
@@ -215,7 +213,7 @@ def test_the_watermark_keeps_blocks_free_when_a_sequence_is_admitted():
     assert manager.can_append(sequence, 7) and not manager.can_append(sequence, 8)
 
 
-def test_a_prompt_in_chunks_has_only_the_blocks_and_hashes_of_its_chunks():
+def test_a_prompt_in_chunks_has_only_the_blocks_slots_and_hashes_of_its_chunks():
     manager = BlockManager(10, 4)
     long = Sequence("a", list(range(11)))
     assert manager.allocate(long, upto=0) == 0 and manager.table(long) == []
@@ -226,9 +224,6 @@ def test_a_prompt_in_chunks_has_only_the_blocks_and_hashes_of_its_chunks():
     manager.append(long, 5)
     assert manager.table(long) == [1, 2, 5]
     assert manager.allocate(Sequence("c", list(range(10)))) == 8
-
-
-def test_slots_and_waste():
     manager = BlockManager(10, 4)
     filler = Sequence("a", [1])
     sequence = Sequence("b", [2] * 6)
@@ -241,7 +236,16 @@ def test_slots_and_waste():
     assert manager.empty_slots() == 2
 
 
-def test_what_was_freed_or_never_allocated():
+def test_appending_beyond_the_tokens_or_blocks_and_what_was_freed_or_never_allocated():
+    manager = BlockManager(2, 4)
+    sequence = Sequence("a", [1, 2, 3])
+    manager.allocate(sequence)
+    with pytest.raises(ValueError, match="has 3 tokens and room for 3, so it cannot append 1: add"):
+        manager.append(sequence, 1)
+    sequence.tokens += [4] * 6
+    with pytest.raises(OutOfBlocksError, match="needs 2 more blocks, and 1 of 2 are free: preempt"):
+        manager.append(sequence, 6)
+    assert manager.table(sequence) == [1] and manager.stored(sequence) == 3
     manager = BlockManager(4, 4)
     sequence = Sequence("a", [1, 2, 3])
     with pytest.raises(ValueError, match="sequence 'a' has no blocks: it was freed, or never"):
@@ -254,18 +258,6 @@ def test_what_was_freed_or_never_allocated():
         with pytest.raises(ValueError, match="it was freed, or never allocated"):
             action(sequence)
     assert manager.pool.num_free == 4
-
-
-def test_appending_beyond_the_tokens_or_the_blocks():
-    manager = BlockManager(2, 4)
-    sequence = Sequence("a", [1, 2, 3])
-    manager.allocate(sequence)
-    with pytest.raises(ValueError, match="has 3 tokens and room for 3, so it cannot append 1: add"):
-        manager.append(sequence, 1)
-    sequence.tokens += [4] * 6
-    with pytest.raises(OutOfBlocksError, match="needs 2 more blocks, and 1 of 2 are free: preempt"):
-        manager.append(sequence, 6)
-    assert manager.table(sequence) == [1] and manager.stored(sequence) == 3
 
 
 def test_forks_that_lack_a_block_or_are_not_the_parents():
@@ -303,16 +295,11 @@ def test_a_pool_by_hand():
     assert hash((-1,)) == hash((-2,)) and block_hash(b"", [-1]) != block_hash(b"", [-2])
 
 
-@each_row(
-    ("call", "message"),
-    [
+def test_sizes_that_make_no_sense():
+    require_refusals(
         (lambda: BlockManager(0, 4), "blocks must be an integer of at least 1, got 0"),
         (lambda: BlockManager(4, 0), "block_size must be an integer of at least 1, got 0"),
         (lambda: BlockManager(4, 4, watermark=1.0), "watermark must be at least 0 and below 1"),
         (lambda: Sequence("a", [], 1), "has 0 prompt tokens and max_new_tokens 1: give at least 1"),
         (lambda: Sequence("a", [1], 0), "has 1 prompt tokens and max_new_tokens 0: give at least"),
-    ],
-)
-def test_sizes_that_make_no_sense(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    )

@@ -19,12 +19,8 @@ MODEL, TOKENIZER = load("tiny")
 VOCABULARY = vocabulary_of(TOKENIZER)
 PATTERN = r"[a-c]{3,9}-(\d\d|[xyz]){4}"
 DATE = r"\d{4}-\d{2}"
-GUIDES = [
-    regex_guide(PATTERN, VOCABULARY),
-    None,
-    json_schema_guide(PERSON, VOCABULARY),
-    regex_guide(DATE, VOCABULARY),
-]
+GUIDES = [regex_guide(PATTERN, VOCABULARY), None, json_schema_guide(PERSON, VOCABULARY)]
+GUIDES += [regex_guide(DATE, VOCABULARY)]
 DRAWN = {"max_tokens": 60, "seed": 4, "temperature": 1.5, "logprobs": 2}
 
 

@@ -37,10 +37,7 @@ def test_a_static_storage_never_moves_and_can_be_full():
     assert append(storage, 2) == [0, 1, 2] and storage.held[0].data_ptr() == held
 
 
-@given(
-    st.integers(1, 5),
-    st.lists(st.one_of(st.integers(1, 7), st.tuples(st.integers(0, 12))), max_size=12),
-)
+@given(st.integers(1, 5), st.lists(st.integers(1, 7) | st.tuples(st.integers(0, 12)), max_size=12))
 def test_a_ring_shows_every_token_in_the_window_of_each_new_one(window, steps):
     # A number appends that many tokens; a tuple truncates to that many if the ring allows it.
     storage = Ring(window)
@@ -52,7 +49,7 @@ def test_a_ring_shows_every_token_in_the_window_of_each_new_one(window, steps):
             continue
         keys, values = zip(*map(token, range(start, start + step)), strict=True)
         kept = storage.append(torch.cat(keys, 2), torch.cat(values, 2))
-        seen = {i for i in range(max(0, start - window + 1), start + step)}
+        seen = set(range(max(0, start - window + 1), start + step))
         shown = dict(zip(kept.index.tolist(), kept.key[0, 0, :, 0].tolist(), strict=True))
         assert all(shown[index] == index for index in seen)
         assert step > 1 or shown.keys() == seen  # a single query needs no mask

@@ -85,12 +85,9 @@ def test_an_adapter_acts_on_quantized_weights(quantize, tmp_path):
     assert tokens(engine, adapter="poet") != tokens(plain)
 
 
-def test_an_unknown_format_is_one_clear_error():
+def test_an_unknown_format_and_an_adapter_around_quantized_weights_are_refused():
     with pytest.raises(ValueError, match="weights must be one of int8, int4, got 'int2'"):
         Engine(*load("tiny"), blocks=4, quantize="int2")
-
-
-def test_a_wrapped_quantized_layer_is_refused_as_an_adapter():
     model = load("tiny").model
     quantize_layers(model, METHODS["nf4"])
     inject(model, LoRAConfig(rank=2))

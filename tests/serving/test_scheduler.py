@@ -6,7 +6,7 @@ from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.scheduler import Scheduler, Step
 from course_pkg.serving.sequence import Sequence
 from course_pkg.serving.swap_space import SwapSpace
-from tests.tables import each_row
+from tests.refusals import require_refusals
 
 from .memory import Memory
 
@@ -95,22 +95,19 @@ def test_a_long_prompt_that_is_first_leaves_a_token_for_each_that_runs():
     assert run(queue) == [("a", 8, 8), ("b", 3, 1), ("c", 3, 1)]
 
 
-def test_the_watermark_delays_the_second_but_never_one_alone():
+def test_the_watermark_delays_the_second_and_the_first_in_the_queue_is_not_overtaken():
     queue = scheduler(blocks=4, watermark=0.5)
     add(queue, fresh("a", 9, new=2), fresh("b", 4, new=2))
     assert [id for id, *_ in run(queue)] == ["a"]  # 3 blocks of 4, although 2 are reserved
     assert [id for id, *_ in run(queue)] == ["a"]
     assert [id for id, *_ in run(queue)] == ["b"]
-
-
-def test_the_first_in_the_queue_is_not_overtaken_by_a_smaller_one():
     queue = scheduler(blocks=4, most=2)
     add(queue, fresh("a", 8, new=2), fresh("b", 12, new=2), fresh("c", 1, new=2), fresh("d", 1))
     # Blocks lack for b, and later slots for d.
     assert [[id for id, *_ in run(queue)] for _ in range(3)] == [["a"], ["a"], ["b", "c"]]
 
 
-def test_urgent_ones_come_first_and_the_least_urgent_is_preempted():
+def test_urgent_ones_come_first_for_so_many_steps_and_the_least_urgent_is_preempted():
     queue = scheduler(blocks=3, size=4, most=3)
     low = fresh("l", 4, 5, priority=2)
     middle = fresh("m", 4, 5, priority=1)
@@ -119,9 +116,6 @@ def test_urgent_ones_come_first_and_the_least_urgent_is_preempted():
     step = queue.schedule()
     assert plan(step) == [("h", 4, 1)]
     assert step.preempted == [low, middle] and queue.waiting == [middle, low]
-
-
-def test_a_priority_lets_others_pass_for_so_many_steps_only():
     queue = scheduler(most=1, aging=3)
     add(queue, fresh("low", 1, new=1, priority=1))
     for steps, id in enumerate(["a", "b", "c", "d", "e"]):
@@ -144,7 +138,7 @@ def test_a_preempted_one_hits_its_own_blocks_if_nobody_took_them():
     assert run(queue) == [("b", 8, 5)] and second.hit_tokens == 0  # nobody else's
 
 
-def test_samples_of_a_prompt_share_it_and_copy_its_last_block():
+def test_samples_of_a_prompt_share_it_its_place_in_the_order_and_copy_its_last_block():
     queue = scheduler(size=4)
     memory = Memory(queue.block_manager)
     (parent,) = add(queue, fresh("a", 6, new=3, stop=frozenset({4})))
@@ -162,9 +156,6 @@ def test_samples_of_a_prompt_share_it_and_copy_its_last_block():
     run(queue, memory=memory)
     assert [s.new_tokens for s in (parent, *children)] == [[7, 1, 1], [8, 1, 1], [9, 1, 1]]
     assert not queue.has_work and queue.block_manager.pool.num_free == 20
-
-
-def test_a_sample_has_its_parents_place_in_the_order_and_follows_it():
     queue = scheduler()
     parent, other = add(queue, fresh("a", 3, priority=1), fresh("b", 3, priority=1))
     (urgent,) = add(queue, fresh("c", 3))
@@ -217,7 +208,7 @@ def test_sequences_that_are_refused():
     add(queue, fresh("a", 3, new=1))  # the id is free again
 
 
-def test_steps_and_updates_alternate():
+def test_steps_and_updates_alternate_and_forks_come_after_a_sample():
     queue = scheduler()
     with pytest.raises(ValueError, match="not the step that schedule"):
         queue.update(Step(), {})
@@ -232,9 +223,6 @@ def test_steps_and_updates_alternate():
     queue.update(step, {"a": 1})
     with pytest.raises(ValueError, match="not the step that schedule"):
         queue.update(step, {"a": 1})
-
-
-def test_forks_at_the_wrong_time():
     queue = scheduler(budget=4)
     (parent,) = add(queue, fresh("a", 6))
     with pytest.raises(ValueError, match="'a' cannot be forked now: fork it after a step in which"):
@@ -249,18 +237,14 @@ def test_forks_at_the_wrong_time():
         queue.fork(parent, "b", 1)
 
 
-@each_row(
-    ("numbers", "message"),
-    [
+def test_numbers_that_make_no_sense():
+    require_refusals(
         ({"most": 0}, "max_sequences must be an integer of at least 1, got 0"),
         ({"budget": 3, "most": 4}, "token_budget must be an integer of at least 4, got 3"),
         ({"aging": -1}, "aging must be an integer of at least 0, got -1"),
         ({"swap": -1}, "blocks must be an integer of at least 0, got -1"),
-    ],
-)
-def test_numbers_that_make_no_sense(numbers, message):
-    with pytest.raises(ValueError, match=message):
-        scheduler(**numbers)
+        of=lambda numbers: scheduler(**numbers),
+    )
 
 
 def test_swap_space_errors():

@@ -1,7 +1,8 @@
 """KV memory by hand, and what must hold for any workload."""
 
+from types import SimpleNamespace
+
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from course_pkg.serving.simulator import (
     SkipJoinMLFQ,
     simulate,
 )
+from tests.refusals import require_refusals
 from tests.tables import each_row
 
 SECOND = CostModel(base=1.0)
@@ -29,6 +31,9 @@ def served(*rows):
 
 
 THREE = served((0, 4, 2), (0, 4, 2), (1.5, 4, 1))  # 4 to 6 tokens each
+FOUR = served((0, 4, 2), (0, 4, 2), (0, 4, 2), (0, 1, 2))
+LARGE = served((0, 6, 3), (0, 5, 1), (0, 1, 1))
+TURNS = MLFQ(1, 1.0)
 
 
 @each_row(
@@ -50,35 +55,14 @@ THREE = served((0, 4, 2), (0, 4, 2), (1.5, 4, 1))  # 4 to 6 tokens each
         # B would be out at 4.5: at 4 it is still there, and stays.
         (THREE, MLFQ(1, 1.0), proactive(12, 1.6, 3), [4, 5, 3], 0.0, 4),
         # C's prompt of 9 needs the room of A and B, which leave one after the other.
-        (
-            served((0, 4, 2), (0, 4, 2), (0, 9, 1)),
-            MLFQ(1, 1.0),
-            KVMemory(12, 8.0),
-            [5.5, 7, 4],
-            2.0,
-            16,
-        ),
+        (served((0, 4, 2), (0, 4, 2), (0, 9, 1)), TURNS, KVMemory(12, 8.0), [5.5, 7, 4], 2.0, 16),
         # 4 tokens take 1.25 s. While D runs, C leaves until 4.25: enough, so nobody else does. A
         # ends at 5 and B at 6. C has been on its way since 5, and arrives at 6.25.
-        (
-            served((0, 4, 2), (0, 4, 2), (0, 4, 2), (0, 1, 2)),
-            MLFQ(1, 1.0),
-            proactive(16, 3.2, 4),
-            [5, 6, 7.25, 8.25],
-            0.25,
-            8,
-        ),
+        (FOUR, TURNS, proactive(16, 3.2, 4), [5, 6, 7.25, 8.25], 0.25, 8),
         # In 10 tokens, A and B need 4 + 4, 5 + 5, then 6 + 6: B is put aside for two iterations.
         (served((0, 4, 4), (0, 4, 4)), ContinuousBatching(2), KVMemory(10, 10.0), [4.5, 7], 1, 10),
         # B does not fit beside A; C would, but came later.
-        (
-            served((0, 6, 3), (0, 5, 1), (0, 1, 1)),
-            ContinuousBatching(3),
-            KVMemory(10, 1.0),
-            [3, 4, 4],
-            0.0,
-            0,
-        ),
+        (LARGE, ContinuousBatching(3), KVMemory(10, 1.0), [3, 4, 4], 0.0, 0),
     ],
 )
 def test_transfers_by_hand(given, policy, memory, finished, stalled, swapped):
@@ -87,32 +71,24 @@ def test_transfers_by_hand(given, policy, memory, finished, stalled, swapped):
     assert (result.stalled, result.swapped) == (stalled, swapped)
 
 
-class Waiting:
-    """A policy with a list of jobs, the first of which runs first."""
-
-    def __init__(self, jobs):
-        self.jobs = jobs
-
-    def waiting(self, now):
-        return self.jobs
+def waiting(*jobs):
+    """A policy with these jobs, the first of which runs first."""
+    return SimpleNamespace(waiting=lambda now: jobs)
 
 
-def test_a_transfer_starts_when_the_link_is_free():
+def test_a_transfer_starts_when_the_link_is_free_and_the_first_to_run_comes_back_first():
     """4 tokens take 2 s. 8 more are to be free: C leaves at once, and B when C has left."""
     a, b, c = (Job(i, 0.0, 4, 9) for i in range(3))
     memory = KVMemory(16, 2.0, proactive=True, reserve=12)
-    policy = Waiting([a, b, c])
+    policy = waiting(a, b, c)
     memory.gpu = {a: 4, b: 4, c: 4}
     memory.overlap(policy, 0.0, 1.0)
     assert memory.leaving == {c: 2.0}
     memory.overlap(policy, 1.0, 3.0)
     assert memory.leaving == {c: 2.0, b: 4.0}
-
-
-def test_the_first_to_run_comes_back_first():
     a, b = (Job(i, 0.0, 4, 9) for i in range(2))
     memory = KVMemory(16, 2.0, proactive=True, reserve=1)
-    policy = Waiting([b, a])
+    policy = waiting(b, a)
     memory.host = {a: 4, b: 4}
     memory.overlap(policy, 0.0, 1.0)
     assert memory.coming == {b: 2.0}
@@ -127,7 +103,7 @@ def test_the_first_to_run_comes_back_first():
 def test_room_that_a_transfer_holds_is_taken_without_another(way, start):
     a, b, c = (Job(i, 0.0, 4, 9) for i in range(3))
     memory = KVMemory(10, 2.0, proactive=True)
-    policy = Waiting([a, b])
+    policy = waiting(a, b)
     memory.gpu = {a: 4, b: 4}
     getattr(memory, way)[b] = 3.0
     assert memory.admit([(c, 4, 0)], policy, now=2.0) == ([(c, 4, 0)], start)
@@ -189,15 +165,10 @@ def test_enough_memory_changes_nothing(served, proactive):
     assert (limited.swapped, limited.stalled) == (0, 0.0)
 
 
-@each_row(
-    ("call", "message"),
-    [
+def test_impossible_memory_is_refused():
+    require_refusals(
         (lambda: KVMemory(0, 1.0), "capacity must be an integer of at least 1"),
         (lambda: KVMemory(5, 0.0), "bandwidth must be above 0 and finite"),
         (lambda: KVMemory(5, 1.0, reserve=2), "only proactive swapping keeps a reserve"),
         (lambda: KVMemory(5, 1.0, proactive=True, reserve=5), "reserve is 5: give tokens"),
-    ],
-)
-def test_impossible_memory_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    )

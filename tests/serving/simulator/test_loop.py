@@ -20,12 +20,9 @@ from course_pkg.serving.simulator import (
     ShortestFirst,
     SkipJoinMLFQ,
     StaticBatching,
-    bimodal,
-    bootstrap,
-    poisson,
-    requests,
     simulate,
 )
+from tests.refusals import require_refusals
 from tests.tables import each_row
 
 SECOND = CostModel(base=1.0)  # every iteration takes one second
@@ -62,20 +59,10 @@ def served(*rows):
         # A static batch stays together, padded: B's token is computed at 1, and returned at 3.
         (THREE, StaticBatching(2), "A5B5 A1B1 A1B1 C4 C1", [3, 3, 5]),
         # A dynamic one waits until it is full, or until its first request has waited 5 s.
-        (
-            served((1, 1, 1), (2, 1, 1), (3, 1, 1)),
-            StaticBatching(2, max_wait=5.0),
-            "A1B1 C1",
-            [3, 3, 9],
-        ),
+        (served(*((t, 1, 1) for t in (1, 2, 3))), StaticBatching(2, 5.0), "A1B1 C1", [3, 3, 9]),
         # Prompts are read in chunks beside decoding; one that fills the budget leaves nothing.
-        (
-            served((0, 3, 3), (0, 6, 1)),
-            ContinuousBatching(2, token_budget=4),
-            "A3B1 A1B3 A1B2",
-            [3, 3],
-        ),
-        (served((0, 5, 1), (0, 2, 1)), ContinuousBatching(2, token_budget=4), "A4 A1B2", [2, 2]),
+        (served((0, 3, 3), (0, 6, 1)), ContinuousBatching(2, 4), "A3B1 A1B3 A1B2", [3, 3]),
+        (served((0, 5, 1), (0, 2, 1)), ContinuousBatching(2, 4), "A4 A1B2", [2, 2]),
         # The shortest prompt joins first, but interrupts nobody; equal ones come in their order.
         (THREE, ShortestFirst(1), "B2 C4 C1 A5 A1 A1", [6, 1, 3]),
         (served((0, 9, 3), (0.5, 1, 1)), ShortestFirst(1), "A9 A1 A1 B1", [3, 4]),
@@ -97,34 +84,28 @@ def test_policies_by_hand(given, policy, batches, finished):
         assert result.last_token.tolist() == [ends[i][-1] for i in ends]
 
 
-def test_the_first_and_the_last_token_come_before_a_static_batch_ends():
+def test_the_first_and_the_last_token_and_the_time_of_an_iteration():
     result = simulate(THREE, StaticBatching(2), SECOND)
     assert result.last_token.tolist() == [3, 1, 5] and result.first_token.tolist() == [1, 1, 4]
     result = simulate(served((0, 3, 3), (0, 6, 1)), ContinuousBatching(2, token_budget=4), SECOND)
     assert result.first_token.tolist() == [1, 3]
-
-
-def test_padding_costs_time():
-    cost = CostModel(prompt=1.0, sequences=0.5, context=0.01)
-    result = simulate(THREE[:2], StaticBatching(2), cost)
-    # 2 rows of 5; then 2 rows of which each sees 6 keys, and then 7
-    assert result.busy == pytest.approx(10 + (1 + 0.12) + (1 + 0.14))
-
-
-def test_chunks_of_a_prompt_see_as_many_pairs_as_the_whole():
-    cost = CostModel(pairs=1.0)
-    whole = simulate([Request(0.0, 10, 1)], ContinuousBatching(1), cost)
-    parts = simulate([Request(0.0, 10, 1)], ContinuousBatching(1, token_budget=3), cost)
-    assert whole.busy == parts.busy == 55
-    assert (whole.iterations, parts.iterations) == (1, 4)
-
-
-def test_the_time_of_an_iteration_is_that_of_the_cost_model():
     cost = CostModel(base=0.1, prompt=1e-2, pairs=1e-4, sequences=0.02, context=1e-3)
     result = simulate(THREE[:2], ContinuousBatching(2), cost, trace=True)
     lengths = [it.end - it.start for it in result.trace]
     first = 0.1 + 1e-2 * 7 + 1e-4 * (15 + 3)
     assert lengths == pytest.approx([first, 0.1 + 0.02 + 6e-3, 0.1 + 0.02 + 7e-3])
+
+
+def test_chunks_of_a_prompt_see_as_many_pairs_as_the_whole_and_padding_costs_time():
+    cost = CostModel(pairs=1.0)
+    whole = simulate([Request(0.0, 10, 1)], ContinuousBatching(1), cost)
+    parts = simulate([Request(0.0, 10, 1)], ContinuousBatching(1, token_budget=3), cost)
+    assert whole.busy == parts.busy == 55
+    assert (whole.iterations, parts.iterations) == (1, 4)
+    cost = CostModel(prompt=1.0, sequences=0.5, context=0.01)
+    result = simulate(THREE[:2], StaticBatching(2), cost)
+    # 2 rows of 5; then 2 rows of which each sees 6 keys, and then 7
+    assert result.busy == pytest.approx(10 + (1 + 0.12) + (1 + 0.14))
 
 
 # ---------------------------------------------------------------- for any workload
@@ -205,33 +186,11 @@ def test_results_come_in_the_order_of_the_requests_and_repeat():
     assert dataclasses.asdict(first) == dataclasses.asdict(repeated)
 
 
-# ---------------------------------------------------------------- queueing theory
-
-
-def test_a_queue_with_batch_one_follows_pollaczek_and_khinchine():
-    """The mean wait is rate · E[S²] / (2 (1 − rate · E[S])): 3.79 s here; S is 0.5 or 5.5 s."""
-    generator = np.random.default_rng(7)
-    number = 120_000
-    rate = 0.7
-    service = bimodal(500, 5500, 0.1, number, generator)  # in thousandths of a second
-    served = requests(poisson(rate, number, generator), service, np.ones(number, int))
-    result = simulate(served, RunToCompletion(), CostModel(prompt=1e-3))
-    expected = rate * (0.9 * 0.25 + 0.1 * 5.5**2) / (2 * (1 - rate))
-    waits = (result.finished - result.arrival - result.alone)[2000:]
-    means = waits.reshape(40, -1).mean(axis=1)  # of parts that are long, and so nearly independent
-    interval = bootstrap(means, level=0.999)
-    assert interval.low < expected < interval.high
-    assert interval.mean == pytest.approx(expected, rel=0.08)
-
-
 # ---------------------------------------------------------------- errors
 
 
-class Idle(Policy):
+class Idle(RunToCompletion):
     """It never runs anything."""
-
-    def add(self, job):
-        pass
 
     def next_batch(self, now):
         return []
@@ -246,22 +205,14 @@ def limited(policy, capacity):
     return simulate(THREE, policy, SECOND, memory=KVMemory(capacity, 1.0))
 
 
-@each_row(
-    ("call", "message"),
-    [
+def test_what_cannot_be_simulated_is_refused():
+    require_refusals(
         (lambda: simulate([], RunToCompletion(), SECOND), "no requests"),
-        (
-            lambda: limited(StaticBatching(2), 99),
-            "StaticBatching doesn't preempt, so memory cannot",
-        ),
+        (lambda: limited(StaticBatching(2), 99), "StaticBatching doesn't preempt, so memory"),
         (lambda: limited(ContinuousBatching(2), 7), "request 0 needs 8 tokens .* capacity is 7"),
         (lambda: ContinuousBatching(0), "max_batch must be an integer of at least 1"),
         (lambda: ContinuousBatching(8, 7), "token_budget must be an integer of at least 8"),
         (lambda: StaticBatching(1.5), "size must be an integer of at least 1"),
         (lambda: MLFQ(0, 1.0), "max_batch must be an integer of at least 1"),
         (lambda: MLFQ(1, 0.0), "quantum is 0.0, starvation inf: give positive"),
-    ],
-)
-def test_what_cannot_be_simulated_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    )

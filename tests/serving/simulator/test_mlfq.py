@@ -106,16 +106,13 @@ def test_the_first_queue_that_fits_is_joined(prompt, quantum):
 STREAM = [Request(0.0, 1, 3)] + [Request(float(t), 1, 1) for t in range(1, 21)]
 
 
-def test_without_promotion_a_long_job_waits_for_the_end_of_the_stream():
-    assert simulate(STREAM, MLFQ(1, 1.0), SECOND).finished[0] == 23
-
-
-def test_a_starving_job_is_promoted_behind_the_highest_queue():
+def test_a_long_job_waits_for_the_end_of_the_stream_unless_it_is_promoted():
     result = simulate(STREAM, MLFQ(1, 1.0, starvation=3.0), SECOND, trace=True)
     # It runs until 1, is promoted at 4, behind the job that came at 4, and runs at 5. It sinks
     # at 6, is promoted at 9, behind those that came at 8 and 9, and runs at 11.
     assert [it.start for it in result.trace if it.batch[0][0] == 0] == [0, 5, 11]
     assert result.finished[0] == 12
+    assert simulate(STREAM, MLFQ(1, 1.0), SECOND).finished[0] == 23
 
 
 def test_of_several_starving_jobs_the_one_that_waits_longest_is_promoted_first():
@@ -140,19 +137,16 @@ def test_a_job_that_joined_low_and_never_ran_is_promoted_too():
     assert simulate(long, skip, TOKENS).first_token[0] == 6 + 9
 
 
-def test_promotion_does_not_cost_a_job_of_the_highest_queue_its_place():
-    crowd = [Request(0.0, 1, 1)] * 4 + [Request(2.0, 1, 1)]
-    result = simulate(crowd, MLFQ(1, 1.0, starvation=2.0), SECOND)
-    assert result.finished.tolist() == [1, 2, 3, 4, 5]
-
-
-def test_promotion_gives_a_new_quantum():
+def test_promotion_gives_a_new_quantum_and_costs_the_highest_queue_no_place():
     """Quanta 2 and 4: A uses 2, then 3 of 4, and after its promotion 2 again."""
     served = [Request(0.0, 1, 10)] + [Request(float(t), 1, 1) for t in range(5, 20)]
     result = simulate(served, MLFQ(1, 2.0, starvation=3.0), SECOND, trace=True)
     # promoted at 8, behind the job that comes at 8
     starts = [it.start for it in result.trace if it.batch[0][0] == 0]
     assert starts[:8] == [0, 1, 2, 3, 4, 9, 10, starts[7]] and starts[7] > 11
+    crowd = [Request(0.0, 1, 1)] * 4 + [Request(2.0, 1, 1)]
+    result = simulate(crowd, MLFQ(1, 1.0, starvation=2.0), SECOND)
+    assert result.finished.tolist() == [1, 2, 3, 4, 5]
 
 
 @each_row(("promotion", "last"), [(3.5, [4, 0]), (5.0, [0, 4])])

@@ -1,4 +1,4 @@
-"""Figures of a simulation, by hand, and intervals that cover what they should."""
+"""Figures of a simulation, by hand, and intervals."""
 
 import math
 
@@ -17,14 +17,12 @@ from course_pkg.serving.simulator import (
     simulate,
     summarize,
 )
+from tests.refusals import require_refusals
 from tests.tables import each_row
 
 # One after the other: 1–5 s, 5–6 s and 10–12 s.
-RESULT = simulate(
-    [Request(1.0, 9, 4), Request(2.0, 9, 1), Request(10.0, 9, 2)],
-    RunToCompletion(),
-    CostModel(base=1.0),
-)
+THREE = [Request(1.0, 9, 4), Request(2.0, 9, 1), Request(10.0, 9, 2)]
+RESULT = simulate(THREE, RunToCompletion(), CostModel(base=1.0))
 
 
 def test_a_summary_by_hand():
@@ -62,33 +60,18 @@ def test_goodput_counts_requests_that_meet_every_target(targets, met):
     assert goodput(RESULT, **targets) == met / 11
 
 
-def test_goodput_needs_a_target():
-    with pytest.raises(ValueError, match="there is no target: give at least one"):
-        goodput(RESULT)
-
-
 @each_row(("values", "index"), [([3, 3, 3], 1.0), ([1, 0, 0, 0], 0.25), ([1, 2, 3], 36 / 42)])
 def test_jains_index(values, index):
     assert jain(np.array(values)) == pytest.approx(index)
 
 
-@each_row("values", [[], [0.0, 0.0], [1.0, -1.0]])
-def test_jains_index_of_nothing_is_refused(values):
-    with pytest.raises(ValueError, match="give values of at least 0, one of them positive"):
-        jain(np.array(values))
-
-
-def coverage(number: int, tries: int = 400) -> float:
-    """How often the interval of so many normal values contains their true mean, 0."""
-    drawn = np.random.default_rng(0).normal(size=(tries, number))
-    intervals = [bootstrap(values, samples=500, seed=i) for i, values in enumerate(drawn)]
-    return float(np.mean([each.low <= 0 <= each.high for each in intervals]))
-
-
-def test_the_interval_covers_about_what_its_documentation_says():
-    few = coverage(10)
-    assert 0.86 < few < 0.93
-    assert few < coverage(40) < 0.97
+def test_what_has_no_figure_is_refused():
+    too_small = "give values of at least 0, one of them positive"
+    require_refusals(
+        (lambda: goodput(RESULT), "there is no target: give at least one"),
+        (lambda: bootstrap([1.0] * 4), "got 4 values: give at least 5"),
+        *((lambda v=v: jain(np.array(v)), too_small) for v in ([], [0.0, 0.0], [1.0, -1.0])),
+    )
 
 
 def test_the_interval_repeats_and_widens_with_its_level():
@@ -97,8 +80,3 @@ def test_the_interval_repeats_and_widens_with_its_level():
     wide = bootstrap(values, level=0.99)
     narrow = bootstrap(values, level=0.8)
     assert wide.low < narrow.low < narrow.mean < narrow.high < wide.high
-
-
-def test_too_few_values_are_refused():
-    with pytest.raises(ValueError, match="got 4 values: give at least 5"):
-        bootstrap([1.0] * 4)

@@ -13,6 +13,7 @@ from course_pkg.serving.simulator import (
     requests,
     zipf,
 )
+from tests.refusals import require_refusals
 from tests.tables import each_row
 
 N = 40000
@@ -35,9 +36,6 @@ def test_on_off_arrives_only_while_on_and_at_the_mean_rate():
     assert N / times[-1] == pytest.approx(5.0, rel=0.02)
     counts = np.bincount((times // 1).astype(int))
     assert counts.var() > 3 * counts.mean()  # Poisson: equal
-
-
-def test_on_off_without_off_is_poisson():
     np.testing.assert_array_equal(
         on_off(2.0, 50, on=1.0, off=0.0, generator=generator()), poisson(2.0, 50, generator())
     )
@@ -51,28 +49,21 @@ def test_lognormal_has_its_mean_and_its_bounds():
     assert cut.min() >= 1 and cut.max() == 300
 
 
-def test_zipf_is_a_power_law():
+def test_lengths_have_the_distributions_that_they_claim():
     lengths = zipf(1.5, N, generator(), most=50)
     shares = np.bincount(lengths, minlength=51)[1:] / N
     exact = np.arange(1, 51) ** -1.5
     np.testing.assert_allclose(shares, exact / exact.sum(), atol=0.01)
-
-
-def test_bimodal_has_two_values():
     lengths = bimodal(7, 900, 0.2, N, generator())
     assert set(lengths) == {7, 900}
     assert np.mean(lengths == 900) == pytest.approx(0.2, abs=0.01)
 
 
-def test_requests_are_plain_numbers():
+def test_requests_are_plain_numbers_and_bad_arguments_are_refused():
     (request,) = requests(np.array([0.5]), np.array([3]), np.array([4]))
     assert request == Request(0.5, 3, 4)
     assert type(request.arrival) is float and type(request.prompt) is int
-
-
-@each_row(
-    ("call", "message"),
-    [
+    require_refusals(
         (lambda: Request(-1.0, 1, 1), "arrival must be at least 0 and finite, got -1.0"),
         (lambda: Request(0.0, 0, 1), "prompt must be an integer of at least 1, got 0"),
         (lambda: Request(0.0, 1, 2.5), r"output must be an integer of at least 1, got 2\.5"),
@@ -83,8 +74,4 @@ def test_requests_are_plain_numbers():
         (lambda: bimodal(1, 2, 1.5, 5, generator()), r"share is 1\.5: give the share"),
         (lambda: lognormal(5, 0, 5, generator(), most=9), "sigma must be above 0"),
         (lambda: zipf(float("inf"), 5, generator(), most=9), "exponent must be above 0 and finite"),
-    ],
-)
-def test_bad_arguments_are_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    )
