@@ -109,7 +109,7 @@ def test_adapters_are_models(client, live, adapter):
     assert found[0] != found[1]
 
 
-def test_several_prompts_and_samples_are_numbered_in_order(client):
+def test_several_prompts_and_samples_are_numbered_in_order_and_token_ids_are_prompts(client):
     fields = {"n": 2, "seed": 3, "max_tokens": 5, "temperature": 1.0}
     answer = complete(client, ["ab", "cd"], **fields)
     requests = [expected(prompt, **fields).request for prompt in ("ab", "cd")]
@@ -118,9 +118,6 @@ def test_several_prompts_and_samples_are_numbered_in_order(client):
     assert [choice.text for choice in answer.choices] == wanted
     assert answer.usage.prompt_tokens == 4 and answer.usage.completion_tokens == 20
     assert texts(complete(client, ["ab", "cd"], stream=True, **fields)) == wanted
-
-
-def test_token_ids_are_a_prompt(client):
     for prompt, count in (([65, 66], 1), ([[65, 66], [67]], 2)):
         answer = complete(client, prompt)
         assert len(answer.choices) == count
@@ -207,16 +204,6 @@ def test_the_prefix_cache_is_seen_in_the_usage_and_shared_under_one_salt(client)
     assert [cached(salt) for salt in (None, "one", "two", "one", None)] == [0, 0, 0, 32, 32]
 
 
-def test_developer_messages_are_system_messages(client):
-    found = []
-    for role in ("developer", "system"):
-        turns = [{"role": role, "content": "Be kind."}, {"role": "user", "content": "Hi"}]
-        answer = chat(client, messages=turns)
-        found.append((answer.usage.prompt_tokens, answer.choices[0].message.content))
-    assert found[0] == found[1]
-    assert found[0][0] > len(MODEL.tokenizer(chat_prompt("Hi", MODEL.tokenizer)).input_ids)
-
-
 WRONG = [
     (b"{", None, "not valid JSON"),
     (b'{"a": "\xff"}', None, "cannot be read"),
@@ -236,7 +223,6 @@ WRONG = [
         for name, value, message in (
             ("temperature", "1", "number"),
             ("max_tokens", 0, "at least 1"),
-            ("max_tokens", float("inf"), "integer"),
             ("max_tokens", 10**9, "at most 4096"),
             ("n", 17, "at most 16 samples"),
             ("seed", 1.5, "integer"),
@@ -244,7 +230,6 @@ WRONG = [
             ("logprobs", 21, "0 to 20"),
             ("repetition_penalty", 1e-40, "or equal to 0.01"),  # logits would overflow
             ("repetition_penalty", 1e40, "or equal to 100"),
-            ("repetition_penalty", float("nan"), "got nan"),
             ("seed", 10**4000, "less than 9223372036854775808"),
             ("best_of", 2, "does not support"),
             ("logit_bias", {"5": float("-inf")}, "from -100 to 100"),
@@ -253,7 +238,6 @@ WRONG = [
             ("cache_salt", "s" * 100_000, "a string of 1 to 256"),
             ("metadata", {str(n): "b" for n in range(17)}, "at most 16 items"),
             ("service_tier", "best", "'auto'"),
-            ("max_token", 5, "has no field"),
             ("priority", 0, "has no field"),
         )
     ),
@@ -275,6 +259,7 @@ def test_a_wrong_completion_request_is_told_what_is_wrong(live, body, param, mes
     assert (error["param"], error["type"]) == (param, "invalid_request_error")
 
 
+IMAGE = {"type": "image_url", "text": ""}
 WRONG_CHATS = [
     ({}, "messages", "messages is missing"),
     ({"messages": []}, "messages", "at least one"),
@@ -283,16 +268,8 @@ WRONG_CHATS = [
     ({"messages": [{"role": "user", "content": " "}]}, "messages", "blank text"),
     ({"messages": [{"role": "user", "content": "\udfff"}]}, "messages", "surrogate"),
     ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages", "unknown role"),
-    (
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "text": ""}]}]},
-        "messages.0.content.0.type",
-        "'text'",
-    ),
-    (
-        {"messages": [{"role": "user", "content": "Hi", "tool_calls": [1]}]},
-        "messages.0.tool_calls",
-        "has no field",
-    ),
+    ({"messages": [{"role": "user", "content": [IMAGE]}]}, "messages.0.content.0.type", "'text'"),
+    ({"messages": [{"role": "user", "content": "", "a": 1}]}, "messages.0.a", "has no field"),
     ({"top_logprobs": 2}, None, "logprobs is false"),
     ({"logprobs": True, "top_logprobs": 21}, None, "from 0 to 20"),
     ({"max_tokens": 5, "max_completion_tokens": 6}, None, "differ"),
@@ -307,7 +284,7 @@ def test_a_wrong_chat_request_is_told_what_is_wrong(live, fields, param, message
     assert answer["error"]["param"] == param
 
 
-def test_fields_that_ask_for_nothing_are_accepted(client):
+def test_fields_that_ask_for_nothing_are_accepted_and_developers_write_system_messages(client):
     neutral = {"best_of": 1, "presence_penalty": 0.0, "frequency_penalty": 0, "logit_bias": {}}
     assert complete(client, suffix=None, user="me", **neutral).choices
     neutral = {"tools": [], "tool_choice": "none", "response_format": {"type": "text"}}
@@ -315,6 +292,13 @@ def test_fields_that_ask_for_nothing_are_accepted(client):
     assert chat(client, max_completion_tokens=1, **neutral).choices
     assert chat(client, service_tier="auto").service_tier == "default"  # the one that exists
     assert chat(client).service_tier is None
+    found = []
+    for role in ("developer", "system"):
+        turns = [{"role": role, "content": "Be kind."}, {"role": "user", "content": "Hi"}]
+        answer = chat(client, messages=turns)
+        found.append((answer.usage.prompt_tokens, answer.choices[0].message.content))
+    assert found[0] == found[1]
+    assert found[0][0] > len(MODEL.tokenizer(chat_prompt("Hi", MODEL.tokenizer)).input_ids)
 
 
 def test_the_client_raises_the_class_for_each_status(client):

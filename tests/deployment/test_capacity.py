@@ -18,30 +18,25 @@ from course_pkg.serving.simulator import (
     simulate,
     summarize,
 )
+from tests.refusals import require_refusals
 from tests.tables import each_row
 
 COST = CostModel(base=0.02, prompt=1e-4, sequences=1e-3, context=2e-7)
+ONE = Traffic.of(1.0, 90, 20)
 CHIP = Accelerator("chip", memory=80e9, bandwidth=3.35e12, flops=989e12, price=3.0)
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "vocab_size": 100}
 SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 2}
 
 
-def _llama(hidden, inner, layers, heads, kv_heads, vocab, tied=False):
-    return LlamaConfig(
-        hidden_size=hidden,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        vocab_size=vocab,
-        tie_word_embeddings=tied,
-    )
+def _llama(*sizes, tied=False):
+    """sizes: in the order of SMALL."""
+    return LlamaConfig(**dict(zip(SMALL, sizes, strict=True)), tie_word_embeddings=tied)
 
 
 CONFIGS = {
-    "SmolLM2-135M": _llama(576, 1536, 30, 9, 3, 49152, tied=True),
-    "Llama-3-8B": _llama(4096, 14336, 32, 32, 8, 128256),
-    "Llama-2-70B": _llama(8192, 28672, 80, 64, 8, 32000),
+    "SmolLM2-135M": _llama(576, 1536, 30, 49152, 9, 3, tied=True),
+    "Llama-3-8B": _llama(4096, 14336, 32, 128256, 32, 8),
+    "Llama-2-70B": _llama(8192, 28672, 80, 32000, 64, 8),
     "biases": LlamaConfig(**SMALL, attention_bias=True, mlp_bias=True),
     "Qwen2": Qwen2Config(**SMALL, tie_word_embeddings=True),
 }
@@ -64,13 +59,7 @@ def test_parameters_are_those_of_the_model(name):
     assert size.weight_bytes == 2 * size.parameters
 
 
-def test_bits_change_the_matrices_and_the_cache_alone():
-    size = _size("Llama-3-8B", weight_bits=4.5, cache_bits=8)
-    assert size.weight_bytes == size.matrices * 4.5 / 8 + size.others * 2
-    assert size.cache_bytes_per_token == 2 * 32 * 8 * 128  # 64 KiB
-
-
-def test_pieces_and_shares_scale_the_roofline():
+def test_pieces_shares_and_bits_scale_the_roofline():
     size = _size("Llama-3-8B")
     whole = roofline(size, CHIP)
     four = roofline(size, CHIP, pieces=4, bandwidth_share=0.5, compute_share=0.25, fixed=0.001)
@@ -78,6 +67,9 @@ def test_pieces_and_shares_scale_the_roofline():
     assert four.context == pytest.approx(whole.context / 2)
     assert (four.prompt, four.pairs) == pytest.approx((whole.prompt, whole.pairs))
     assert whole.base == pytest.approx(size.weight_bytes / 3.35e12)
+    size = _size("Llama-3-8B", weight_bits=4.5, cache_bits=8)
+    assert size.weight_bytes == size.matrices * 4.5 / 8 + size.others * 2
+    assert size.cache_bytes_per_token == 2 * 32 * 8 * 128  # 64 KiB
 
 
 @each_row("rate", [2.0, 4.0])
@@ -125,7 +117,7 @@ def test_beyond_its_capacity_a_simulated_server_falls_behind(share, stable):
 
 
 def test_requests_without_work_are_limited_by_the_cache_alone():
-    found = capacity(Traffic.of(1.0, 90, 20), CostModel(base=0.02), cache_tokens=1000)
+    found = capacity(ONE, CostModel(base=0.02), cache_tokens=1000)
     assert found.rate == found.by_limit["cache"] == pytest.approx(1000 / 100 / (20 * 0.02))
     assert found.by_limit["work"] == math.inf
 
@@ -149,25 +141,15 @@ def test_a_plan_has_the_fewest_replicas():
     assert exact.replicas == 2  # not 3 by rounding
 
 
-@each_row(
-    ("call", "message"),
-    [
+def test_bad_input_is_explained():
+    require_refusals(
         (lambda: Traffic.of(0, 10, 10), "rate must be above 0"),
         (lambda: Traffic.of(1.0, [10, 20], [5]), "2 prompts and 1 answers: give equally many"),
         (lambda: Traffic.of(1.0, [], []), "at least one"),
         (lambda: Traffic.of(1.0, [10], [0]), "answers must be an integer of at least 1"),
         (lambda: Accelerator("chip", 1e9, math.nan, 1e12, 1.0), "bandwidth must be above 0"),
-        (
-            lambda: capacity(Traffic.of(1.0, 90, 20), COST, cache_tokens=100),
-            "longest request has 110",
-        ),
-        (
-            lambda: capacity(Traffic.of(1.0, 90, 20), COST, seconds_per_token=0.01),
-            "longer than the",
-        ),
-        (lambda: capacity(Traffic.of(1.0, 90, 20), COST, most_running=0), "most_running must be"),
-    ],
-)
-def test_bad_input_is_explained(call, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        call()
+        (lambda: capacity(ONE, COST, cache_tokens=100), "longest request has 110"),
+        (lambda: capacity(ONE, COST, seconds_per_token=0.01), "longer than the"),
+        (lambda: capacity(ONE, COST, most_running=0), "most_running must be"),
+        errors=(TypeError, ValueError),
+    )

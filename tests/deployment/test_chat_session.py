@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from course_pkg.adapters.methods import adapt, load, save
 from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.cli import app
 from course_pkg.deployment.chat_errors import ChatError
-from course_pkg.deployment.chat_model import LocalChat, ServerChat
+from course_pkg.deployment.chat_model import LocalChat, Reply, ServerChat
 from course_pkg.deployment.chat_session import ChatSession, interrupts
 from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.evaluation.http_client import HttpClient
@@ -96,10 +97,8 @@ def test_each_turn_reads_the_whole_conversation_through_the_chat_template():
 def test_reset_forgets_the_turns_and_an_unknown_command_is_no_turn():
     session = Session()
     session.run(["Hi", "/reset", "/what now", "/system", "Bye"])
-    assert [message.content for message in session.messages] == [
-        "Bye",
-        written([Message("user", "Bye")]),
-    ]
+    expected = ["Bye", written([Message("user", "Bye")])]
+    assert [message.content for message in session.messages] == expected
     assert "there is no /what; commands: /reset" in session.notes[1]
     assert session.notes[2] == "(there is no system turn now)"
 
@@ -124,14 +123,9 @@ def test_a_saved_chat_is_a_line_that_finetune_reads_and_no_file_is_overwritten(t
     assert conversation.messages[2] == session.messages[1]
     assert path.read_bytes() == saved
     notes = [note for note in session.notes if note.startswith("nothing is saved")]
-    assert [
-        part in note
-        for part, note in zip(
-            ("no turn yet", "exists; give another name", "/save FILE", "No such file"),
-            notes,
-            strict=True,
-        )
-    ] == [True] * 4
+    parts = ("no turn yet", "exists; give another name", "/save FILE", "No such file")
+    for part, note in zip(parts, notes, strict=True):
+        assert part in note
 
 
 def test_ctrl_c_stops_the_answer_keeps_its_beginning_and_the_chat_goes_on():
@@ -176,15 +170,13 @@ def test_the_oldest_turns_are_dropped_when_the_context_is_full_and_that_is_said_
     assert len(session.messages) == 6, "nothing is forgotten in the session itself"
 
 
-def test_a_question_that_does_not_fit_by_itself_gets_no_answer_and_is_not_kept():
+def test_a_question_that_does_not_fit_gets_no_answer_and_a_seed_repeats_the_answers():
     session = Session(blocks=20)
     session.run(["x" * 200, "Hi"])
     assert "161, less --max-tokens, 6)" in session.notes[0]
     assert "the limit is 155" in session.notes[0] and "your turn is not kept" in session.notes[0]
     assert (session.unanswered, len(session.messages)) == (1, 2)
 
-
-def test_a_seed_repeats_the_answers_and_differs_from_turn_to_turn():
     def answers(seed):
         model = LocalChat(tiny_engine(), "tiny", GREEDY | {"temperature": 1.0})
         session = Session(model, seed)
@@ -287,16 +279,9 @@ def test_a_server_gives_the_same_answers_and_drops_turns_when_it_says_that_they_
     assert "does not answer" in there.notes[-1] and there.unanswered == 2
 
 
-def test_an_answer_of_half_characters_or_nothing_keeps_the_history_valid(monkeypatch):
-    class Mute:
-        name = "mute"
-
-        def reply(self, messages, seed):
-            from course_pkg.deployment.chat_model import Reply
-
-            return Reply(0, 1, iter(["  "]))
-
-    session = Session(Mute())
+def test_an_answer_of_half_characters_or_nothing_keeps_the_history_valid():
+    reply = Reply(0, 1, iter(["  "]))
+    session = Session(SimpleNamespace(name="mute", reply=lambda messages, seed: reply))
     session.run(["Hi", "\ud800"])
     assert (session.messages, session.unanswered) == ([], 2)
     assert "empty" in session.notes[0] and "surrogate" in session.notes[1]

@@ -21,7 +21,7 @@ from tests.constrained.regexes import PERSON
 from tests.tables import each_row
 from tests.waiting import wait_until
 
-from .live import chat, complete, serving, tiny_engine
+from .live import PATIENCE, chat, complete, serving, tiny_engine
 
 CLOSED = PERSON | {"additionalProperties": False}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": CLOSED}}
@@ -30,7 +30,7 @@ FREE = {"ignore_eos": False, "max_tokens": 80}
 
 @pytest.fixture(scope="module")
 def live():
-    with serving() as running:
+    with serving(compile_seconds=PATIENCE) as running:
         yield running
         process = compiler_of(running)._process
     wait_until(lambda: process.poll() is not None)  # it ends with the server
@@ -59,11 +59,12 @@ def test_a_schema_is_followed_and_is_what_the_engine_writes(client):
     assert {choice.finish_reason for choice in answer.choices} == {"stop"}
 
 
-def test_chats_and_streams_are_constrained_too(client):
+def test_chats_and_streams_are_constrained_too_and_text_is_no_constraint(client):
     whole = chat(client, response_format=FORMAT, **FREE).choices[0].message.content
     events = chat(client, response_format=FORMAT, stream=True, **FREE)
     assert "".join(event.choices[0].delta.content or "" for event in events) == whole
     assert is_person(whole)
+    assert chat(client, response_format={"type": "text"}).choices == chat(client).choices
 
 
 class Person(BaseModel):
@@ -107,10 +108,6 @@ def test_any_json_object_begins_as_one_and_ends_complete_or_by_length(client):
         assert text.startswith("{")
         if answer.choices[0].finish_reason == "stop":
             assert isinstance(json.loads(text), dict)
-
-
-def test_text_is_no_constraint(client):
-    assert chat(client, response_format={"type": "text"}).choices == chat(client).choices
 
 
 def schema_format(schema):
@@ -177,7 +174,7 @@ def test_a_constraint_that_takes_too_long_is_refused_and_the_next_one_is_not(liv
     with pytest.raises(openai.BadRequestError, match=r"longer than 0\.1 s to compile") as refused:
         complete(client, **FREE | {"guided_regex": "[ef]"})
     assert refused.value.param == "guided_regex" and process.poll() == -signal.SIGKILL
-    compiler._seconds = 60.0
+    compiler._seconds = PATIENCE
     assert complete(client, **FREE | {"guided_regex": "[ef]"}).choices[0].text in ("e", "f")
 
 

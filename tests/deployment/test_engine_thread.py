@@ -80,14 +80,25 @@ def test_if_the_thread_dies_of_a_bug_nobody_waits_for_it():
     run(scenario)
 
 
-def test_if_one_prompt_is_refused_none_runs():
+@each_row(("broken", "status"), [(False, 400), (True, 500)])
+def test_if_one_prompt_is_refused_or_cannot_be_added_none_runs(broken, status):
+    engine = tiny_engine()
+    add = engine.add
+
+    def fails(prompt, *arguments, **options):
+        if broken and prompt == [999]:
+            raise RuntimeError("broken")
+        return add(prompt, *arguments, **options)
+
+    engine.add = fails
+
     async def scenario(thread):
-        with pytest.raises(ApiError, match="0 to 258") as refused:
+        with pytest.raises(ApiError, match=r"the engine failed|0 to 258") as refused:
             await thread.submit(call([[65], [999]]))
-        assert refused.value.status == 400
+        assert refused.value.status == status
         await until(lambda: not thread.engine.requests)
 
-    run(scenario)
+    run(scenario, engine)
 
 
 def test_a_call_that_nobody_reads_is_aborted_at_the_backlog():

@@ -86,7 +86,7 @@ def test_the_time_to_the_first_token_begins_when_the_request_arrives(monkeypatch
         assert float(line.split()[-1]) >= 3600
 
 
-def test_throughput_is_reported_while_there_is_work():
+def test_throughput_is_reported_while_there_is_work_and_preemptions_are_counted():
     with serving() as live:
         throughput = Throughput(live.app.state.service.thread)
         assert throughput.line(throughput._before + 1) == ""
@@ -94,6 +94,14 @@ def test_throughput_is_reported_while_there_is_work():
         line = throughput.line(throughput._before + 2)
         assert line.startswith("prompt 2.0 tokens/s, generation 3.0 tokens/s, running 0, waiting 0")
         assert throughput.line(throughput._before + 1) == ""
+    engine = tiny_engine(blocks=4)
+    metrics = Metrics(engine, lambda: 0)
+    assert b"\ncourse_preemptions_total 0.0\n" in metrics.text()
+    # Each ends with 20 stored tokens, in three blocks of 8, so the second has to wait.
+    params = SamplingParams(max_tokens=20, temperature=0, ignore_eos=True)
+    requests = engine.generate(["a", "b"], params)
+    assert [len(request.completions[0].tokens) for request in requests] == [20, 20]
+    assert b"\ncourse_preemptions_total 1.0\n" in metrics.text()
 
 
 def test_the_log_and_the_metrics_have_counts_and_no_texts(caplog):
@@ -123,14 +131,3 @@ def test_the_log_and_the_metrics_have_counts_and_no_texts(caplog):
             "course_kv_blocks_free 512.0",
         ):
             assert f"\n{line}\n" in text, line
-
-
-def test_preemptions_are_counted_when_requests_outgrow_the_cache():
-    engine = tiny_engine(blocks=4)
-    metrics = Metrics(engine, lambda: 0)
-    assert b"\ncourse_preemptions_total 0.0\n" in metrics.text()
-    # Each ends with 20 stored tokens, in three blocks of 8, so the second has to wait.
-    params = SamplingParams(max_tokens=20, temperature=0, ignore_eos=True)
-    requests = engine.generate(["a", "b"], params)
-    assert [len(request.completions[0].tokens) for request in requests] == [20, 20]
-    assert b"\ncourse_preemptions_total 1.0\n" in metrics.text()

@@ -22,22 +22,22 @@ def answer(kind, tokens, *, logprobs=1):
     request.completions = [completion]
     call = Call([request.prompt], request.params, None)
     call.requests = [request]
-    body = {
-        TextAnswer: CompletionRequest(model="m", prompt="A"),
-        ChatAnswer: ChatRequest(model="m", messages=[]),
-    }
+    text = kind is TextAnswer
+    body = CompletionRequest(model="m", prompt="A") if text else ChatRequest(model="m", messages=[])
     chunks = [
         Chunk(completion, token, "x", LogProb(token, value, top), None)
         for token, value, top in tokens
     ]
-    return kind(call, body[kind], TEXTS), chunks
+    return kind(call, body, TEXTS), chunks
 
 
-def test_bytes_of_tokens_join_to_the_text():
+def test_bytes_of_tokens_join_to_the_text_also_those_of_sentencepiece():
     text = "aé中🌊"
     assert b"".join(TEXTS(token)[1] for token in text.encode()).decode() == text
     assert TEXTS(0xF0) == ("bytes:\\xf0", b"\xf0")
     assert TEXTS(TOKENIZER.eos_token_id) == ("<|im_end|>", b"<|im_end|>")
+    texts = TokenTexts(SentencePiece())
+    assert texts(5) == ("the", b"the") and texts(0xE4) == ("bytes:\\xe4", b"\xe4")
 
 
 class SentencePiece:
@@ -50,11 +50,6 @@ class SentencePiece:
 
     def convert_ids_to_tokens(self, token):
         return f"<0x{token:02X}>"
-
-
-def test_byte_tokens_of_sentencepiece():
-    texts = TokenTexts(SentencePiece())
-    assert texts(5) == ("the", b"the") and texts(0xE4) == ("bytes:\\xe4", b"\xe4")
 
 
 @each_row("streamed", [False, True])
@@ -80,13 +75,10 @@ def test_log_probabilities_that_json_cannot_hold(kind, value):
     assert b"-9999.0" in made.events(chunks, False)
 
 
-def test_the_chosen_token_is_listed_first_even_if_others_are_likelier():
+def test_the_chosen_token_is_first_and_text_of_other_scripts_is_sent_as_it_is():
     made, chunks = answer(TextAnswer, [(98, -3.0, ((97, -0.1),))])
     [choice] = made.whole(chunks)["choices"]
     assert list(choice["logprobs"]["top_logprobs"][0].items()) == [("b", -3.0), ("a", -0.1)]
-
-
-def test_text_of_other_scripts_is_sent_as_it_is():
     made, [chunk] = answer(ChatAnswer, [(97, 0.0, ())], logprobs=None)
     event = made.events([chunk._replace(text="中\n\n")], True)
     assert event.count(b"\n\n") == 1 and "中".encode() in event  # JSON writes a line break as \n

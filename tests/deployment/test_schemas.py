@@ -28,20 +28,9 @@ def test_sampling_fields_are_the_engines():
     same = SAMPLING - {"stop", "logit_bias"}
     assert {name: schema[name].default for name in same} == {name: ours[name] for name in same}
     assert CompletionRequest(**TEXT).params(16) == SamplingParams()
-    given = {
-        "temperature": 0.5,
-        "top_p": 0.9,
-        "n": 2,
-        "stop": ["x"],
-        "seed": 3,
-        "top_k": 4,
-        "min_p": 0.1,
-        "repetition_penalty": 1.1,
-        "ignore_eos": True,
-        "frequency_penalty": 0.5,
-        "presence_penalty": -1.0,
-        "cache_salt": "mine",
-    }
+    given = {"temperature": 0.5, "top_p": 0.9, "n": 2, "stop": ["x"], "seed": 3, "top_k": 4}
+    given |= {"min_p": 0.1, "repetition_penalty": 1.1, "frequency_penalty": 0.5}
+    given |= {"presence_penalty": -1.0, "ignore_eos": True, "cache_salt": "mine"}
     assert given.keys() == SAMPLING - {"logit_bias"}  # whose keys are strings in JSON
     biased = CompletionRequest(**TEXT, logit_bias={"5": 1.5, "7": -100}).params(9)
     assert biased.logit_bias == ((5, 1.5), (7, -100.0))
@@ -64,13 +53,10 @@ def test_log_probabilities(body, logprobs, prompt_logprobs):
     assert (params.logprobs, params.prompt_logprobs) == (logprobs, prompt_logprobs)
 
 
-def test_null_is_the_default_everywhere():
+def test_null_is_the_default_and_neutral_values_are_of_the_right_type():
     nulls = dict.fromkeys([*CompletionRequest.model_fields, *NEUTRAL])
     assert CompletionRequest.model_validate(nulls | TEXT) == CompletionRequest(**TEXT)
-
-
-def test_neutral_values_are_of_the_right_type():
-    """0 == False and 1 == True, but only one of them is a number."""
+    # 0 == False and 1 == True, but only one of them is a number.
     for field, value in {"best_of": True, "store": 0}.items():
         with pytest.raises(ValidationError):
             CompletionRequest.model_validate(TEXT | {field: value})

@@ -73,7 +73,11 @@ def test_why_it_does_not_start(given, message, tmp_path):
     assert message in refusal("--port", 0, *given)
 
 
-def test_a_cache_that_cannot_be_allocated_is_named(monkeypatch):
+def test_a_port_is_taken_as_soon_as_it_is_bound_and_too_large_a_cache_is_named(monkeypatch):
+    with bind("127.0.0.1", 0) as first:  # its model is still loading
+        port = first.getsockname()[1]
+        assert f"127.0.0.1 port {port} is not available" in refusal("--port", port)
+
     def engine(*_, **__):
         raise RuntimeError("can't allocate memory")
 
@@ -81,18 +85,10 @@ def test_a_cache_that_cannot_be_allocated_is_named(monkeypatch):
     assert "can't allocate memory" in refusal("--port", 0)
 
 
-def test_a_port_is_taken_as_soon_as_it_is_bound():
-    with bind("127.0.0.1", 0) as first:  # its model is still loading
-        port = first.getsockname()[1]
-        assert f"127.0.0.1 port {port} is not available" in refusal("--port", port)
-
-
 def test_adapters_are_checked_before_the_model_is_loaded(monkeypatch, tmp_path):
-    save(
-        adapt(load("tiny").model, IA3Config(target_modules=["k_proj"], feedforward_modules=[])),
-        tmp_path / "ia3",
-    )
-    save(adapt(load("tiny").model, LoRAConfig(2, target_modules=["lm_head"])), tmp_path / "head")
+    ia3 = IA3Config(target_modules=["k_proj"], feedforward_modules=[])
+    for name, config in {"ia3": ia3, "head": LoRAConfig(2, target_modules=["lm_head"])}.items():
+        save(adapt(load("tiny").model, config), tmp_path / name)
     cut = adapter(tmp_path / "cut") / "adapter_model.safetensors"
     cut.write_bytes(cut.read_bytes()[:-9])
 
@@ -143,13 +139,6 @@ def test_weights_are_quantized_if_asked(quantize):
     assert not engine.runner.decoder.layers[0].mlp.gate_up_proj.weight.is_floating_point()
 
 
-def test_a_chat_template_that_cannot_be_used_is_named(tmp_path):
-    file = tmp_path / "template"
-    for text in ("{% if", " "):
-        file.write_text(text)
-        assert f"--chat-template {file}" in refusal("--port", 0, "--chat-template", file)
-
-
 def test_a_model_without_a_chat_template_is_served_with_a_warning(tmp_path, monkeypatch, caplog):
     def starts(self, sockets):
         assert self.service.models()[0]["id"] == "mine"
@@ -178,7 +167,7 @@ def adapter(folder, **config):
     return folder
 
 
-def test_an_adapter_that_does_not_fit_is_named(tmp_path):
+def test_an_adapter_and_a_chat_template_that_do_not_fit_are_named(tmp_path):
     folder = adapter(tmp_path)
     config = folder / "adapter_config.json"
     config.write_text(config.read_text().replace("q_proj", "query_projection"))
@@ -186,6 +175,10 @@ def test_an_adapter_that_does_not_fit_is_named(tmp_path):
     assert f"{folder} does not fit" in line
     (folder / "adapter_model.safetensors").unlink()
     assert "no adapter_model.safetensors" in refusal("--port", 0, "--adapter", f"poet={folder}")
+    file = tmp_path / "template"
+    for text in ("{% if", " "):
+        file.write_text(text)
+        assert f"--chat-template {file}" in refusal("--port", 0, "--chat-template", file)
 
 
 def test_keys_are_read_from_a_file_or_the_environment(tmp_path, monkeypatch):
