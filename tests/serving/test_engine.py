@@ -10,6 +10,7 @@ from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.kv_cache import recompute
+from course_pkg.serving.request import Request
 from course_pkg.serving.sampling import SamplingParams
 from tests.tables import each_row
 
@@ -165,6 +166,13 @@ def test_log_probabilities_of_new_tokens_and_of_the_prompt():
                 assert each.token == whole[place]
                 assert each.logprob == pytest.approx(row[whole[place]].item(), abs=1e-5)
                 assert [t for t, _ in each.top] == top.indices.tolist()
+
+
+def test_a_prompt_that_is_computed_again_is_scored_once():
+    request = Request(1, [5, 6, 7], SamplingParams(prompt_logprobs=0))
+    for start in (0, 0, 1):  # preempted after its first chunk of one token
+        request.score_prompt(start, torch.zeros(1, 259))
+    assert [each.token for each in request.prompt_logprobs[1:]] == [6, 7]
 
 
 def with_text(text, eos=TOKENIZER.eos_token_id, **settings):
