@@ -143,6 +143,11 @@ def test_a_reply_that_no_run_can_give_is_refused():
     assert [data[:60] for data in OTHER_BYTES if not is_refused(data)] == []
 
 
+def test_what_is_wrong_with_a_reply_is_one_line_without_what_it_holds():
+    with pytest.raises(ValueError, match=r"^the last line: kind: Input should be .*'result'$"):
+        read_reply(b'{"kind": "\\u001b[2Jroot", "why": "", "room": 1}', LIMITS)
+
+
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_read_or_refused(data):
     with contextlib.suppress(ValueError):

@@ -1,5 +1,7 @@
 """A hostile worker that has taken over the gateway: what it can print, and how long it can wait."""
 
+import socket
+
 import pytest
 
 from course_pkg.classroom.cluster import cluster_executor, frames, gateway_guard
@@ -89,6 +91,8 @@ def test_notes_and_empty_promises_are_no_sign_of_life(gateway):
                 Frame(frames.ROOM, number),
                 Frame(frames.REPLY, 10**6, b"for nobody"),
             )
+            if number < 3:  # afterwards the time is over, and nothing is read any more
+                wait_until(lambda read=number + 1: len(runs.notes) == read)
         with pytest.raises(ExecutorLost, match=r"has said nothing for 120 s"):
             future.result(PATIENCE_S)
     assert runs.notes
@@ -155,6 +159,16 @@ def test_a_worker_that_comes_back_under_other_names_is_one_machine():
     assert len(shown) == gateway_guard.PER_MACHINE
     made.take(sent[0].number + 1, "worker b of another machine is refused")
     assert shown[-1] == "worker b of another machine is refused"
+
+
+def test_a_gateway_that_sends_without_a_pause_does_not_put_off_the_end():
+    clock = iter([2.0, 1.0, 0.0])  # seconds left: for a head, for half a body, and then none
+    here, there = socket.socketpair()
+    with here, there:
+        there.sendall(frames.to_bytes(frames.said(frames.NOTE, "busy")) * 2)
+        assert frames.receive(here, frames.MOST_BYTES, lambda: next(clock)).body == b"busy"
+        with pytest.raises(TimeoutError):  # although the next frame is there
+            frames.receive(here, frames.MOST_BYTES, lambda: next(clock))
 
 
 def test_only_the_end_of_a_submission_resets_the_second_clock():

@@ -69,7 +69,9 @@ def _exactly(sock: socket.socket, size: int, seconds_left: Callable[[], float]) 
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     while size:
-        if not poll.poll(1000 * max(0.0, seconds_left())):
+        left = seconds_left()
+        # Whoever sends without a pause would be waited for without an end.
+        if left <= 0 or not poll.poll(1000 * left):
             raise TimeoutError
         piece = sock.recv(min(size, 2**20))
         if not piece:

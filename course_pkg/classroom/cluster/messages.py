@@ -14,7 +14,7 @@ import secrets
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from course_pkg import __version__
 from course_pkg.classroom.assignment import ClassAssignment
@@ -230,7 +230,12 @@ def read_reply(data: bytes, limits: RunLimits) -> Reply:
     short = len(last) < 2 * MAX_RESULTS and most_values(last) < MAX_COMMAS
     _require(short, "the size of the last line")
     _require(sum(map(most_values, cells)) <= _most_outputs(limits), "the number of values")
-    line = _LastLine.model_validate(strict_json(last))
+    try:
+        line = _LastLine.model_validate(strict_json(last))
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        place = ".".join(map(str, wrong["loc"]))
+        raise ValueError(f"the last line: {place}: {wrong['msg']}") from None
     _require((line.kind == "result") == (line.result is not None), "the kind")
     result = None if line.result is None else _result(line.result, cells)
     return Reply(line.kind, line.why, line.room, result)
