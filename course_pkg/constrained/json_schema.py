@@ -35,6 +35,8 @@ from course_pkg.constrained.schema_keywords import (
 
 ALONE = ("$ref", "anyOf")  # beside these, only annotations
 VALUES = {"enum", "const"}
+BOUND_DIGITS = 100  # of a bound; each is a state of the automaton at least
+LARGEST = 10**BOUND_DIGITS
 
 
 def schema_expression(
@@ -151,8 +153,12 @@ class _Compiler:
         bounds = []
         for keyword, rounded in (("minimum", math.ceil), ("maximum", math.floor)):
             bound = schema.get(keyword)
-            if keyword in schema and (not has_type(bound, "number") or not math.isfinite(bound)):
+            if keyword in schema and not has_type(bound, "number"):
                 raise SchemaError(f"{keyword} is {bound!r:.80}: expected a number", path)
+            if keyword in schema and not -LARGEST < bound < LARGEST:  # or NaN
+                raise SchemaError(
+                    f"{keyword} must be a number of at most {BOUND_DIGITS} digits", path
+                )
             bounds.append(None if bound is None else rounded(bound))
         low, high = bounds
         if low is not None and high is not None and low > high:

@@ -7,7 +7,8 @@ no letter or digit. Everything else is an error that names it and its position: 
 references, flags, lazy and possessive quantifiers.
 
 A constraint describes the whole text, as re.fullmatch does. `search` is for JSON Schema, whose
-patterns may match anywhere unless ^ and $ hold them.
+patterns may match anywhere unless ^ and $ hold them. Many write these anchors around a constraint
+too, where they change nothing: `parse` can allow that.
 
 Chapter: evaluation/constrained-output.
 """
@@ -52,10 +53,11 @@ class RegexError(ValueError):
         self.position = position
 
 
-def parse(pattern: str, spelling: Spelling = utf8) -> Expression:
+def parse(pattern: str, spelling: Spelling = utf8, *, anchors: bool = False) -> Expression:
     r"""The language of byte strings that the whole pattern matches.
 
-    spelling: how a character is written in the text; UTF-8 if left out. Raises RegexError.
+    spelling: how a character is written in the text; UTF-8 if left out. anchors: allow ^ and $ at
+    the ends of an alternative that is in no group. Raises RegexError.
 
     >>> from course_pkg.constrained.expression import matches
     >>> matches(parse("[aé]{2}"), "éa".encode())
@@ -66,7 +68,7 @@ def parse(pattern: str, spelling: Spelling = utf8) -> Expression:
     course_pkg.constrained.regex.RegexError: a lookahead, (?=, is not supported at position 1 of
     the regular expression 'a(?=b)'
     """
-    return _Parser(pattern, spelling).whole()
+    return _Parser(pattern, spelling, anchors=anchors).whole()
 
 
 def search(pattern: str, spelling: Spelling = utf8) -> Expression:
@@ -78,16 +80,19 @@ def search(pattern: str, spelling: Spelling = utf8) -> Expression:
     >>> [matches(search("^a|b$"), text) for text in (b"ac", b"cb", b"bac")]
     [True, True, False]
     """
-    return _Parser(pattern, spelling, anchors=True).whole()
+    return _Parser(pattern, spelling, anchors=True, anywhere=True).whole()
 
 
 class _Parser:
     """Recursive descent: a method for each level of the grammar, `at` is the next character."""
 
-    def __init__(self, pattern: str, spelling: Spelling, *, anchors: bool = False):
+    def __init__(
+        self, pattern: str, spelling: Spelling, *, anchors: bool = False, anywhere: bool = False
+    ):
         self.pattern = require_string(pattern, "the regular expression")
         self.spelling = spelling
         self.anchors = anchors
+        self.anywhere = anywhere
         self.at = 0
         self.depth = 0
 
@@ -119,7 +124,7 @@ class _Parser:
 
     def sequence(self) -> Expression:
         anchored = self.anchors and self.depth == 0
-        anything = repeat(self.spelling(ANY)) if anchored else EMPTY
+        anything = repeat(self.spelling(ANY)) if anchored and self.anywhere else EMPTY
         parts = [EMPTY if anchored and self.take("^") else anything]
         while (character := self.next()) and character not in "|)":
             if (

@@ -1,6 +1,7 @@
 """What a guide writes is JSON that satisfies the schema; what satisfies it can be written."""
 
 import json
+import math
 import random
 import re
 
@@ -286,6 +287,11 @@ def schema_at_a(inner):
         ({"type": "string", "maxLength": -1}, "maxLength is -1: expected 0, 1, 2"),
         ({"type": "string", "minLength": 3, "maxLength": 2}, "minLength 3 is above maxLength 2"),
         ({"type": "integer", "minimum": "0"}, "minimum is '0': expected a number"),
+        (
+            {"type": "integer", "minimum": -(10**5000)},
+            "minimum must be a number of at most 100 digits",
+        ),
+        ({"type": "integer", "maximum": math.nan}, "maximum must be a number of at most"),
         ({"type": "integer", "minimum": 1.2, "maximum": 1.8}, "no integer is from 2 to 1"),
         ({"type": "object", "additionalProperties": True}, "supported as false only"),
         ({"type": "object", "properties": []}, "properties is []: expected an object"),

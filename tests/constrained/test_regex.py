@@ -2,6 +2,7 @@
 
 import random
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -147,10 +148,16 @@ def test_what_is_not_supported_is_named_with_its_position(pattern, named, positi
     assert named in str(caught.value) and f"position {position} " in str(caught.value)
 
 
+def test_anchors_around_a_constraint_change_nothing_where_they_are_allowed():
+    for pattern, plain in (("^ab$", "ab"), ("^a|b$|^c$", "a|b|c"), ("^$", "")):
+        assert parse(pattern, anchors=True) is parse(plain)
+
+
 def test_anchors_in_the_middle_of_a_search_and_patterns_that_are_no_strings_are_refused():
     for pattern in ("a(^b)", "a^b", "a$b"):
-        with pytest.raises(RegexError, match="anchor"):
-            search(pattern)
+        for read in (search, partial(parse, anchors=True)):
+            with pytest.raises(RegexError, match="anchor"):
+                read(pattern)
     with pytest.raises(TypeError, match="regular expression must be a string"):
         parse(b"a")
 
