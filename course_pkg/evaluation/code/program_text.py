@@ -17,7 +17,7 @@ from course_pkg.arguments import require_string
 from course_pkg.evaluation.code.problems import CodeProblem
 
 STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
-FENCE = re.compile(r"^ *```[^\n]*\n(.*?)(?:^ *```|\Z)", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^( *)```[^\n]*\n(.*?)(?:^ *```|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def few_shot_prompt(problem: CodeProblem, examples: Sequence[CodeProblem] = ()) -> str:
@@ -76,9 +76,9 @@ def extract_program(problem: CodeProblem, answer: str) -> str:
     """The program in the answer of a chat model.
 
     The first fenced block that defines the function; without one, the first fenced block; without
-    any, the whole answer. If the function isn't defined there, and the prompt begins it, the code
-    counts as its body. What a prompt has before the function (imports, other functions) is put
-    before code that defines it.
+    any, the whole answer. A block in a list loses the spaces before its fence. If the function
+    isn't defined there, and the prompt begins it, the code counts as its body. What a prompt has
+    before the function (imports, other functions) is put before code that defines it.
 
     >>> from course_pkg.evaluation.code.problems import load_humaneval
     >>> add = load_humaneval()[53]
@@ -86,7 +86,7 @@ def extract_program(problem: CodeProblem, answer: str) -> str:
     '\\n\\ndef add(x, y):\\n    return x + y\\n'
     """
     require_string(answer, "answer")
-    blocks = FENCE.findall(answer)
+    blocks = [_without_indent(block, indent) for indent, block in FENCE.findall(answer)]
     defines = re.compile(rf"^def {re.escape(problem.entry_point)}\b", re.MULTILINE)
     with_function = [block for block in blocks if defines.search(block)]
     code = next(iter(with_function or blocks), answer)
@@ -96,3 +96,10 @@ def extract_program(problem: CodeProblem, answer: str) -> str:
         return problem.prompt + code
     before = problem.prompt[: defines.search(problem.prompt).start()]
     return before + code
+
+
+def _without_indent(block: str, indent: str) -> str:
+    """A block in a list: each line without the spaces before its fence, if all lines have them."""
+    lines = block.splitlines(keepends=True)
+    is_in_list = all(line.startswith(indent) or not line.strip() for line in lines)
+    return "".join(line.removeprefix(indent) for line in lines) if is_in_list else block

@@ -1,5 +1,7 @@
 """Where a completion ends, and which part of an answer is the program."""
 
+from textwrap import indent
+
 import pytest
 
 from course_pkg.evaluation.code import (
@@ -46,6 +48,7 @@ def test_the_block_that_defines_the_function_is_the_program(add, subtests):
         f"First:\n```\nx = 1\n```\nThen:\n```python\n{ADD}```\n```\nadd(1, 2)\n```",
         f"```python\n{ADD}",
         f"  ```py\n{ADD}  ```",
+        "1. It adds:\n\n   ```python\n" + indent(ADD, "   ") + "   ```\n",  # in a list
         ADD,
     ):
         with subtests.test(answer=answer):
