@@ -7,6 +7,7 @@ Chapter: setup.
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,14 +15,22 @@ from glob import escape
 from pathlib import Path
 from typing import BinaryIO
 
+_RUST_NUMBER = re.compile(r"\(os error (\d{1,5})\)$")
+
 
 def disk_is_full(error: BaseException) -> bool:
     """Whether an error says that the disk, or this user's share of it, is full.
 
+    Libraries in Rust, such as safetensors, have no field for the system's number: it stands at the
+    end of their message.
+
     >>> disk_is_full(OSError(errno.ENOSPC, "")), disk_is_full(PermissionError(errno.EPERM, ""))
     (True, False)
     """
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    number = getattr(error, "errno", None)
+    if not isinstance(error, OSError) and (found := _RUST_NUMBER.search(str(error))):
+        number = int(found[1])
+    return number in (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from contextlib import suppress
 from difflib import SequenceMatcher
 from pathlib import Path
 
+from course_pkg.errors import CourseError
+
 RELEASED = Path("_build") / "release"
 IGNORED = {".ipynb_checkpoints"}
 EXACT = (
@@ -47,7 +49,7 @@ _LATIN = str.maketrans(  # Cyrillic and Greek letters that look so
 )
 
 
-class ReleaseError(RuntimeError):
+class ReleaseError(CourseError, RuntimeError):
     """An assignment can't be released or copied; the message says why, and what to do."""
 
 

@@ -27,7 +27,7 @@ class BleuPrinter:
 
     def text(self, score: float) -> str:
         """A score from 0 to 100, for one in [0, 1]."""
-        return f"{100 * score:.{self.width}f}"
+        return f"{100 * score:z.{self.width}f}"
 
     def details(self, result: "BleuScore") -> str:
         """The precisions, the penalty and the lengths behind a score."""
@@ -70,9 +70,9 @@ def print_table(names: list[str], found: list[dict[str, Any]], width: int) -> No
     """A line for each system: its score and, after a test, the mean of draws and the p-value."""
     longest = max(map(len, names))
     for name, values in zip(names, found, strict=True):
-        line = f"{name:{longest}}  {values['score']:.{width}f}"
+        line = f"{name:{longest}}  {values['score']:z.{width}f}"
         if values.get("mean") is not None:
-            line += f" (μ = {values['mean']:.{width}f} ± {values['ci']:.{width}f})"
+            line += f" (μ = {values['mean']:z.{width}f} ± {values['ci']:z.{width}f})"
         if values.get("p_value") is not None:
             mark = "*" if values["p_value"] < SIGNIFICANT else ""
             line += f"  p = {values['p_value']:.4f}{mark}"

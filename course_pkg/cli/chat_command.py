@@ -3,7 +3,6 @@
 Chapter: finetuning/chat.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from course_pkg.cli.eval_command import KEY
 from course_pkg.cli.exits import NEEDS_A_LOOK
+from course_pkg.terminal import for_terminal
 
 
 def chat(
@@ -42,9 +41,10 @@ def chat(
     Ctrl-C stops an answer, Ctrl-D ends. /reset forgets the conversation, /system TEXT sets its
     rules, /save FILE writes it as `course finetune` reads it, /quit ends. In a pipe, each line is
     a turn, and stdout has the answers alone. If the conversation gets too long, its oldest turns
-    are dropped, and you are told. A server's answer comes in one piece; COURSE_API_KEY is sent as
-    its key. Temperature and top-p are those that SmolLM2's authors recommend. Exit code 0: the chat
-    has ended. 1: a turn got no answer. 2: not possible as asked. 4: the server fails.
+    are dropped, and you are told. A server's answer comes in one piece; COURSE_REMOTE_API_KEY is
+    sent as its key, or to this machine COURSE_API_KEY. Temperature and top-p are those that
+    SmolLM2's authors recommend. Exit code 0: the chat has ended. 1: a turn got no answer. 2: not
+    possible as asked. 4: the server fails.
     """
     params = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
     live = sys.stdin.isatty()
@@ -69,7 +69,7 @@ def _load(model, adapter, base_url, served, params, device, dtype):
     """A model here, or behind an address. Raises ChatError for options that don't go together."""
     from course_pkg.deployment.chat_errors import ChatError
     from course_pkg.deployment.chat_model import ServerChat, load_chat
-    from course_pkg.evaluation.http_client import HttpClient
+    from course_pkg.http_client import HttpClient, key_for
     from course_pkg.serving.sampling import SamplingParams
 
     try:
@@ -85,7 +85,7 @@ def _load(model, adapter, base_url, served, params, device, dtype):
             "--model and --adapter are for a model on this machine: at an address, name the model "
             "or the adapter with --served-model-name"
         )
-    return ServerChat(HttpClient(base_url, os.environ.get(KEY)), params, served)
+    return ServerChat(HttpClient(base_url, key_for(base_url)), params, served)
 
 
 def _typed() -> Iterator[str]:
@@ -103,9 +103,9 @@ def _typed() -> Iterator[str]:
 
 
 def _write(text: str) -> None:
-    sys.stdout.write(text)
+    sys.stdout.write(for_terminal(text))
     sys.stdout.flush()
 
 
 def _note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(for_terminal(text), file=sys.stderr, flush=True)

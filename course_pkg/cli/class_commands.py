@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from course_pkg.cli.exits import NEEDS_A_LOOK
+from course_pkg.terminal import for_terminal
 
 if TYPE_CHECKING:
     from course_pkg.classroom.gradebook.class_rows import Row
@@ -105,11 +106,12 @@ def export_grades(
             f"{assignment} --force`, then this command again"
         )
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(for_terminal(f"note: {note}"), err=True)
     for doubt in made.doubts:
-        typer.echo(f"no score written: {doubt}", err=True)
+        typer.echo(for_terminal(f"no score written: {doubt}"), err=True)
     if made.left_out:
-        typer.echo(f"not in the file: {', '.join(made.left_out)}", err=True)
+        left_out = ", ".join(made.left_out)
+        typer.echo(for_terminal(f"not in the file: {left_out}"), err=True)
     if made.doubts or made.left_out:
         raise typer.Exit(NEEDS_A_LOOK)
 

@@ -3,12 +3,12 @@
 Chapter: evaluation/likelihood-and-generation.
 """
 
-import os
 import re
 import sys
 import time
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,6 +17,7 @@ from rich.text import Text
 
 from course_pkg.cli.exits import NEEDS_A_LOOK
 from course_pkg.cli.scheduler_options import TlsCa, TlsCert, TlsKey, scheduler_of_options
+from course_pkg.terminal import for_terminal
 
 if TYPE_CHECKING:
     from course_pkg.classroom.cluster.address import SchedulerAddress
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from course_pkg.evaluation.task import Task
 
 SAID_EVERY_S = 30  # in a pipe
-KEY = "COURSE_API_KEY"
+MOST_REASONS = 3  # of items that failed
 
 
 def evaluate(
@@ -45,6 +46,15 @@ def evaluate(
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     served_model_name: Annotated[
         str | None, typer.Option(help="The model's name at the address [default: its only one]")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Requests at once at an address [default: 8]")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=1, help="Seconds for a request there [default: 120]")
+    ] = None,
+    extra_body: Annotated[
+        str | None, typer.Option(help="JSON object, added to the body of each request there.")
     ] = None,
     scheduler: Annotated[
         str | None, typer.Option(help="Spread the items over the Dask cluster at this address.")
@@ -66,11 +76,14 @@ def evaluate(
 ) -> None:
     """Evaluate a model on a task, or compare two runs.
 
-    The same command continues a run that was stopped. At an address, COURSE_API_KEY is sent as the
-    key. Workers of a --scheduler load the same model and adapter, from paths that are the same
-    there; trust them as this machine, because what they send is unpickled here. Exit code 0: every
-    item has a score. 1: the model failed on some. 2: not possible as asked. 4: the server, the
-    cluster or the machine failed; what was answered is kept. 130: interrupted.
+    The same command continues a run that was stopped. At an address, COURSE_REMOTE_API_KEY is sent
+    as the key; without it, on this machine alone, COURSE_API_KEY. A server that refuses max_tokens,
+    more than 4 stop strings or temperature 0 is asked otherwise, and you are told. Answers that are
+    empty, cut or refused count as wrong, and are counted. Workers of a --scheduler load the same
+    model and adapter, from paths that are the same there; trust them as this machine, because what
+    they send is unpickled here. Exit code 0: every item has a score. 1: the model failed on some.
+    2: not possible as asked. 4: the server, the cluster or the machine failed; what was answered is
+    kept. 130: interrupted.
     """
     from course_pkg.evaluation.run_errors import RunError
 
@@ -88,7 +101,8 @@ def evaluate(
         return
     from course_pkg.evaluation.run import run_task
 
-    loaded = _load(model, adapter, device, dtype, served_model_name)
+    at_address = {"concurrency": concurrency, "timeout": timeout, "extra_body": extra_body}
+    loaded = _load(model, adapter, device, dtype, served_model_name, at_address)
     at = scheduler_of_options(scheduler, tls_ca, tls_cert, tls_key)
     if at is not None:
         loaded = _on_cluster(loaded, at, model, adapter, device, dtype)
@@ -97,8 +111,10 @@ def evaluate(
         run = run_task(chosen, loaded, folder, limit=limit, progress=progress.show)
     _print_scores(run.record)
     typer.echo(f"samples: {folder / 'report.html'}   record: {folder / 'record.json'}")
+    for note in run.record.notes:
+        typer.echo(for_terminal(f"note: {note}"))
     if run.record.failed:
-        typer.echo(f"{run.record.failed} items failed: see the report; run again to ask for them")
+        _print_failures(run.record)
         raise typer.Exit(NEEDS_A_LOOK)
 
 
@@ -114,7 +130,12 @@ def _find_task(name: str) -> "Task":
 
 
 def _load(
-    model: str, adapter: Path | None, device: str | None, dtype: str, served: str | None
+    model: str,
+    adapter: Path | None,
+    device: str | None,
+    dtype: str,
+    served: str | None,
+    at_address: dict[str, Any],
 ) -> "Model":
     """A model here, or behind an address. Raises RunError for options that don't go together."""
     from course_pkg.evaluation.run_errors import RunError
@@ -125,15 +146,39 @@ def _load(
                 "--adapter and --device are for a model on this machine: at an address, name the "
                 "adapter with --served-model-name, as `course serve` calls it"
             )
-        from course_pkg.evaluation.http_client import HttpClient
-        from course_pkg.evaluation.server_model import ServerModel
-
-        return ServerModel(HttpClient(model, os.environ.get(KEY)), served)
-    if served is not None:
-        raise RunError("--served-model-name is for a --model that is an http(s) address")
+        return _at_address(model, served, **at_address)
+    for name, value in {"served_model_name": served, **at_address}.items():
+        if value is not None:
+            option = name.replace("_", "-")
+            raise RunError(f"--{option} is for a --model that is an http(s) address")
     from course_pkg.evaluation.local_model import load_model
 
     return load_model(model, adapter, device=device, dtype=dtype)
+
+
+def _at_address(
+    address: str,
+    served: str | None,
+    concurrency: int | None,
+    timeout: float | None,
+    extra_body: str | None,
+) -> "Model":
+    from course_pkg.evaluation.run_errors import RunError
+    from course_pkg.evaluation.server_model import AT_ONCE, ServerModel
+    from course_pkg.http_client import HttpClient, key_for
+    from course_pkg.json_reading import parse_json
+
+    try:
+        extra = parse_json(extra_body or "{}")
+        if not isinstance(extra, dict):
+            raise ValueError("it must be an object")
+    except ValueError as error:
+        raise RunError(
+            f'--extra-body {extra_body!r:.80}: {error}; write, for example, {{"top_k": 1}}'
+        ) from None
+    times = {} if timeout is None else {"timeout": timeout}
+    client = HttpClient(address, key_for(address), **times)
+    return ServerModel(client, served, at_once=concurrency or AT_ONCE, extra=extra)
 
 
 def _on_cluster(
@@ -167,17 +212,26 @@ def _file_name(model: "Model") -> str:
 def _print_scores(record: "RunRecord") -> None:
     """A table of the scores; the reported one first."""
     groups = "" if record.groups is None else f", 95% intervals by {record.groups} groups"
-    typer.echo(f"{record.task['name']}, {record.name}: {len(record.samples)} items{groups}")
+    about = f"{record.task['name']}, {record.name}: {len(record.samples)} items{groups}"
+    typer.echo(for_terminal(about))
     table = Table("score", "mean", "95% interval", "items", box=None, padding=(0, 3, 0, 0))
     for score in record.scores:
-        interval = "" if score.low is None else f"{score.low:.3f} to {score.high:.3f}"
+        interval = "" if score.low is None else f"{score.low:z.3f} to {score.high:z.3f}"
         style = "bold" if score.name == record.metric else ""
         table.add_row(
-            Text(score.name), f"{score.mean:.3f}", interval, str(score.items), style=style
+            Text(score.name), f"{score.mean:z.3f}", interval, str(score.items), style=style
         )
     Console(width=80).print(table)
     if record.score is not None and record.score.low is None:
         typer.echo("an interval needs 5 independent items or groups")
+
+
+def _print_failures(record: "RunRecord") -> None:
+    """How many items failed, and the reasons, the most frequent first."""
+    typer.echo(f"{record.failed} items failed: see the report; run again to ask for them")
+    reasons = Counter(sample.error for sample in record.samples if sample.error is not None)
+    for reason, count in reasons.most_common(MOST_REASONS):
+        typer.echo(for_terminal(f"  {count} × {reason}"))
 
 
 def _print_comparison(first: Path, second: Path) -> None:
@@ -192,12 +246,13 @@ def _print_comparison(first: Path, second: Path) -> None:
         ("baseline", baseline, found.baseline_mean),
         ("system", system, found.system_mean),
     ):
-        typer.echo(f"{name:9} {mean:.3f}  {record.task['name']}, {record.name}")
+        about = f"{name:9} {mean:z.3f}  {record.task['name']}, {record.name}"
+        typer.echo(for_terminal(about))
     interval = result.difference
     if result.wins + result.losses:
         typer.echo(
-            f"difference {interval.estimate:+.3f}, 95% interval {interval.low:+.3f} to "
-            f"{interval.high:+.3f}, p = {result.p_value:.2g}"
+            f"difference {interval.estimate:+z.3f}, 95% interval {interval.low:+z.3f} to "
+            f"{interval.high:+z.3f}, p = {result.p_value:.2g}"
         )
         typer.echo(
             f"{result.items} items: {result.wins} better, {result.losses} worse; "
@@ -208,7 +263,7 @@ def _print_comparison(first: Path, second: Path) -> None:
     if found.left_out:
         typer.echo(f"left out: {found.left_out} items that only one of the runs has scored")
     for note in found.notes:
-        typer.echo(f"note: {note}")
+        typer.echo(for_terminal(f"note: {note}"))
 
 
 class _Progress:
@@ -219,6 +274,7 @@ class _Progress:
         self._said = self._began
         self._before: int | None = None  # samples of an earlier process
         self._live = sys.stderr.isatty()
+        self._text = ""
 
     def __enter__(self) -> "_Progress":
         return self
@@ -234,10 +290,15 @@ class _Progress:
             self._before = done
             self._began = now
         text = f"{done} of {total} items{self._left(done, total, now)}"
-        if self._live:
+        is_new = text != self._text
+        self._text = text
+        if self._live and is_new:
             sys.stderr.write(f"\r\x1b[K{text}")
             sys.stderr.flush()
-        elif done in (self._before, total) or now - self._said >= SAID_EVERY_S:
+        if self._live:
+            return
+        at_an_end = done in (self._before, total)
+        if (at_an_end and is_new) or now - self._said >= SAID_EVERY_S:
             self._said = now
             print(text, file=sys.stderr, flush=True)
 

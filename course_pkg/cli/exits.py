@@ -1,7 +1,7 @@
 """The exit codes of the `course` commands: the same fault has the same code in each of them.
 
-0: done. 1: done, and something needs a look. 2: the request is not possible as it is. 3: no sandbox
-on this machine. 4: the program failed, or the machine did. 130: interrupted.
+0: done. 1: done, and something needs a look. 130: interrupted. The others are those of errors, and
+stand in `course_pkg.errors`.
 
 Chapter: setup.
 """
@@ -11,18 +11,18 @@ import re
 import select
 import sys
 import traceback
+import warnings
 from importlib import metadata
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
+from course_pkg.errors import FAILED, NO_SANDBOX, REQUEST, CourseError
 from course_pkg.files import disk_is_full
+from course_pkg.terminal import for_terminal
 
 NEEDS_A_LOOK = 1
-REQUEST = 2
-NO_SANDBOX = 3
-FAILED = 4
 INTERRUPTED = 130
 DISTRIBUTION = "course-pkg"
 DISK_FULL = (
@@ -48,48 +48,35 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error becomes its message on stderr and its exit code."""
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _Warnings()
+                return super().invoke(ctx)
         except (Exception, KeyboardInterrupt) as error:
-            if isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
+            if not isinstance(error, CourseError) and hasattr(error, "exit_code"):
                 raise  # typer's own: bad options, and the codes that commands give
+            if isinstance(error, typer.Abort):
+                raise
             if isinstance(error, BrokenPipeError) and output_is_closed():
                 raise typer.Exit(NEEDS_A_LOOK) from None
             code, text = explained(error)
             if text is None:
-                traceback.print_exception(error)
+                print(for_terminal("".join(traceback.format_exception(error))), file=sys.stderr)
                 text = f"`course {ctx.invoked_subcommand}` failed because of a bug in it"
-            print(text, file=sys.stderr)
+            print(for_terminal(text), file=sys.stderr)
             raise typer.Exit(code) from None
 
 
-# Errors in what was asked for, or in the files that it needs.
-REQUESTS = (
-    "course_pkg.classroom.cluster.address.AddressError",
-    "course_pkg.classroom.gradebook.nbgrader_api.GradebookError",
-    "course_pkg.classroom.release.ReleaseError",
-    "course_pkg.classroom.results.keys.GradingFolderError",
-    "course_pkg.classroom.submissions.collect.SourceError",
-    "course_pkg.classroom.submissions.roster.RosterError",
-    "course_pkg.deployment.api_errors.ServeError",
-    "course_pkg.deployment.chat_errors.ChatError",
-    "course_pkg.evaluation.run_errors.RunError",
-    "course_pkg.evaluation.run_errors.TaskError",
-    "course_pkg.finetuning.own_data.errors.FinetuneError",
-    "course_pkg.grading.contract.questions.ChecksError",
-    "course_pkg.grading.contract.registry.UnknownQuestion",
-    "course_pkg.grading.own_notebook.NotebookError",
-    "course_pkg.lm.model_errors.ModelError",
-    "course_pkg.metrics.text_files.TextFileError",
-)
-# Errors of the machine, or of a program that was started.
-FAILURES = (
-    "course_pkg.classroom.execution.local_executor.ExecutorLost",
-    "course_pkg.classroom.gradebook.nbgrader_api.GradebookLost",
-    "course_pkg.classroom.runs.sample_class.GradingFailed",
-    "course_pkg.evaluation.run_errors.ServerError",
-    "course_pkg.sandbox.namespaces.SandboxFailed",
-)
-SANDBOX = ("course_pkg.classroom.execution.runner_output.NoSandbox",)
+class _Warnings:
+    """Prints each warning once, on one line of stderr, without the line of code behind it."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, message: Warning | str, *_: object, **__: object) -> None:
+        text = for_terminal(f"warning: {message}")
+        if text not in self._said:
+            self._said.add(text)
+            print(text, file=sys.stderr)
 
 
 def explained(error: BaseException) -> tuple[int, str | None]:
@@ -100,20 +87,18 @@ def explained(error: BaseException) -> tuple[int, str | None]:
     """
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted; run the same command again to continue"
-    if disk_is_full(error) or "disk is full" in str(error):
+    if disk_is_full(error):
         return FAILED, "error: " + DISK_FULL.format(error=error)
     if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name)):
         return REQUEST, (
             f"error: this command needs {error.name}, which isn't installed: "
             f'python -m pip install "{DISTRIBUTION}[{extra}]"'
         )
-    if isinstance(error, loaded(SANDBOX)):
-        return NO_SANDBOX, f"no sandbox: {error}\n{INSTALL}"
-    if isinstance(error, (OSError, *loaded(FAILURES))):
-        return FAILED, f"error: {error}"
-    if isinstance(error, loaded(REQUESTS)):
-        return REQUEST, f"error: {error}"
-    return FAILED, None
+    if isinstance(error, CourseError):
+        if error.exit_code == NO_SANDBOX:
+            return NO_SANDBOX, f"no sandbox: {error}\n{INSTALL}"
+        return error.exit_code, f"error: {error}"
+    return FAILED, f"error: {error}" if isinstance(error, OSError) else None
 
 
 def output_is_closed() -> bool:
@@ -128,22 +113,6 @@ def output_is_closed() -> bool:
     if closed:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
     return closed
-
-
-def loaded(names: tuple[str, ...]) -> tuple[type[BaseException], ...]:
-    """Those of the named error types whose modules are loaded; no others can have been raised.
-
-    So an error is explained where the libraries of other commands are missing.
-
-    >>> loaded(("course_pkg.files.Missing.Error", "builtins.OSError"))
-    (<class 'OSError'>,)
-    """
-    found = []
-    for name in names:
-        module, _, error = name.rpartition(".")
-        if module in sys.modules:
-            found.append(getattr(sys.modules[module], error))
-    return tuple(found)
 
 
 def extra_of(module: str | None) -> str | None:

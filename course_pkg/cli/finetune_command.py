@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from course_pkg.cli.exits import INTERRUPTED
+from course_pkg.terminal import for_terminal
 
 
 def finetune(
@@ -79,17 +80,21 @@ def finetune(
     )
     report = _to_terminal if sys.stderr.isatty() else None
     try:
-        result = run(settings, resume=resume, say=typer.echo, report=report)
+        result = run(settings, resume=resume, say=_say, report=report)
     except KeyboardInterrupt:
         typer.echo("interrupted; run the same command again to continue, with --resume", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    typer.echo(f"\n{summary(result)}\nadapter: {folder}   report: {folder / FILE}\n")
+    _say(f"\n{summary(result)}\nadapter: {folder}   report: {folder / FILE}\n")
     chat = result.formats[0] != "plain text"
     for name, lines in next_steps(model, folder, method, chat):
         typer.echo(f"{name}:")
         for line in lines:
-            typer.echo(f"  {line}")
+            _say(f"  {line}")
+
+
+def _say(line: str) -> None:
+    typer.echo(for_terminal(line))
 
 
 def _to_terminal(line: str) -> None:
-    typer.echo(line, err=True)
+    typer.echo(for_terminal(line), err=True)

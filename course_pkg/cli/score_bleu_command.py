@@ -200,13 +200,13 @@ def _print_systems(
         found = _tested(systems, prepared, found, settings, test, seed)
     if printer.only:
         for values in found:
-            typer.echo(f"{values['score']:.{printer.width}f}")
+            typer.echo(f"{values['score']:z.{printer.width}f}")
     elif printer.output is Format.text:
         print_table(names, found, printer.width)
         typer.echo(f"BLEU|{signature}")
     else:
         shown = [
-            {"system": name, "BLEU": values if test else f"{values['score']:.{printer.width}f}"}
+            {"system": name, "BLEU": values if test else f"{values['score']:z.{printer.width}f}"}
             for name, values in zip(names, found, strict=True)
         ]
         typer.echo(json.dumps(shown, indent=4, ensure_ascii=False))

@@ -131,12 +131,12 @@ def print_means(
 ) -> None:
     """Print the means of a system with their intervals."""
     if only:
-        typer.echo("\t".join(f"{score.mean:.{width}f}" for score in scores.values()))
+        typer.echo("\t".join(f"{score.mean:z.{width}f}" for score in scores.values()))
         return
     if output is Format.text:
         typer.echo(f"{name}|{signed}")
         for part, score in scores.items():
-            low, mean, high = (f"{x:.{width}f}" for x in (score.low, score.mean, score.high))
+            low, mean, high = (f"{x:z.{width}f}" for x in (score.low, score.mean, score.high))
             typer.echo(f"{part:20} {mean}  95% {low} to {high}")
         return
     rounded = {
@@ -157,9 +157,12 @@ def print_rows(
             rounded = [finite(value, width) for value in values]
             typer.echo(json.dumps(dict(zip(columns, rounded, strict=True))))
         else:
-            typer.echo("\t".join(f"{value:.{width}f}" for value in values))
+            typer.echo("\t".join(f"{value:z.{width}f}" for value in values))
 
 
 def finite(value: float, width: int) -> float | None:
     """A number rounded for JSON, which has no NaN and no infinity: None in their place."""
-    return round(value, width) if math.isfinite(value) else None
+    if not math.isfinite(value):
+        return None
+    rounded = round(value, width)
+    return rounded or abs(rounded)

@@ -91,7 +91,7 @@ def perplexity(
         chosen = {"perplexity": columns["perplexity"]} if score_only else columns
         print_rows(chosen, output, width, score_only)
     elif score_only:
-        typer.echo(f"{result.perplexity:.{width}f}")
+        typer.echo(f"{result.perplexity:z.{width}f}")
     elif output is Format.text:
         typer.echo(str(result))
     else:

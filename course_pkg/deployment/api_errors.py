@@ -6,8 +6,10 @@ OpenAI's clients raise an exception by the status, and show the message. Chapter
 from collections.abc import Mapping
 from typing import Any
 
+from course_pkg.errors import CourseError
 
-class ServeError(RuntimeError):
+
+class ServeError(CourseError, RuntimeError):
     """The server cannot start as asked; the message is one line and says how to fix it."""
 
 

@@ -4,7 +4,6 @@ Both take the messages of a conversation, and drop its oldest exchanges if they 
 Chapter: finetuning/chat.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,11 @@ from typing import Protocol
 from course_pkg.adapters.peft_files import read_settings
 from course_pkg.deployment.chat_errors import ChatError
 from course_pkg.deployment.load_engine import load_engine
-from course_pkg.evaluation.http_client import HttpClient, RefusedError
 from course_pkg.evaluation.server_model import ServerModel
 from course_pkg.export.merged import load_merged
 from course_pkg.finetuning.conversations import Message
 from course_pkg.finetuning.formats import as_dicts, chat_text, keep_recent, prompt_tokens
+from course_pkg.http_client import HttpClient, RefusedError
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.lm.smollm2 import NAME
 from course_pkg.serving.engine import Engine
@@ -26,7 +25,7 @@ from course_pkg.serving.sampling import SamplingParams
 
 ADAPTER = "adapter"  # its name in the engine
 CACHE_GB = 1.0
-TOO_LONG = re.compile(r"context.?length|maximum context|tokens of prompt and answer", re.I)
+TOO_LONG = ("context_length_exceeded", "exceed_context_size_error")  # OpenAI's, llama.cpp's
 
 
 @dataclass(frozen=True)
@@ -99,13 +98,13 @@ class ServerChat:
 
     def __init__(self, client: HttpClient, params: dict, served: str | None = None):
         self.client = client
-        self.served = ServerModel(client, served).name
-        self.name = f"{self.served} at {client.address}"
+        self._server = ServerModel(client, served)
+        self.name = f"{self._server.name} at {client.address}"
         self._settings = params
 
     def reply(self, messages: Sequence[Message], seed: int | None) -> Reply:
-        """The answer, without the oldest exchanges if the server says that they don't fit."""
-        body = {"model": self.served, **self._settings}
+        """The answer, without the oldest exchanges if the server refuses all of them together."""
+        body = dict(self._settings)
         if seed is not None:
             body["seed"] = seed
         rules = 1 if messages[0].role == "system" else 0
@@ -113,15 +112,25 @@ class ServerChat:
         while True:
             kept = [*messages[:rules], *messages[rules + dropped :]]
             try:
-                answer = self.client.post("/chat/completions", body | {"messages": as_dicts(kept)})
+                asked = body | {"messages": as_dicts(kept)}
+                answer = self._server.ask("/chat/completions", asked)
                 text = answer["choices"][0]["message"].get("content") or ""
+                if not isinstance(text, str):
+                    raise TypeError
                 return Reply(dropped, None, iter([text]))
             except RefusedError as error:
-                if not TOO_LONG.search(str(error)) or len(kept) - rules < 3:
+                if not _may_be_too_long(error) or len(kept) - rules < 3:
                     raise ChatError(str(error)) from None
                 dropped += 2  # a question with its answer
-            except (KeyError, TypeError, IndexError):
+            except (KeyError, TypeError, IndexError, AttributeError):
                 raise ChatError(f"{self.client.address} sent no answer") from None
+
+
+def _may_be_too_long(error: RefusedError) -> bool:
+    """Whether fewer messages may help: the server says so, or gives no code to tell by."""
+    if error.status not in (400, 413, 422):
+        return False
+    return error.code in TOO_LONG or error.kind in TOO_LONG or error.code is None
 
 
 def load_chat(

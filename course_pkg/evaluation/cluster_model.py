@@ -18,9 +18,11 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg import __version__
 from course_pkg.evaluation.local_model import BATCH, LocalModel, load_model
-from course_pkg.evaluation.run_errors import RunError, ServerError
+from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import Answer, Request
+from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.task import Task
+from course_pkg.http_client import ServerError
 from course_pkg.lm.model_errors import ModelError
 
 if TYPE_CHECKING:
@@ -63,7 +65,9 @@ class ClusterModel:
         self._security = security
         self._wait_s = wait_s
 
-    def answers(self, task: Task, requests: Sequence[Request]) -> Iterator[Answered]:
+    def answers(
+        self, task: Task, requests: Sequence[Request], progress: Progress = silent
+    ) -> Iterator[Answered]:
         """The answer to each request, or the error that it ended in, batch by batch.
 
         Raises RunError if a worker can't run this, ServerError if the cluster can't be reached or

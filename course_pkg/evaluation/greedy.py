@@ -24,6 +24,7 @@ from course_pkg.arguments import require_integer, text_list
 from course_pkg.evaluation.likelihood import as_decoder
 from course_pkg.evaluation.masked_cache import MaskedCache
 from course_pkg.evaluation.option_boundary import encode
+from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.token_tree import shared_length
 from course_pkg.lm.decoder import Decoder
 
@@ -33,14 +34,16 @@ class Generation:
     """What a model wrote.
 
     text: up to the stop string, without special tokens. tokens: all that were generated, those of
-    the stop included. finish: what ended it: a stop string, an end token, or the most tokens that
-    were allowed. stop: the stop string.
+    the stop included. finish: what ended it: a stop string, an end token, the most tokens that were
+    allowed, or a refusal of the server. stop: the stop string. notes: how the model was asked
+    otherwise than was wanted.
     """
 
     text: str
     tokens: tuple[int, ...]
-    finish: Literal["stop", "end", "length"]
+    finish: Literal["stop", "end", "length", "refused"]
     stop: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def generate_greedy(
@@ -52,11 +55,13 @@ def generate_greedy(
     stop: Sequence[str] = (),
     end_tokens: Collection[int] | None = None,
     batch_size: int = 16,
+    progress: Progress = silent,
 ) -> list[Generation]:
     """The most probable next token, again and again, for each prompt.
 
     model: a Decoder, or a causal model of transformers. stop: strings that end the text.
     end_tokens: by default, those of the model's generation config and the tokenizer's EOS.
+    progress: gets the share of the work that is done at most, after each token.
     Raises ValueError for an empty prompt or stop string, a stop string with a special token, or a
     prompt that leaves no room for the new tokens; FloatingPointError if a logit is NaN.
 
@@ -75,16 +80,21 @@ def generate_greedy(
     rows = [_Row(tokenizer, stop, ends) for _ in prompts]
     decoder = as_decoder(model)
     if decoder is None:
-        for ids, row in zip(encoded, rows, strict=True):
+        for number, (ids, row) in enumerate(zip(encoded, rows, strict=True), start=1):
             _generate_with_transformers(model, ids, row, max_new_tokens)
+            progress(number / len(rows))
     else:
         order = sorted(range(len(prompts)), key=lambda number: len(encoded[number]))
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
             steps = _steps(decoder, [encoded[number] for number in batch])
-            for tokens in islice(steps, max_new_tokens):
+            for step, tokens in enumerate(islice(steps, max_new_tokens), start=1):
                 for number, token in zip(batch, tokens, strict=True):
                     rows[number].add(token)
+                done = sum(
+                    1.0 if rows[number].finish else step / max_new_tokens for number in batch
+                )
+                progress((start + done) / len(rows))
                 if all(rows[number].finish for number in batch):
                     break
     return [row.generation() for row in rows]

@@ -11,7 +11,6 @@ and its first fault is named with its line.
 Chapter: evaluation/likelihood-and-generation.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 from course_pkg.arguments import require_integer, require_list, require_string
 from course_pkg.evaluation.run_errors import TaskError
+from course_pkg.json_reading import parse_json
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ def read_items(path: Path, multiple_choice: bool) -> tuple[Item, ...]:
 
 def _record(line: str) -> dict[str, Any]:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        record = parse_json(line)
+    except ValueError as error:
         raise ValueError(f"the line is not JSON ({error}): write one object on each line") from None
     if not isinstance(record, dict):
         raise ValueError(f'expected an object such as {{"question": "…"}}, got {record!r:.80}')

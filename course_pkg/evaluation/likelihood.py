@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from course_pkg.arguments import require_integer, require_list
 from course_pkg.evaluation.masked_cache import MaskedCache
+from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.token_tree import TokenTree, shared_length
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.model_errors import ModelError
@@ -51,12 +52,14 @@ def score_continuations(
     first: Sequence[int],
     *,
     tokens_per_pass: int = 256,
+    progress: Progress = silent,
 ) -> list[ContinuationScore]:
     """Score each sequence's tokens from position `first` on; the tokens before are context.
 
     model: a Decoder, or a causal model of transformers. sequences: token ids. first: for each
     sequence, the first scored position, at least 1 and below its length. tokens_per_pass: the most
-    tokens in a forward pass, except that one sequence is never divided.
+    tokens in a forward pass, except that one sequence is never divided. progress: gets the share of
+    the sequences that are scored, after each.
     Raises ValueError for a position outside these bounds, ids outside the vocabulary, or a sequence
     that is too long for the model; a model that is not causal, or in training mode;
     FloatingPointError if a score is NaN.
@@ -75,13 +78,14 @@ def score_continuations(
     else:
         passes = _tree_passes(decoder, sequences, first, tokens_per_pass)
     scores: list[ContinuationScore | None] = [None] * len(sequences)
-    for number, values, best in passes:
+    for done, (number, values, best) in enumerate(passes, start=1):
         if any(map(math.isnan, values)):
             raise FloatingPointError(
                 f"the model's log-probabilities for sequence {number} are NaN: check its weights, "
                 "or load it in float32 if it is in half precision"
             )
         scores[number] = ContinuationScore(tuple(values), all(best))
+        progress(done / len(sequences))
     return scores
 
 

@@ -19,6 +19,7 @@ from course_pkg.evaluation.generation import OpenQuestion
 from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.evaluation.multiple_choice import Question, score_questions
 from course_pkg.evaluation.samples import Answer, Request
+from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.task import CHOICE, Task
 from course_pkg.lm.load import load
 from course_pkg.lm.model_errors import ModelError
@@ -48,13 +49,20 @@ class LocalModel:
         }
 
     def answers(
-        self, task: Task, requests: Sequence[Request]
+        self, task: Task, requests: Sequence[Request], progress: Progress = silent
     ) -> Iterator[list[tuple[Request, Answer | Exception]]]:
-        """The answer to each request, or the error that it ended in, batch by batch."""
+        """The answer to each request, or the error that it ended in, batch by batch.
+
+        progress: gets the share of the requests that are answered, also within a batch.
+        """
         for start in range(0, len(requests), BATCH):
             batch = requests[start : start + BATCH]
+
+            def within(share: float, start: int = start, size: int = len(batch)) -> None:
+                progress((start + share * size) / len(requests))
+
             try:
-                yield list(zip(batch, self._compute(task, batch), strict=True))
+                yield list(zip(batch, self._compute(task, batch, within), strict=True))
             except Exception:  # whatever it is, it may be one item's fault
                 for request in batch:
                     yield [(request, self._one(task, request))]
@@ -66,12 +74,15 @@ class LocalModel:
             return error
         return answer
 
-    def _compute(self, task: Task, batch: Sequence[Request]) -> Sequence[Answer]:
+    def _compute(
+        self, task: Task, batch: Sequence[Request], progress: Progress = silent
+    ) -> Sequence[Answer]:
         questions = [request.question for request in batch]
         if task.kind == CHOICE:
             choices = [each for each in questions if isinstance(each, Question)]
-            scored = score_questions(self.model, self.tokenizer, choices, premise=task.premise)
-            return scored.questions
+            return score_questions(
+                self.model, self.tokenizer, choices, premise=task.premise, progress=progress
+            ).questions
         prompts = [each.prompt for each in questions if isinstance(each, OpenQuestion)]
         return generate_greedy(
             self.model,
@@ -79,6 +90,7 @@ class LocalModel:
             prompts,
             max_new_tokens=task.max_new_tokens,
             stop=task.stop,
+            progress=progress,
         )
 
 

@@ -28,6 +28,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from course_pkg.arguments import require_choice, require_list
 from course_pkg.evaluation.likelihood import ContinuationScore, score_continuations
 from course_pkg.evaluation.option_boundary import Boundary, EncodedOption, encode_options
+from course_pkg.evaluation.share_done import Progress, silent
 
 Normalization = Literal["sum", "token", "character", "byte", "pmi"]
 NORMALIZATIONS = ("sum", "token", "character", "byte", "pmi")
@@ -179,12 +180,14 @@ def score_questions(
     boundary: Boundary = "back up",
     premise: str | None = None,
     tokens_per_pass: int = 256,
+    progress: Progress = silent,
 ) -> MultipleChoiceResult:
     """Score the options of all questions.
 
     model: a Decoder, or a causal model of transformers. boundary: see `encode_options`. premise:
     a context without the question, such as "Answer:", for the scores by mutual information; "" is
-    lm-eval's, where only the BOS precedes the option. tokens_per_pass: see `score_continuations`.
+    lm-eval's, where only the BOS precedes the option. tokens_per_pass, progress: see
+    `score_continuations`.
     Raises ValueError, with the question's number and id, for bad options or an answer that is not
     among them, and what `score_continuations` raises.
 
@@ -209,6 +212,7 @@ def score_questions(
             [option.ids for option in flat],
             [option.start for option in flat],
             tokens_per_pass=tokens_per_pass,
+            progress=progress,
         )
     )
     results = []

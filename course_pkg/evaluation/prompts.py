@@ -18,6 +18,7 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.arguments import require_integer, require_list
@@ -39,8 +40,8 @@ class PromptTemplate:
 
     question: a text with the names of fields in braces, without the answer. delimiter: between a
     question and its answer. separator: between an example and what follows. description: comes
-    first. Raises ValueError for a template that is not well formed, contains {answer}, or ends in
-    white space although the delimiter begins with some.
+    first. Raises ValueError for a template that is not well formed, contains {answer} or a format
+    such as {question:>9}, or ends in white space although the delimiter begins with some.
 
     >>> template = PromptTemplate("Q: {question}\\nA:")
     >>> examples = [{"question": "1 + 1?", "answer": "2"}]
@@ -74,6 +75,9 @@ class PromptTemplate:
             raise ValueError(
                 f"the template is not well formed ({error}): write {{{{ for a brace"
             ) from None
+        for _, name, width, conversion in parts:
+            if width or conversion:  # a width of billions fills the memory
+                raise ValueError(f"the template formats {{{name}}}: write the name alone in braces")
         return [name for _, name, _, _ in parts if name is not None]
 
     def render(
@@ -123,7 +127,14 @@ class PromptTemplate:
         if not tokenizer.chat_template:
             raise ValueError("the tokenizer has no chat template: leave `chat` out")
         turns = self.turns(question, examples)
-        return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        try:
+            return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            roles = ", ".join(turn["role"] for turn in turns)
+            raise ValueError(
+                f"the model's chat template refuses the turns {roles} ({error}): if it has no "
+                "system turn, leave out the task's `description`"
+            ) from None
 
     def _fill(self, fields: Fields) -> str:
         if missing := [name for name in self.fields if name not in fields]:

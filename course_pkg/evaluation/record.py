@@ -10,6 +10,7 @@ report. Chapter: evaluation/likelihood-and-generation.
 
 import json
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -18,15 +19,46 @@ from pathlib import Path
 from typing import Any
 
 from course_pkg import __version__
+from course_pkg.evaluation.answer_extraction import answer_start
+from course_pkg.evaluation.json_form import NUMBER, Maybe, require_form
 from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import Sample
 from course_pkg.evaluation.statistics import FEWEST_UNITS, mean_interval
 from course_pkg.evaluation.task import LIMIT_SEED, Task
 from course_pkg.files import write_atomically
+from course_pkg.json_reading import parse_json
 
 FILE = "record.json"
 FORMAT = 1
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy")
+BOUND = Maybe(NUMBER)
+FORM_OF_SCORE = {
+    "name": str,
+    "mean": NUMBER,
+    "low": BOUND,
+    "high": BOUND,
+    "items": int,
+}
+FORM = {  # of a record in JSON
+    "task": {"name": str, "description": str, "hash": str, "items_hash": str, "items": int},
+    "model": {"model": str},
+    "versions": dict,
+    "finished": str,
+    "limit": Maybe(int),
+    "metric": str,
+    "scores": [FORM_OF_SCORE],
+    "groups": Maybe(int),
+    "samples": list,
+}
+# What is wrong with an answer, from the worst on; each answer counts once.
+FAULTS = {
+    "refused": "were refused by the server or its model",
+    "thought": "end within a thought: raise max_new_tokens, or leave the stop strings out",
+    "unseen": "are empty and reached max_new_tokens: a model that thinks unseen needs more",
+    "empty": "are empty",
+    "length": "were cut, because they reached max_new_tokens",
+    "not found": "have nothing that a rule finds",
+}
 
 
 @dataclass(frozen=True)
@@ -40,8 +72,8 @@ class Score:
     items: int
 
     def __str__(self) -> str:
-        interval = "" if self.low is None else f" [{self.low:.3f}, {self.high:.3f}]"
-        return f"{self.mean:.3f}{interval}"
+        interval = "" if self.low is None else f" [{self.low:z.3f}, {self.high:z.3f}]"
+        return f"{self.mean:z.3f}{interval}"
 
 
 @dataclass(frozen=True)
@@ -70,6 +102,19 @@ class RunRecord:
     def score(self) -> Score | None:
         """The score to report; None if all items failed."""
         return next((score for score in self.scores if score.name == self.metric), None)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the scores must know: answers that are none, and how they were got."""
+        written = [sample.answer for sample in self.samples if "text" in sample.answer]
+        counts = Counter(fault for answer in written if (fault := _fault(answer)))
+        notes = [
+            f"{counts[fault]} of {len(written)} answers {says}"
+            for fault, says in FAULTS.items()
+            if counts[fault]
+        ]
+        asked = dict.fromkeys(note for answer in written for note in answer.get("notes", ()))
+        return [*notes, *asked]
 
     @property
     def name(self) -> str:
@@ -163,11 +208,27 @@ run that has ended
     if not path.is_file():
         raise RunError(f"{folder} has no {FILE}: give the --output of a run that has ended")
     try:
-        fields = json.loads(path.read_text("utf-8"))
+        fields = parse_json(path.read_bytes())
+        require_form(fields, {"format": int}, "the record")
         if (found := fields.pop("format")) != FORMAT:
             raise ValueError(f"its format is {found}, this version reads {FORMAT}")
+        require_form(fields, FORM, "the record")
         fields["scores"] = tuple(Score(**score) for score in fields["scores"])
-        fields["samples"] = tuple(Sample(**sample) for sample in fields["samples"])
+        fields["samples"] = tuple(map(Sample.read, fields["samples"]))
         return RunRecord(**fields)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise RunError(f"{path} can't be read ({error}): run the evaluation again") from None
+
+
+def _fault(answer: Mapping[str, Any]) -> str | None:
+    """Which of FAULTS a written answer has."""
+    if answer["finish"] == "refused":
+        return "refused"
+    is_cut = answer["finish"] == "length"
+    if answer_start(answer["text"]) is None:
+        return "thought"
+    if not answer["text"].strip():
+        return "unseen" if is_cut else "empty"
+    if is_cut:
+        return "length"
+    return "not found" if answer["extracted"] is None else None

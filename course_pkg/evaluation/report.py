@@ -111,11 +111,11 @@ def state(sample: Sample, metric: str) -> str:
 def _scores(record: RunRecord) -> str:
     rows = []
     for score in record.scores:
-        interval = "" if score.low is None else f"{score.low:.3f} to {score.high:.3f}"
+        interval = "" if score.low is None else f"{score.low:z.3f} to {score.high:z.3f}"
         name = escape(score.name)
         if score.name == record.metric:
             name = f"<strong>{name}</strong>"
-        cells = f"<td class=n>{score.mean:.3f}<td>{interval}<td class=n>{score.items}"
+        cells = f"<td class=n>{score.mean:z.3f}<td>{interval}<td class=n>{score.items}"
         rows.append(f"<tr><th scope=row>{name}{cells}")
     head = "<tr><th>score<th class=n>mean<th>95% interval<th class=n>items"
     return f"<div class=scroll><table>{head}{''.join(rows)}</table></div>"
@@ -130,6 +130,8 @@ def _facts(record: RunRecord) -> str:
         "finished": record.finished,
         "versions": ", ".join(f"{name} {value}" for name, value in record.versions.items()),
     }
+    if record.notes:
+        found["to know"] = "; ".join(record.notes)
     return facts(found)
 
 
@@ -192,9 +194,9 @@ def _options(sample: Sample) -> str:
         if option["merged"] is not None:
             notes.append("merged with the context")
         pairs = zip(option["tokens"], option["log_probs"], strict=True)
-        tokens = " ".join(f"{token!r} {log_prob:.2f}" for token, log_prob in pairs)
+        tokens = " ".join(f"{token!r} {log_prob:z.2f}" for token, log_prob in pairs)
         cells = (
-            f"<td class=n>{option['log_prob']:.2f}<td class=n>{math.exp(option['log_prob']):.2%}"
+            f"<td class=n>{option['log_prob']:z.2f}<td class=n>{math.exp(option['log_prob']):.2%}"
         )
         rows.append(
             f"<tr><td>{escape(option['text'])}<td>{', '.join(notes)}{cells}"

@@ -12,6 +12,7 @@ Chapter: evaluation/likelihood-and-generation.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,9 +31,10 @@ from course_pkg.evaluation.samples import (
     make_requests,
     scored_sample,
 )
+from course_pkg.evaluation.share_done import Progress
 from course_pkg.evaluation.task import Task
 
-Progress = Callable[[int, int], None]
+Counted = Callable[[int, int], None]
 
 
 class Model(Protocol):
@@ -49,9 +51,12 @@ class Model(Protocol):
         ...
 
     def answers(
-        self, task: Task, requests: Sequence[Request]
+        self, task: Task, requests: Sequence[Request], progress: Progress
     ) -> Iterator[list[tuple[Request, Answer | Exception]]]:
-        """The answer to each request, or the error that it ended in, in any order."""
+        """The answer to each request, or the error that it ended in, in any order.
+
+        progress: gets the share that is answered, if it is known before a batch is given out.
+        """
         ...
 
 
@@ -73,14 +78,14 @@ def run_task(
     folder: Path,
     *,
     limit: int | None = None,
-    progress: Progress = _silent,
+    progress: Counted = _silent,
 ) -> Run:
     """Ask a model for the items of a task; write its samples, record and report into a folder.
 
     limit: ask for so many items only (`Task.chosen`). progress: gets the number of samples and of
-    items, at the start and after each answer. Raises RunError if the folder belongs to another run
-    or another process, ServerError if the model's server stops answering, and OSError if the folder
-    can't be written; what was answered before is kept.
+    items, at the start, after each answer, and within long work. Raises RunError if the folder
+    belongs to another run or another process, ServerError if the model's server stops answering,
+    and OSError if the folder can't be written; what was answered before is kept.
 
     >>> from tempfile import TemporaryDirectory
     >>> from course_pkg.evaluation.local_model import load_model
@@ -101,10 +106,15 @@ def run_task(
         ]
         done = len(requests) - len(left)
         progress(done, len(requests))
-        for answers in model.answers(task, left):
-            log.append([_sample(task, request, answer) for request, answer in answers])
-            done += len(answers)
-            progress(done, len(requests))
+
+        def within(share: float, before: int = done) -> None:
+            progress(before + int(share * len(left)), len(requests))
+
+        with closing(model.answers(task, left, within)) as answered:
+            for answers in answered:
+                log.append([_sample(task, request, answer) for request, answer in answers])
+                done += len(answers)
+                progress(done, len(requests))
         samples = [log.samples[request.item.id] for request in requests]
         record = make_record(task, model.identity, samples, limit)
         write_record(record, folder)

@@ -1,16 +1,14 @@
-"""Why an evaluation can't run, or stops: the command line prints the message and an exit code.
+"""Why an evaluation can't run: the command line prints the message and an exit code.
 
 Chapter: evaluation/likelihood-and-generation.
 """
 
+from course_pkg.errors import CourseError
 
-class TaskError(ValueError):
+
+class TaskError(CourseError, ValueError):
     """A task file or its items can't be used; the message names the file and the line."""
 
 
-class RunError(ValueError):
+class RunError(CourseError, ValueError):
     """A run, or a comparison of runs, is not possible as asked; the message says what to do."""
-
-
-class ServerError(RuntimeError):
-    """A model's server does not answer any more; what it answered before is kept."""

@@ -15,9 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from course_pkg.evaluation.json_form import require_form
 from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import Sample
 from course_pkg.files import lock, sync_folder
+from course_pkg.json_reading import parse_json
 
 FILE = "samples.jsonl"
 
@@ -79,13 +81,14 @@ def read_log(path: Path) -> tuple[dict[str, Any], dict[str, Sample], int]:
     samples = {}
     for number, line in enumerate(lines, start=1):
         try:
-            fields = json.loads(line)
+            fields = parse_json(line)
             if number == 1:
-                identity = dict(fields["run"])
+                require_form(fields, {"run": dict}, "the line")
+                identity = fields["run"]
             else:
-                sample = Sample(**fields)
+                sample = Sample.read(fields)
                 samples[sample.id] = sample
-        except (KeyError, TypeError, ValueError) as error:
+        except (TypeError, ValueError) as error:
             raise RunError(
                 f"{path}, line {number}: not a line that a run wrote ({error}): remove the line, "
                 "or give another --output"

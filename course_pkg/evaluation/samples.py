@@ -17,12 +17,28 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from course_pkg.evaluation.generation import OpenQuestion, score_answers
 from course_pkg.evaluation.greedy import Generation
 from course_pkg.evaluation.items import Item
+from course_pkg.evaluation.json_form import NUMBER, Maybe, require_form
 from course_pkg.evaluation.mmlu import LETTERS
 from course_pkg.evaluation.multiple_choice import Question, ScoredQuestion
 from course_pkg.evaluation.run_errors import TaskError
 from course_pkg.evaluation.task import CHOICE, METRICS, Task
 
 Answer = ScoredQuestion | Generation
+FORM = {  # of a sample in JSON
+    "id": str,
+    "group": Maybe(str),
+    "prompt": (str, list),
+    "asked": {"options?": [str], "references?": [str], "answer?": Maybe(int)},
+    "answer": dict,
+    "scores": dict,
+    "error": Maybe(str),
+}
+OPTION = {"text": str, "log_prob": NUMBER, "tokens": [str], "log_probs": [NUMBER]}
+EXTRACTED = {"answer": str, "rule": str, "start": int, "end": int}
+ANSWERS = {  # by the field that tells the kind
+    "options": {"options": [OPTION | {"merged": Maybe(str)}], "choice": int},
+    "text": {"text": str, "finish": str, "extracted": Maybe(EXTRACTED), "notes?": [str]},
+}
 
 
 @dataclass(frozen=True)
@@ -53,8 +69,21 @@ class Sample:
 
     @property
     def json(self) -> dict[str, Any]:
-        """All fields, as `Sample(**fields)` takes them."""
+        """All fields, as `read` takes them."""
         return asdict(self)
+
+    @classmethod
+    def read(cls, fields: Any) -> "Sample":
+        """A sample from its fields. Raises TypeError or ValueError if they are not such."""
+        require_form(fields, FORM, "the sample")
+        for kind, form in ANSWERS.items():
+            if kind in fields["answer"]:
+                require_form(fields["answer"], form, "the answer")
+        for name, score in fields["scores"].items():
+            require_form(score, NUMBER, f"the score {name!r}")
+        if isinstance(fields["prompt"], list):
+            require_form(fields["prompt"], [{"role": str, "content": str}], "the prompt")
+        return cls(**fields)
 
 
 def make_requests(
@@ -63,7 +92,8 @@ def make_requests(
     """The requests of a task, with their prompts.
 
     tokenizer: writes the prompts of a chat as texts; None leaves them messages. limit: see
-    `Task.chosen`. Raises TaskError if a chat is wanted, and the tokenizer has no chat template.
+    `Task.chosen`. Raises TaskError if a chat is wanted, and the tokenizer has no chat template, or
+    one that refuses the turns.
 
     >>> from course_pkg.evaluation.task_file import load_task
     >>> [request] = make_requests(load_task("multiple-choice"), limit=1)
@@ -80,7 +110,10 @@ def make_requests(
     for item in task.chosen(limit):
         fields = task.fields(item)
         chat = tokenizer if task.chat else None
-        prompt = task.template.render(fields, examples, chat=chat)
+        try:
+            prompt = task.template.render(fields, examples, chat=chat)
+        except ValueError as error:
+            raise TaskError(f"{task.name}, item {item.id!r}: {error}") from None
         messages = task.chat and tokenizer is None
         turns = tuple(task.template.turns(fields, examples)) if messages else ()
         question: Question | OpenQuestion
@@ -160,6 +193,8 @@ def _written(
     ).answers
     answer: dict[str, Any] = {"text": written.text, "finish": written.finish}
     answer["extracted"] = asdict(scored.extraction) if scored.extraction else None
+    if written.notes:
+        answer["notes"] = list(written.notes)
     scores = {"exact": float(scored.exact)}
     if scored.quasi is not None and scored.f1 is not None:
         found = scored.extraction is not None

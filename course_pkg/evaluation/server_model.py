@@ -5,61 +5,111 @@ the log-probabilities of a prompt's own tokens: /completions with `echo` and `ma
 serve` has it and many services don't; a server without it is one error before any item. A token
 that joins context and option is scored too (`option_boundary`).
 
-There is no default address. Only the standard library is used, and redirects are not followed.
+Some servers refuse a field that others need. If one says so of `max_tokens`, `stop` or
+`temperature`, it is asked in its own way from then on, and the run's record has a note.
+
+There is no default address, and redirects are not followed. The server isn't trusted: see
+`course_pkg.http_client`.
 Chapter: evaluation/likelihood-and-generation.
 """
 
-import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Literal
 
 from course_pkg.evaluation.generation import OpenQuestion
 from course_pkg.evaluation.greedy import Generation, first_stop
-from course_pkg.evaluation.http_client import HttpClient, RefusedError
 from course_pkg.evaluation.multiple_choice import Question, ScoredOption, ScoredQuestion
-from course_pkg.evaluation.run_errors import RunError, ServerError
+from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import Answer, Request
+from course_pkg.evaluation.scored_tokens import Token, first_scored, read_tokens
+from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.task import CHOICE, Task
+from course_pkg.http_client import HttpClient, RefusedError, ServerError, WrongServerError
 
 AT_ONCE = 8  # requests
 MOST_FAILED = 20  # requests in a row; then it is the server's fault, not the items'
+MOST_STOPS = 4  # OpenAI's limit
+MOST_CHARACTERS = 1 << 20  # of an answer
+WRONG_FIELD = (400, 422)  # statuses
+PROBE_CHARACTERS = 30
 NO_LOG_PROBS = (
     "{address} does not give the log-probabilities of a prompt's tokens, which a multiple-choice "
     "task needs ({reason}): use a server that has `echo` with `logprobs`, such as course serve or "
     "vLLM, or a task with [generation]"
 )
+Fields = Mapping[str, Any]
+
+
+def _renamed(body: Fields) -> Fields:
+    return {"max_completion_tokens" if k == "max_tokens" else k: v for k, v in body.items()}
+
+
+def _fewer_stops(body: Fields) -> Fields:
+    return {k: v[:MOST_STOPS] if k == "stop" else v for k, v in body.items()}
+
+
+def _sampled(body: Fields) -> Fields:
+    return {k: v for k, v in body.items() if k != "temperature"}
+
+
+# By the field that a server refuses: what is asked instead, and the note.
+CHANGES: Mapping[str, tuple[Callable[[Fields], Fields], str]] = {
+    "max_tokens": (_renamed, "the server has max_completion_tokens in place of max_tokens"),
+    "stop": (_fewer_stops, f"the server was sent {MOST_STOPS} of the stop strings; all are used"),
+    "temperature": (_sampled, "the server takes no temperature 0: its answers were sampled"),
+}
 
 
 class ServerModel:
     """A model at an address. name: on the server; None asks the server for its only one.
 
+    at_once: requests. extra: further fields of each request's body, which win over the task's.
     Raises RunError if the server has several models, or none of this name; ServerError if it
     does not answer.
     """
 
-    def __init__(self, client: HttpClient, name: str | None = None):
+    def __init__(
+        self,
+        client: HttpClient,
+        name: str | None = None,
+        *,
+        at_once: int = AT_ONCE,
+        extra: Fields | None = None,
+    ):
         self.client = client
         self.name = name or self._only_model()
         self.tokenizer = None
+        self._at_once = at_once
+        self._extra = dict(extra or {})
+        self._changed: set[str] = set()  # fields
 
     @property
     def identity(self) -> dict[str, Any]:
         """What makes two runs runs of the same model, as far as one can know it from outside."""
-        return {"model": self.name, "address": self.client.address}
+        about = {"model": self.name, "address": self.client.address}
+        return about | ({"extra_body": self._extra} if self._extra else {})
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the server is asked otherwise than the task says."""
+        return tuple(note for field, (_, note) in CHANGES.items() if field in self._changed)
 
     def answers(
-        self, task: Task, requests: Sequence[Request]
+        self, task: Task, requests: Sequence[Request], progress: Progress = silent
     ) -> Iterator[list[tuple[Request, Answer | Exception]]]:
         """The answer to each request, or the error that it ended in, as they arrive.
 
-        Raises ServerError if the server stops answering, RunError if it can't do such a task.
+        Raises ServerError if the server stops answering, RunError if it can't do such a task,
+        WrongServerError if the address, the name or the key is wrong. If it is closed before its
+        end, or interrupted, what runs is cut.
         """
         if task.kind == CHOICE and requests:
-            self._require_log_probs(task)
+            self._require_log_probs(task, requests)
         stopped = threading.Event()
-        pool = ThreadPoolExecutor(AT_ONCE)
+        pool = ThreadPoolExecutor(self._at_once)
         fatal: Exception | None = None
         failed = 0
 
@@ -81,6 +131,9 @@ class ServerModel:
                     yield [(running[done], done.result())]
                 elif fatal is None and isinstance(error, Exception):
                     yield [(running[done], error)]
+        except BaseException:
+            self.client.close()
+            raise
         finally:
             stopped.set()
             pool.shutdown(wait=True, cancel_futures=True)
@@ -89,27 +142,33 @@ class ServerModel:
 
     def _answer(self, task: Task, request: Request) -> Answer:
         question = request.question
-        if isinstance(question, OpenQuestion):
-            return self._write(task, request, question)
-        return self._score(task, question)
+        with _known_form():
+            if isinstance(question, OpenQuestion):
+                return self._write(task, request, question)
+            return self._score(task, question)
 
     def _write(self, task: Task, request: Request, question: OpenQuestion) -> Generation:
-        settings = {"max_tokens": task.max_new_tokens, "temperature": 0}
+        settings: dict[str, Any] = {"max_tokens": task.max_new_tokens, "temperature": 0}
         if task.stop:
             settings["stop"] = list(task.stop)
+        refusal = None
         if request.turns:
             body = settings | {"messages": [dict(turn) for turn in request.turns]}
             choice = self._choices("/chat/completions", body)[0]
             text = choice["message"].get("content") or ""
+            refusal = choice["message"].get("refusal")
         else:
             choice = self._choices("/completions", settings | {"prompt": question.prompt})[0]
             text = choice["text"]
         if not isinstance(text, str):
             raise ValueError(f"the server sent {text!r:.80} in place of a text")
+        if len(text) > MOST_CHARACTERS:
+            raise ValueError(f"the server sent a text of {len(text):,} characters")
         stop = first_stop(text, task.stop)  # some servers leave the stop string in the text
         if stop is not None:
-            return Generation(text[: stop[0]], (), "stop", stop[1])
-        return Generation(text, (), "length" if choice.get("finish_reason") == "length" else "end")
+            return Generation(text[: stop[0]], (), "stop", stop[1], self.notes)
+        finish = _finish(choice.get("finish_reason"), refusal)
+        return Generation(text, (), finish, notes=self.notes)
 
     def _score(self, task: Task, question: Question) -> ScoredQuestion:
         options = self._options(question.context, question)
@@ -125,64 +184,124 @@ class ServerModel:
         return ScoredQuestion(question, tuple(scored))
 
     def _options(self, context: str, question: Question) -> list[ScoredOption]:
-        """The options after a context; all begin at the same character of it."""
+        """The options after a context; all begin at the same token of it."""
         bare = context.rstrip()
         begin = context[len(bare) :] + question.delimiter
         prompts = [bare + begin + option for option in question.options]
         body = {"prompt": prompts, "max_tokens": 0, "echo": True, "logprobs": 1, "temperature": 0}
-        choices = self._choices("/completions", body)
-        if len(choices) != len(prompts):
+        choices = {choice["index"]: choice for choice in self._choices("/completions", body)}
+        if sorted(choices) != list(range(len(prompts))):
             raise ValueError(f"{len(prompts)} prompts were sent, but {len(choices)} came back")
-        choices.sort(key=lambda choice: choice["index"])
-        found = [
-            _tokens(choice["logprobs"], prompt)
-            for choice, prompt in zip(choices, prompts, strict=True)
+        found = [read_tokens(choices[number]["logprobs"]) for number in range(len(prompts))]
+        starts = [
+            first_scored(tokens, prompt, len(bare))
+            for tokens, prompt in zip(found, prompts, strict=True)
         ]
-        starts = [first_scored(tokens, len(bare)) for tokens in found]
-        start = min(starts)
+        start = min(first for first, _ in starts)
         return [
-            _option(option, tokens[start:], len(bare))
-            for option, tokens in zip(question.options, found, strict=True)
+            _option(option, tokens[start:], tokens[first].text if merged else None)
+            for option, tokens, (first, merged) in zip(question.options, found, starts, strict=True)
         ]
 
-    def _require_log_probs(self, task: Task) -> None:
-        """Raise RunError unless the server scores a short prompt."""
+    def _require_log_probs(self, task: Task, requests: Sequence[Request]) -> None:
+        """Raise RunError unless the server scores a short prompt, with the items' characters."""
         if task.chat:
             reason = "the task asks by chat"
         else:
             try:
-                self._options("A:", Question("A:", ("b", "c"), 0))
+                with _known_form():
+                    probe = _probe(requests)
+                    self._options(probe.context, probe)
                 return
-            except (RefusedError, ValueError, KeyError, TypeError, IndexError) as error:
+            except WrongServerError:
+                raise
+            except (RefusedError, ValueError) as error:
                 reason = str(error)
         raise RunError(NO_LOG_PROBS.format(address=self.client.address, reason=reason))
 
-    def _choices(self, path: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        answer = self.client.post(path, {"model": self.name, **body})
+    def _choices(self, path: str, body: Fields) -> list[dict[str, Any]]:
+        answer = self.ask(path, body)
         choices = answer.get("choices")
         if not isinstance(choices, list) or not choices:
             raise ValueError(f"{self.client.address} sent no choices: {str(answer)[:200]}")
         return choices
 
+    def ask(self, path: str, body: Fields) -> Fields:
+        """The answer to a request; it is sent in another way if the server calls a field wrong.
+
+        Raises what `HttpClient.post` raises.
+        """
+        changed = set(self._changed)
+        first: RefusedError | None = None
+        while True:
+            asked = body
+            for field in changed:
+                asked = CHANGES[field][0](asked)
+            try:
+                answer = self.client.post(path, {"model": self.name, **asked, **self._extra})
+            except RefusedError as error:
+                first = first or error
+                field = _wrong_field(error, asked, changed)
+                if field is None:
+                    raise first from None
+                changed.add(field)
+            else:
+                self._changed |= changed
+                return answer
+
     def _only_model(self) -> str:
         try:
-            names = [each["id"] for each in self.client.get("/models")["data"]]
-        except (RefusedError, KeyError, TypeError, ValueError) as error:
+            with _known_form():
+                names = [each["id"] for each in self.client.get("/models")["data"]]
+                listed = ", ".join(names)
+        except WrongServerError:
+            raise
+        except (RefusedError, ValueError) as error:
             raise RunError(
                 f"{self.client.address} does not say which models it has ({error}): name one with "
                 "--served-model-name"
             ) from None
         if len(names) != 1:
             raise RunError(
-                f"{self.client.address} has {', '.join(names) or 'no model'}: name one with "
+                f"{self.client.address} has {listed or 'no model'}: name one with "
                 "--served-model-name"
             )
         return names[0]
 
 
+def _probe(requests: Sequence[Request]) -> Question:
+    """A short question with the characters of the items that are parts of tokens, if any are."""
+    asked = [each.question for each in requests if isinstance(each.question, Question)]
+    contexts = _unusual("".join(question.context for question in asked))
+    options = _unusual("".join(option for question in asked for option in question.options))
+    return Question(f"A{contexts}:", (f"b{options}", "c"), 0)
+
+
+def _unusual(text: str) -> str:
+    """Some of its characters that are not ASCII."""
+    found = dict.fromkeys(character for character in text if not character.isascii())
+    return "".join(list(found)[:PROBE_CHARACTERS])
+
+
+def _finish(reason: Any, refusal: Any) -> Literal["end", "length", "refused"]:
+    if refusal or reason == "content_filter":
+        return "refused"
+    return "length" if reason == "length" else "end"
+
+
+def _wrong_field(error: RefusedError, asked: Fields, changed: set[str]) -> str | None:
+    """The field that the server calls wrong, if it can be asked in another way."""
+    if error.status not in WRONG_FIELD:
+        return None
+    for field, (change, _) in CHANGES.items():
+        if field not in changed and error.names(field) and change(asked) != asked:
+            return field
+    return None
+
+
 def _fatal(error: BaseException | None, failed: int) -> Exception | None:
     """The error that ends a run, after so many failures in a row; None if it can go on."""
-    if isinstance(error, ServerError | RunError):
+    if isinstance(error, ServerError | WrongServerError | RunError):
         return error
     if failed == MOST_FAILED:
         return ServerError(
@@ -192,53 +311,24 @@ def _fatal(error: BaseException | None, failed: int) -> Exception | None:
     return None
 
 
-Token = tuple[str, int, float | None, bool]  # text, offset, log-probability, most probable
+@contextmanager
+def _known_form() -> Iterator[None]:
+    """Turn what an answer of another form leads to into a ValueError."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        name = type(error).__name__
+        raise ValueError(f"the server's answer has an unknown form ({name}: {error})") from None
 
 
-def first_scored(tokens: Sequence[Token], end: int) -> int:
-    """The first token that reaches beyond the context's end: the option's, or a merged one.
-
-    end: the length of the context in characters. Raises ValueError if there is none.
-
-    >>> tokens = [("Ans", 0, None, False), (":", 3, -1.0, True), (" x", 4, -2.0, True)]
-    >>> first_scored(tokens, 4), first_scored(tokens, 5)  # 5: the context's end has merged
-    (2, 2)
-    """
-    for number, (text, offset, log_prob, _) in enumerate(tokens):
-        if offset + max(len(text), 1) > end:
-            if log_prob is None:
-                break
-            return number
-    raise ValueError("the option has no log-probability: nothing precedes it, or it has no token")
-
-
-def _tokens(log_probs: Mapping[str, Any], prompt: str) -> list[Token]:
-    """The tokens of a prompt, without a BOS that the server has put before it."""
-    rows = zip(
-        log_probs["tokens"],
-        log_probs["text_offset"],
-        log_probs["token_logprobs"],
-        log_probs["top_logprobs"],
-        strict=True,
-    )
-    found: list[Token] = []
-    for text, offset, log_prob, top in rows:
-        if log_prob is not None and not math.isfinite(log_prob):
-            raise ValueError(f"the log-probability of {text!r} is {log_prob}")
-        best = log_prob is not None and log_prob >= max((top or {}).values(), default=-math.inf)
-        found.append((text, offset, log_prob, best))
-    if len(found) > 1 and not prompt.startswith(found[0][0]):  # the offsets may count it
-        shift = found[1][1]
-        found = [(text, offset - shift, *rest) for text, offset, *rest in found[1:]]
-    return found
-
-
-def _option(text: str, tokens: Sequence[Token], end: int) -> ScoredOption:
-    first, offset, _, _ = tokens[0]
+def _option(text: str, tokens: Sequence[Token], merged: str | None) -> ScoredOption:
+    log_probs = tuple(token.log_prob for token in tokens)
+    if None in log_probs:
+        raise ValueError(f"the server gives no log-probability for a token before {text!r:.40}")
     return ScoredOption(
         text,
-        tuple(token for token, _, _, _ in tokens),
-        tuple(float(log_prob) for _, _, log_prob, _ in tokens if log_prob is not None),
-        all(best for _, _, _, best in tokens),
-        first if offset < end else None,
+        tuple(token.text for token in tokens),
+        log_probs,
+        all(token.best for token in tokens),
+        merged,
     )

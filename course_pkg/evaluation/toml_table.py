@@ -76,6 +76,10 @@ def read_toml(path: Path) -> TomlFile:
         raise TaskError(f"{path} does not exist: correct its path") from None
     except UnicodeDecodeError as error:
         raise TaskError(f"{path} is not UTF-8 ({error}): save it as UTF-8") from None
+    except RecursionError:
+        raise TaskError(
+            f"{path} is nested too deeply: a task has tables of texts and lists"
+        ) from None
     except tomllib.TOMLDecodeError as error:
         hint = 'write texts as "…", and a line break in them as \\n'
         raise TaskError(f"{path} is not TOML: {error}: {hint}") from None

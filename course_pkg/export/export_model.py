@@ -16,7 +16,7 @@ from pathlib import Path
 from course_pkg.export.gguf_model import FILE_TYPES, write_gguf_model
 from course_pkg.export.merged import load_merged
 from course_pkg.export.ollama import modelfile
-from course_pkg.files import readable_size, write_atomically
+from course_pkg.files import disk_is_full, readable_size, write_atomically
 from course_pkg.lm.load import LoadedModel
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.lm.smollm2 import quiet
@@ -24,7 +24,7 @@ from course_pkg.lm.smollm2 import quiet
 FORMATS = ("gguf", "hf", "onnx")
 TYPES = tuple(name.lower() for name in FILE_TYPES)
 DEFAULT_TYPE = "f16"
-FULL_DISK = "No space left on device"  # also in errors that are no OSError
+FULL_DISK = "No space left on device"
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _write_folder(path: Path, write: Callable[[Path], object]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         if old.exists() and not path.exists():
             old.rename(path)
-        if FULL_DISK in str(error) and not isinstance(error, OSError):
+        if disk_is_full(error) and not isinstance(error, OSError):
             raise OSError(errno.ENOSPC, FULL_DISK, str(path)) from error
         raise
     shutil.rmtree(old, ignore_errors=True)

@@ -164,7 +164,10 @@ def _unreadable(error: Exception) -> RecordError:
         return RecordError("invalid UTF-8", found)
     if isinstance(error, json.JSONDecodeError):
         return RecordError("invalid JSON", _syntax(error))
-    return RecordError("invalid JSON", "nested too deeply")
+    deep = isinstance(error, RecursionError)
+    return RecordError(
+        "invalid JSON", "nested too deeply" if deep else "an integer has too many digits"
+    )
 
 
 def _syntax(error: json.JSONDecodeError) -> str:

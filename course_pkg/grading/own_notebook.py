@@ -18,6 +18,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 
+from course_pkg.errors import CourseError
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.question_record import points_text, program_points_text
@@ -34,7 +35,7 @@ SETUP = (
 )
 
 
-class NotebookError(RuntimeError):
+class NotebookError(CourseError, RuntimeError):
     """There is no notebook to check, or it has no checks; the message says what to do."""
 
 

@@ -5,8 +5,10 @@ The command line prints only the message: one line that says what was found and 
 Chapter: setup.
 """
 
+from course_pkg.errors import CourseError
 
-class ModelError(RuntimeError):
+
+class ModelError(CourseError, RuntimeError):
     """A model could not be prepared; the message is one line and says how to fix it."""
 
 

@@ -13,12 +13,14 @@ the fields "prediction", "text" and "prompt". Further fields are ignored.
 Chapter: metrics/overview.
 """
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from course_pkg.errors import CourseError
+from course_pkg.json_reading import parse_json
 
 JSON_LINES = (".jsonl", ".ndjson")
 FIELDS = ("prediction", "text", "prompt")
@@ -26,7 +28,7 @@ STANDARD_INPUT = "standard input"
 TYPING = "reading texts from the terminal, until Ctrl-D; -i names a file instead"
 
 
-class TextFileError(ValueError):
+class TextFileError(CourseError, ValueError):
     """A file of texts can't be used; the message names the file, and the line."""
 
 
@@ -136,8 +138,8 @@ def _is_json(source: Path | None, first: str) -> bool:
     if source is not None and source.suffix in JSON_LINES:
         return True
     try:
-        record = json.loads(first)
-    except (ValueError, RecursionError):
+        record = parse_json(first)
+    except ValueError:
         return False
     return isinstance(record, dict) and any(field in record for field in FIELDS)
 
@@ -169,8 +171,8 @@ def _lines(source: Path | None, encoding: str) -> list[str]:
 
 def _object(line: str, place: str) -> dict[str, Any]:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        record = parse_json(line)
+    except ValueError as error:
         raise TextFileError(f"{place}, is not JSON ({error}): write one object a line") from None
     if not isinstance(record, dict):
         raise TextFileError(f"{place}, is not a JSON object, but {line:.40}")

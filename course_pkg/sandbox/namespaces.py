@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import BinaryIO
 
+from course_pkg.errors import FailedError
 from course_pkg.sandbox.policy import Argument
 from course_pkg.sandbox.waiting import readable
 
@@ -23,7 +24,7 @@ READY_WITHIN_S = 20.0
 END_WITHIN_S = 30.0
 
 
-class SandboxFailed(RuntimeError):
+class SandboxFailed(FailedError, RuntimeError):
     """A sandbox could not be created, or the process for it could not be started."""
 
 

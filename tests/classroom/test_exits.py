@@ -7,7 +7,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from course_pkg.classroom.gradebook.nbgrader_api import GradebookError
+from course_pkg.classroom.gradebook.nbgrader_api import GradebookLost
 from course_pkg.classroom.submissions.collect import SourceError
 from course_pkg.cli import app
 from course_pkg.sandbox.namespaces import SandboxFailed
@@ -76,7 +76,7 @@ def test_every_command_is_in_the_table():
 # What goes wrong: the exit code and a part of the message.
 ERRORS = [
     (DISK_FULL, 4, "what was finished before is kept"),
-    (GradebookError("database or disk is full"), 4, "error: the disk is full ("),
+    (GradebookLost("it\x1b[2J ended"), 4, "error: it\\x1b[2J ended"),
     (PermissionError(13, "Permission denied", "/x"), 4, "Permission denied"),
     (SandboxFailed("a fork server did not start"), 4, "error: a fork server did not start"),
     (SourceError("nothing there"), 2, "error: nothing there"),

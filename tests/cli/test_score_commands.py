@@ -12,6 +12,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
+from course_pkg.cli.score_options import finite, print_rows
 from course_pkg.lm.load import load
 from course_pkg.metrics.bleu import corpus_bleu, sentence_bleu
 from course_pkg.metrics.meteor import meteor
@@ -235,3 +236,14 @@ def test_a_reader_that_stops_reading_ends_the_command_without_a_word(folder):
     command = f"{sys.executable} -m course_pkg score rouge ref.txt -i system.txt -sl --kind rouge1"
     done = subprocess.run(f"{command} -cin 2 | head -1", shell=True, capture_output=True, text=True)
     assert done.stdout.startswith("rouge1_precision") and done.stderr == ""
+
+
+def test_a_warning_is_one_line_once_and_no_zero_has_a_sign(folder, capsys):
+    (folder / "zh.txt").write_text("北京\n")
+    arguments = ["zh.txt", "-i", "zh.txt", "--kind", "rouge1", "--kind", "rouge2"]
+    done = CliRunner().invoke(app, ["score", "rouge", *arguments])
+    [line] = done.stderr.splitlines()
+    assert line.startswith("warning: no token is left of 北京")
+    assert finite(-1e-9, 4) == 0 and str(finite(-1e-9, 4)) == "0.0" and finite(7, 4) == 7
+    print_rows({"nll": [-1e-9]}, None, 4, only=True)
+    assert capsys.readouterr().out == "0.0000\n"

@@ -12,9 +12,10 @@ from course_pkg.evaluation import cluster_model
 from course_pkg.evaluation.cluster_model import ClusterModel, Loading, answer_batch
 from course_pkg.evaluation.local_model import load_model
 from course_pkg.evaluation.run import run_task
-from course_pkg.evaluation.run_errors import RunError, ServerError
+from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import make_requests
 from course_pkg.evaluation.task_file import load_task
+from course_pkg.http_client import ServerError
 from tests.classroom.clusters import Cluster
 
 TASK = load_task("multiple-choice")
@@ -109,10 +110,10 @@ def test_a_folder_with_other_weights_in_the_next_run_is_loaded_again(local, monk
 
 def test_an_item_at_fault_fails_alone(local, monkeypatch):
     class Failing(type(local)):
-        def _compute(self, task, batch):
+        def _compute(self, task, batch, *progress):
             if any(request.item.id == TASK.chosen(1)[0].id for request in batch):
                 raise FloatingPointError("the logits are NaN")
-            return super()._compute(task, batch)
+            return super()._compute(task, batch, *progress)
 
     failing = Failing(local.model, local.tokenizer, "tiny", None)
     monkeypatch.setattr(cluster_model, "load_model", lambda *_, **__: failing)

@@ -38,7 +38,7 @@ class Writer:
     def identity(self):
         return {"model": self.name}
 
-    def answers(self, task, requests):
+    def answers(self, task, requests, progress):
         for number, request in enumerate(requests):
             if number == self.stop_after:
                 raise KeyboardInterrupt
@@ -138,7 +138,7 @@ def test_two_processes_do_not_write_at_once(tmp_path):
 
 
 def test_half_a_surrogate_from_a_server_is_kept_and_shown_as_a_question_mark(tmp_path, task):
-    odd = sample("a", answer={"text": "\ud800 北京"})
+    odd = sample("a", answer={"text": "\ud800 北京", "finish": "end", "extracted": None})
     with open_log(tmp_path, {}) as log:
         log.append([odd])
     assert read_log(tmp_path / FILE)[1]["a"] == odd

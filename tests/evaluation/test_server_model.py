@@ -5,20 +5,22 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 
 import pytest
 
-from course_pkg.evaluation import http_client, server_model
-from course_pkg.evaluation.http_client import HttpClient
+from course_pkg.evaluation import server_model
+from course_pkg.evaluation.items import Item
 from course_pkg.evaluation.local_model import load_model
 from course_pkg.evaluation.run import run_task
-from course_pkg.evaluation.run_errors import RunError, ServerError
+from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.sample_log import read_log
-from course_pkg.evaluation.server_model import ServerModel, first_scored
+from course_pkg.evaluation.scored_tokens import Token, first_scored, read_tokens
+from course_pkg.evaluation.server_model import ServerModel
 from course_pkg.evaluation.task_file import load_task
+from course_pkg.http_client import HttpClient, ServerError, WrongServerError
 from tests.deployment.live import serving
 from tests.refusals import require_refusals
+from tests.tables import each_row
 
 MODELS = {"data": [{"id": "m"}]}
 
@@ -154,7 +156,7 @@ def test_a_wrong_key_and_a_server_that_is_gone_end_the_run(tmp_path):
     task = load_task("short-answers")
     with (
         fake(lambda path, body: (401, {"error": "no such key"})) as (client, _),
-        pytest.raises(RunError, match=r"401.*correct the address, the model or the key"),
+        pytest.raises(WrongServerError, match=r"401.*correct the address, the model or the key"),
     ):
         run_task(task, ServerModel(client, "m"), tmp_path, limit=2)
     with pytest.raises(ServerError, match=r"does not answer.*run the same command again"):
@@ -163,7 +165,7 @@ def test_a_wrong_key_and_a_server_that_is_gone_end_the_run(tmp_path):
 
 def test_a_busy_server_says_how_long_to_wait(monkeypatch):
     slept = []
-    monkeypatch.setattr(http_client, "time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr(HttpClient, "_wait", lambda self, seconds: slept.append(seconds))
     replies = iter([(429, {}), (200, MODELS)])
     with fake(lambda path, body: next(replies), {"Retry-After": "7"}) as (client, asked):
         assert ServerModel(client).name == "m"
@@ -192,7 +194,7 @@ def test_what_the_server_still_answers_is_kept_when_a_run_ends(tmp_path, monkeyp
         assert ended.wait(200)
         return writing("blue")(path, body)
 
-    with fake(answer) as (client, asked), pytest.raises(RunError, match="no credit"):
+    with fake(answer) as (client, asked), pytest.raises(WrongServerError, match="no credit"):
         run_task(task, ServerModel(client, "m"), tmp_path, limit=4)
     assert len(asked) == 4
     _, samples, _ = read_log(tmp_path / "samples.jsonl")
@@ -207,17 +209,180 @@ def test_one_of_several_models_must_be_named_and_an_address_must_be_http():
         ServerModel(client)
     addresses = ("ftp://host/v1", "http:///v1", "http://user:key@host/v1")
     rows = [(address, "the address must be like") for address in addresses]
-    require_refusals(*rows, of=HttpClient, errors=RunError)
+    require_refusals(*rows, of=HttpClient, errors=WrongServerError)
 
 
-def test_each_token_of_an_option_needs_its_log_probability_and_a_bos_does_not_shift_it():
-    with pytest.raises(ValueError, match="nothing precedes it"):
-        first_scored([("b", 0, None, False), ("c", 1, -1.0, True)], 0)
-    rows = {
-        "tokens": ["<s>", "A", ":", " b"],
-        "text_offset": [0, 3, 4, 5],
-        "token_logprobs": [None, -1.0, -2.0, -3.0],
-        "top_logprobs": [None, {"A": -1.0}, {"x": -0.5}, {" b": -3.0}],
-    }
-    tokens = server_model._tokens(rows, "A: b")
-    assert tokens[first_scored(tokens, 2)] == (" b", 2, -3.0, True)
+def tokens(*texts):
+    """Tokens of these texts, the first of which nothing precedes."""
+    return [Token(text, -1.0 if number else None, False) for number, text in enumerate(texts)]
+
+
+@each_row(
+    ("texts", "prompt", "end", "first", "merged"),
+    [
+        (["A", ":", " b"], "A: b", 2, " b", False),
+        (["<s>", "A", ":", " b"], "A: b", 2, " b", False),  # the server's own BOS
+        ([" A", ":", " b"], "A: b", 2, " b", False),  # SentencePiece's space
+        (["A", ": b"], "A: b", 2, ": b", True),
+        (["bytes:\\xe6\\xb0", "bytes:\\xb4", "?", " b"], "水? b", 2, " b", False),
+        (["\ufffd", "\ufffd", "?", " b"], "水? b", 2, " b", False),  # vLLM's
+        (["?", "bytes:\\xe6", "bytes:\\xb0\\xb4"], "?水", 1, "bytes:\\xe6", False),
+        (["<s>", "b"], "b", 0, "b", False),
+    ],
+)
+def test_an_option_begins_where_the_tokens_spell_it(texts, prompt, end, first, merged):
+    found, joined = first_scored(tokens(*texts), prompt, end)
+    assert (texts[found], joined) == (first, merged)
+
+
+def test_tokens_that_do_not_spell_the_prompt_and_what_is_no_log_probability_are_refused():
+    def scored(*texts, prompt="A: b", end=2):
+        return lambda: first_scored(tokens(*texts), prompt, end)
+
+    def read(value, top=None):
+        names = ("tokens", "token_logprobs", "top_logprobs")
+        return lambda: read_tokens(dict(zip(names, ([["b"], [value], [top]]), strict=True)))
+
+    require_refusals(
+        (scored(":", " b"), "do not spell"),  # the context's beginning was cut
+        (scored("A", ":", " c"), "do not spell"),
+        (scored("A", ":", " b", "</s>"), "do not spell"),
+        (scored("?", "\ufffd", prompt="?水", end=1), "do not spell"),
+        (scored("x", "y", "\ufffd", "?", " b", prompt="水? b"), "do not spell"),
+        (scored("b", "c", prompt="bc", end=0), "nothing precedes it"),
+        (scored(prompt="b", end=1), "do not spell"),
+        (read(1000.0), "1000.0 is the log-probability of 'b': expected a number from -1000000"),
+        (read(-(10**400)), "expected a number"),
+        (read("-1"), "expected a number"),
+        (read(-1.0, {"b": 5}), "expected a number"),
+        (read(-1.0, ["b"]), "an unknown form"),
+        (lambda: read_tokens({"tokens": ["b"]}), "an unknown form"),
+    )
+
+
+def test_characters_of_several_tokens_are_scored_as_here(live, tmp_path):
+    item = Item("zh", {"question": "水是什么？🫥"}, ("H2O", "空气 🙂"), 0)
+    task = replace(load_task("multiple-choice"), items=(item,), examples=(), premise=None)
+    here = run_task(task, load_model("tiny"), tmp_path / "here").record
+    there = run_task(task, ServerModel(HttpClient(live.url)), tmp_path / "there").record
+    for mine, theirs in zip(
+        *(run.samples[0].answer["options"] for run in (here, there)), strict=True
+    ):
+        assert theirs["log_probs"] == pytest.approx(mine["log_probs"], abs=1e-4)
+        assert len(theirs["tokens"]) == len(mine["tokens"])
+
+
+def test_a_server_whose_tokens_cannot_be_read_is_refused_before_any_item(tmp_path):
+    item = Item("zh", {"question": "water?"}, ("水", "b"), 0)
+    task = replace(load_task("multiple-choice"), items=(item,), examples=(), premise=None)
+
+    def answer(path, body):
+        choices = []
+        for number, prompt in enumerate(body["prompt"]):
+            texts = [each if each.isascii() else "\ufffd" for each in prompt]
+            scores = [None, *[-1.0] * (len(texts) - 1)]
+            found = {"tokens": texts, "token_logprobs": scores, "top_logprobs": [None] * len(texts)}
+            choices.append({"index": number, "logprobs": found})
+        return 200, {"choices": choices}
+
+    with (
+        fake(answer) as (client, asked),
+        pytest.raises(RunError, match=r"do not spell the prompt.*use a server that has `echo`"),
+    ):
+        run_task(task, ServerModel(client, "m"), tmp_path)
+    assert len(asked) == 1
+    with fake(answer) as (client, _):
+        ascii_only = replace(task, items=(replace(item, options=("a", "b")),))
+        assert run_task(ascii_only, ServerModel(client, "m"), tmp_path / "a").record.failed == 0
+
+
+@each_row(
+    ("field", "said", "sends", "note"),
+    [
+        (
+            "max_tokens",
+            {"message": "Unsupported parameter: 'max_tokens'"},
+            16,
+            "max_completion_tokens",
+        ),
+        ("max_tokens", {"message": "no", "param": "max_tokens"}, 16, "max_completion_tokens"),
+        (
+            "stop",
+            {"message": "Invalid 'stop': array too long"},
+            list("abcd"),
+            "4 of the stop strings",
+        ),
+        ("temperature", "temperature must be 1", None, "its answers were sampled"),
+    ],
+)
+def test_a_field_that_the_server_refuses_is_sent_otherwise_and_noted(
+    field, said, sends, note, tmp_path
+):
+    task = replace(load_task("short-answers"), stop=tuple("QRSTUV"), max_new_tokens=16)
+
+    def answer(path, body):
+        if field in body and (field != "stop" or len(body["stop"]) > 4):
+            return 400, {"error": said}
+        return writing("blue")(path, body)
+
+    with fake(answer) as (client, asked):
+        record = run_task(task, ServerModel(client, "m"), tmp_path, limit=3).record
+        assert record.failed == 0 and [note in each for each in record.notes] == [True]
+        renamed = {"max_tokens": "max_completion_tokens"}.get(field, field)
+        assert asked[-1][1].get(renamed) == sends
+        again = run_task(task, ServerModel(client, "m"), tmp_path, limit=3).record
+    assert again.notes == record.notes, "nothing is asked again, and the note stays"
+
+
+def test_a_refusal_that_no_other_way_helps_is_the_item_s(tmp_path):
+    def answer(path, body):
+        return 400, {"error": {"message": "max_tokens is too large", "param": "max_tokens"}}
+
+    with fake(answer) as (client, asked):
+        record = run_task(
+            load_task("short-answers"), ServerModel(client, "m"), tmp_path, limit=1
+        ).record
+    assert record.samples[0].error.endswith("answered 400: max_tokens is too large")
+    assert len(asked) == 2 and record.notes == []
+
+
+def test_answers_that_are_none_are_counted_by_their_kind(tmp_path):
+    task = replace(load_task("short-answers"), chat=True, stop=(), examples=())
+    kinds = [
+        ({"content": None, "reasoning_content": "2 + 3 is"}, "length"),
+        ({"content": ""}, "stop"),
+        ({"content": None, "refusal": "I can't help with that."}, "stop"),
+        ({"content": "I would"}, "content_filter"),
+        ({"content": "<think>2 + 3"}, "length"),
+        ({"content": "It is bl"}, "length"),
+        ({"content": "<think>red?</think>blue"}, "stop"),
+    ]
+    replies = iter(kinds)
+
+    def answer(path, body):
+        message, finish = next(replies)
+        return 200, {"choices": [{"index": 0, "message": message, "finish_reason": finish}]}
+
+    with fake(answer) as (client, _):
+        model = ServerModel(client, "m", at_once=1)
+        record = run_task(task, model, tmp_path, limit=len(kinds)).record
+    assert [note.partition(":")[0] for note in record.notes] == [
+        "2 of 7 answers were refused by the server or its model",
+        "1 of 7 answers end within a thought",
+        "1 of 7 answers are empty and reached max_new_tokens",
+        "1 of 7 answers are empty",
+        "1 of 7 answers were cut, because they reached max_new_tokens",
+    ]
+    assert record.samples[-1].answer["extracted"]["answer"] == "blue"
+
+
+def test_answers_of_other_forms_cost_an_item_and_no_traceback(tmp_path):
+    forms = [
+        {"choices": [each]} for each in ({}, "x", {"text": 5}, {"text": "a" * (1 << 20) + "b"})
+    ]
+    forms += [{"choices": {}}, {"choices": []}]
+    replies = iter(forms)
+    with fake(lambda path, body: (200, next(replies))) as (client, _):
+        model = ServerModel(client, "m", at_once=1, extra={"top_k": 1})
+        record = run_task(load_task("short-answers"), model, tmp_path, limit=len(forms)).record
+    assert record.failed == len(forms) and record.model["extra_body"] == {"top_k": 1}

@@ -9,6 +9,7 @@ from course_pkg.evaluation.greedy import Generation
 from course_pkg.evaluation.run_errors import TaskError
 from course_pkg.evaluation.samples import make_requests, scored_sample
 from course_pkg.evaluation.task_file import load_task, task_names
+from course_pkg.lm.tiny import tiny_tokenizer
 
 CHOICE = """\
 items = "items.jsonl"
@@ -71,12 +72,33 @@ def test_a_fault_of_the_task_file_is_named_with_its_line(tmp_path, subtests):
         ('items = "items.jsonl"', "", 1, "the top of the file has no 'items': add it"),
         ("{question}", "{question", 4, "write {{ for a brace"),
         ("A:", "A: {answer}", 4, "would show the question's answer"),
+        ("{question}", "{question:>3000000000}", 4, "write the name alone in braces"),
+        ("{question}", "{question!r}", 4, "write the name alone in braces"),
         ("[prompt]\n", '[generation]\nrules = ["boxed"]\n[prompt]\n', 3, "found both"),
     ):
         with subtests.test(old=old, new=new):
             path = write(tmp_path, CHOICE.replace(old, new, 1))
             error = fault(path)
             assert str(path) in error and f"line {line}" in error and says in error
+
+
+def test_a_file_or_an_item_that_is_nested_deep_is_a_fault_like_others(tmp_path):
+    path = write(tmp_path, "items = " + "[" * 5000 + "]" * 5000)
+    with pytest.raises(TaskError, match="nested too deeply"):
+        load_task(path)
+    deep = '{"question": ' + "[" * 100_000
+    for line, says in ((deep, "nested too deeply"), ('{"id": ' + "1" * 5000 + "}", "more digits")):
+        with pytest.raises(TaskError, match=f"line 1: the line is not JSON .*{says}"):
+            load_task(write(tmp_path, items=[line]))
+
+
+def test_a_chat_template_that_refuses_the_turns_is_quoted(tmp_path):
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = "{{ raise_exception('System role not supported') }}"
+    text = CHOICE.replace("[prompt]", '[prompt]\nchat = true\ndescription = "Be brief."')
+    task = load_task(write(tmp_path, text))
+    with pytest.raises(TaskError, match=r"refuses the turns system, user.*System role not supp"):
+        make_requests(task, tokenizer=tokenizer)
 
 
 def test_a_fault_of_an_item_is_named_with_its_line(tmp_path, subtests):

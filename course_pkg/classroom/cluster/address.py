@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from course_pkg.errors import CourseError
+
 if TYPE_CHECKING:
     from distributed.security import Security
 
@@ -32,7 +34,7 @@ MAX_PEM = 2**20
 DASK = "requirements.txt has the versions of dask and distributed"
 
 
-class AddressError(ValueError):
+class AddressError(CourseError, ValueError):
     """The scheduler can't be used as it was given; the message says how."""
 
 

@@ -19,10 +19,11 @@ from course_pkg.classroom.execution.fork_servers import ForkServers
 from course_pkg.classroom.execution.run_gpus import NoGpu, gpu_pool, trial_failure, trial_notebook
 from course_pkg.classroom.execution.runner_output import NoSandbox, RunLimits, RunResult
 from course_pkg.classroom.results.record import State
+from course_pkg.errors import FailedError
 from course_pkg.sandbox.probe import SandboxState
 
 
-class ExecutorLost(RuntimeError):
+class ExecutorLost(FailedError, RuntimeError):
     """No submission can be run any longer; the message says why, and how to continue."""
 
 

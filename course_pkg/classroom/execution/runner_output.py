@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from course_pkg.classroom.results.record import MAX_RESULTS, State
+from course_pkg.errors import NO_SANDBOX, FailedError
 from course_pkg.files import readable_size
 from course_pkg.sandbox.limits import ResourceLimits
 from course_pkg.sandbox.probe import SandboxState
@@ -25,8 +26,10 @@ MAX_CELLS = 2**20  # larger indices are ignored; the notebook has fewer cells an
 MAX_VALUES = 200_000  # JSON values in one line
 
 
-class NoSandbox(RuntimeError):
+class NoSandbox(FailedError, RuntimeError):
     """This machine can't confine a submission; `state` says why, and what to install."""
+
+    exit_code = NO_SANDBOX
 
     def __init__(self, state: SandboxState) -> None:
         super().__init__(f"{state.detail}; {state.fix}")

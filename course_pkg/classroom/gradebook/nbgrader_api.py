@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import re
+import sqlite3
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from course_pkg.classroom.assignment import ClassAssignment, resolve
 from course_pkg.classroom.gradebook.server_lock import FileLock, Held, ServerLock
 from course_pkg.classroom.release import program_path, require_course
 from course_pkg.classroom.submissions.roster import Person
+from course_pkg.errors import CourseError, FailedError
 from course_pkg.grading.contract.registry import UnknownQuestion
 
 if TYPE_CHECKING:
@@ -40,11 +42,11 @@ INDEXES = (
 )
 
 
-class GradebookError(RuntimeError):
+class GradebookError(CourseError, RuntimeError):
     """The gradebook can't be used as it is; the message says why, and how to fix it."""
 
 
-class GradebookLost(GradebookError):
+class GradebookLost(FailedError, GradebookError):
     """The connection to the gradebook's server has ended: the same command may continue."""
 
 
@@ -191,7 +193,7 @@ def explained(fix: str) -> Iterator[None]:
     except Held as error:
         raise GradebookError(str(error)) from None
     except (SQLAlchemyError, InvalidEntry) as error:
-        if "disk is full" in str(error):
+        if _is_full_disk(error):
             full = errno.ENOSPC
             raise OSError(full, "the disk is full, so it was not changed", "gradebook.db") from None
         why = " ".join(str(error.__cause__ or error).split())
@@ -200,6 +202,18 @@ def explained(fix: str) -> Iterator[None]:
         raise kind(f"the gradebook can't be used ({why}): {fix}") from None
     finally:
         log.disabled = before
+
+
+def _is_full_disk(error: BaseException | None) -> bool:
+    """Whether a database says so, by SQLite's code or PostgreSQL's; nbgrader may hide its error."""
+    while error is not None:
+        own = getattr(error, "orig", None)
+        if getattr(own, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            return True
+        if getattr(own, "sqlstate", None) == "53100":
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def save_person(book: "Gradebook", person: Person) -> None:

@@ -16,6 +16,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from course_pkg.errors import CourseError
 from course_pkg.files import lock, write_atomically
 
 FOLDER = ".grading"
@@ -23,7 +24,7 @@ _SECRET = re.compile(rb"[0-9a-f]{64}\n")
 _REGRADE = "(every student then gets new cases: grade again with --regrade)"
 
 
-class GradingFolderError(RuntimeError):
+class GradingFolderError(CourseError, RuntimeError):
     """The folder .grading can't be used as it is; the message says why, and how to fix it."""
 
 

@@ -20,12 +20,13 @@ from course_pkg.classroom.results.record import Record
 from course_pkg.classroom.runs.grade_class import Options
 from course_pkg.classroom.runs.grade_class import grade as grade_class
 from course_pkg.classroom.runs.progress import ProgressDisplay
+from course_pkg.errors import FailedError
 
 STUDENTS = ("ada", "ben", "chi", "dan")
 ASSIGNMENTS = ("bleu", "lora-math", "perplexity", "quantization")  # graded in half a minute
 
 
-class GradingFailed(RuntimeError):
+class GradingFailed(FailedError, RuntimeError):
     """An nbgrader command failed; the message names the command and its log."""
 
 

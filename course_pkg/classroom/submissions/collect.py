@@ -20,11 +20,12 @@ from course_pkg.classroom.submissions.names import shown, valid_student
 from course_pkg.classroom.submissions.roster import Person, Roster
 from course_pkg.classroom.submissions.submission import Submission
 from course_pkg.classroom.submissions.zips import Zip
+from course_pkg.errors import CourseError
 
 EXPECTED = "<student>/{0}/{0}.ipynb, <student>.ipynb, or a zip from Moodle or Canvas"
 
 
-class SourceError(ValueError):
+class SourceError(CourseError, ValueError):
     """The source of submissions can't be used at all; the message says what it holds instead."""
 
 

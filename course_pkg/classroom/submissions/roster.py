@@ -11,9 +11,10 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from course_pkg.classroom.submissions.names import shown
+from course_pkg.errors import CourseError
 
 
-class RosterError(ValueError):
+class RosterError(CourseError, ValueError):
     """The roster can't be used; the message names the row and what is expected."""
 
 

@@ -15,8 +15,8 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.arguments import require_list, require_string
 from course_pkg.evaluation.greedy import generate_greedy
-from course_pkg.evaluation.http_client import HttpClient
 from course_pkg.evaluation.pairwise.chat_questions import ChatQuestion
+from course_pkg.http_client import HttpClient
 
 Chat = list[dict[str, str]]  # messages with "role" and "content"
 Writer = Callable[[list[Chat]], list[str]]

@@ -3,6 +3,8 @@
 Chapter: finetuning/chat.
 """
 
+from course_pkg.errors import CourseError
 
-class FinetuneError(ValueError):
+
+class FinetuneError(CourseError, ValueError):
     """A data file, a setting or an output folder can't be used; the message says what to do."""

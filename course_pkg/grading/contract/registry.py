@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from course_pkg.errors import CourseError
 from course_pkg.grading.contract.questions import Assignment, ChecksError, parse_questions
 
 CHECKS = Path(__file__).parents[1] / "checks"
@@ -24,7 +25,7 @@ RECEIVED = "COURSE_CHECKS"  # the environment variable that names a worker's fol
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
-class UnknownQuestion(KeyError):
+class UnknownQuestion(CourseError, KeyError):
     """No such assignment or question; the message names the nearest."""
 
     def __str__(self) -> str:

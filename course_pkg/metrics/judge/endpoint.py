@@ -1,23 +1,18 @@
 """A judge model behind an OpenAI-compatible server.
 
-There is no default address: nothing is sent to an address that you did not give. Only the standard
-library is used.
+There is no default address: nothing is sent to an address that you did not give.
 
 Chapter: metrics/judge.
 """
 
-import http.client
-import json
 import math
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from course_pkg.arguments import require_between, require_integer, require_string
+from course_pkg.errors import CourseError
+from course_pkg.http_client import HttpClient, RefusedError
 from course_pkg.metrics.judge.geval import JudgeError, add_up
 
 
@@ -47,15 +42,14 @@ class EndpointJudge:
     pause: float = 1.0
 
     def __post_init__(self) -> None:
-        parts = urllib.parse.urlsplit(require_string(self.url, "url"))
+        require_string(self.url, "url")
         require_string(self.model, "model")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f'url must be like "http://localhost:8000/v1", got {self.url!r}')
         require_integer(self.retries, "retries", 0)
         require_between(self.timeout, "timeout", 0, math.inf)
         require_between(self.pause, "pause", 0, math.inf, closed=True)
-        self.address = f"{self.url.rstrip('/')}/chat/completions"
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        settings = {"timeout": self.timeout, "retries": self.retries, "pause": self.pause}
+        self._client = HttpClient(self.url, self.api_key, **settings)
+        self.address = f"{self._client.address}/chat/completions"
 
     def option_probabilities(
         self, prompt: str, start: str, options: Sequence[str]
@@ -75,10 +69,10 @@ class EndpointJudge:
         body = {"max_tokens": 4, "temperature": 1.0, "seed": 0, "logprobs": True}
         try:
             choice = self._ask(f"{prompt}\n{start}", body | {"top_logprobs": 20})[0]
-        except _RefusedError as error:
-            if "logprob" in str(error):
+        except RefusedError as error:
+            if any(map(error.names, ("logprobs", "top_logprobs"))):
                 return None
-            raise
+            raise JudgeError(str(error)) from None
         try:
             places = (choice.get("logprobs") or {}).get("content") or []
             place = next((place for place in places if place["token"].strip()), None)
@@ -115,9 +109,11 @@ class EndpointJudge:
         replies: list[str] = []
         while len(replies) < n:
             body = {"max_tokens": max_tokens, "temperature": temperature, "n": n - len(replies)}
-            choices = self._ask(f"{prompt}\n{start}", body | {"seed": seed + len(replies)})
             try:
+                choices = self._ask(f"{prompt}\n{start}", body | {"seed": seed + len(replies)})
                 texts = [choice["message"]["content"] or "" for choice in choices]
+            except RefusedError as error:
+                raise JudgeError(str(error)) from None
             except (KeyError, TypeError) as error:
                 raise JudgeError(f"{self.address} sent a choice without a message") from error
             if wrong := [text for text in texts if not isinstance(text, str)]:
@@ -128,54 +124,14 @@ class EndpointJudge:
         return replies[:n]
 
     def _ask(self, content: str, settings: dict) -> list[dict]:
-        """Return the choices in the server's answer."""
+        """The choices in the server's answer. Raises RefusedError if it refuses this request."""
         turns = [{"role": "user", "content": content}]
-        body = json.dumps({"model": self.model, "messages": turns} | settings)
-        text = self._post(body.encode())
+        body = {"model": self.model, "messages": turns} | settings
         try:
-            choices = json.loads(text)["choices"]
-            if not isinstance(choices, list) or not choices:
-                raise ValueError("no choices")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise JudgeError(
-                f"{self.address} must send a chat completion, got {text[:200]!r}"
-            ) from error
+            answer = self._client.post("/chat/completions", body)
+        except CourseError as error:
+            raise JudgeError(str(error)) from None
+        choices = answer.get("choices")
+        if not isinstance(choices, list) or not choices:
+            raise JudgeError(f"{self.address} must send a chat completion, got {answer!r:.200}")
         return choices
-
-    def _post(self, body: bytes) -> bytes:
-        headers = {"Content-Type": "application/json"}
-        if self.api_key:
-            headers["Authorization"] = f"Bearer {self.api_key}"
-        request = urllib.request.Request(self.address, body, headers, method="POST")
-        for attempt in range(self.retries + 1):
-            if attempt:
-                time.sleep(self.pause * 2 ** (attempt - 1))
-            try:
-                with self._opener.open(request, timeout=self.timeout) as answer:
-                    return answer.read()
-            except urllib.error.HTTPError as error:
-                failure = f"{self.address} answered {error.code}: {_error_text(error)}"
-                if error.code not in (408, 429) and error.code < 500:
-                    raise _RefusedError(failure) from None
-            except (OSError, http.client.HTTPException) as error:
-                failure = f"{self.address} does not answer: {getattr(error, 'reason', error)}"
-        raise JudgeError(f"{failure} (asked {self.retries + 1} times)")
-
-
-def _error_text(error: urllib.error.HTTPError) -> str:
-    """Read the beginning of the text that the server sent with an error."""
-    try:
-        return error.read(300).decode(errors="replace")
-    except (OSError, http.client.HTTPException):
-        return "(the rest did not arrive)"
-
-
-class _RefusedError(JudgeError):
-    """The server refused the request, so repeating it is useless."""
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Treat a redirect as an error: the texts and the key are sent to the given address only."""
-
-    def redirect_request(self, *_args) -> None:
-        return None

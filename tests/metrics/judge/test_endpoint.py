@@ -167,9 +167,9 @@ def likely(token, logprob):
 
 def test_an_invalid_answer_raises_an_error(server, subtests):
     for answer, message in (
-        (b"<html>hello</html>", "must send a chat completion, got"),
+        (b"<html>hello</html>", "must send a JSON object, got"),
         ({"choices": []}, "must send a chat completion, got"),
-        ([1, 2], "must send a chat completion, got"),
+        ([1, 2], "must send a JSON object, got"),
         (first(tok="4"), "unknown format"),
         (first(token="4", top_logprobs=[1]), "unknown format"),
         ({"choices": [{"text": "4"}]}, "without a message"),
@@ -177,7 +177,7 @@ def test_an_invalid_answer_raises_an_error(server, subtests):
         (likely("4", 3.0), "unknown format"),
         (likely(None, -0.1), "unknown format"),
         ({"choices": [{"message": {"content": [{"type": "text", "text": "4"}]}}]}, "as a string"),
-        (b"[" * 100_000, "must send a chat completion, got"),
+        (b"[" * 100_000, "must send a JSON object, got"),
         ((500, b"busy", {"Content-Length": 500}), "answered 500"),
     ):
         with subtests.test(answer=answer, message=message):
@@ -200,9 +200,9 @@ def test_a_server_that_does_not_answer_or_is_too_slow_raises_an_error(server):
 
 def test_invalid_settings_raise_an_error_that_names_them():
     require_refusals(
-        ({"url": "localhost:8000"}, "url must be like"),
-        ({"url": "http://"}, "url must be like"),
-        ({"url": "file:///etc"}, "url must be like"),
+        ({"url": "localhost:8000"}, "the address must be like"),
+        ({"url": "http://"}, "the address must be like"),
+        ({"url": "file:///etc"}, "the address must be like"),
         ({"timeout": 0}, "timeout must be "),
         ({"retries": -1}, "retries must be "),
         ({"pause": float("nan")}, "pause must be "),
