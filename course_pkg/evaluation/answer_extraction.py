@@ -6,7 +6,8 @@ at what was scored. Half of the disagreements about generated answers are about 
 answer in another form scores 0, and a text that runs on into a second question ends in another
 number.
 
-What is found is not changed here; `answer_match` compares it under a named normalization.
+What a reasoning model thinks first, up to </think>, is not looked at. What is found is not changed
+here; `answer_match` compares it under a named normalization.
 Source: the filters of lm-eval 0.4.13's GSM8K task, "strict-match" and "flexible-extract"; the
 latter's pattern also takes punctuation such as "..." for a number.
 Chapter: evaluation/likelihood-and-generation.
@@ -60,22 +61,36 @@ class Extraction:
 
 
 # A sign counts if nothing stands before it: "3-5" is a range, not 3 and −5.
-NUMBER = r"(?:(?<![\w)])[-−])?(?<![A-Za-z_\d])\$?\d+(?:,\d{3})*(?:\.\d+)?"
+NUMBER = (
+    r"(?:(?<![\w)])[-−])?(?<![A-Za-z_\d])\$?"
+    r"(?:\d+(?:,\d{3})*(?:\.\d+)?|(?<!\.)\.\d+)(?:[eE][-+−]?\d+)?"
+)
+_IS = r"\b(?:[Aa]nswer|ANSWER)(?: is:?|:)(?:\*\*)?"
+_IN_BRACES = r"[^{}]*+"
+for _ in range(5):  # braces inside each other
+    _IN_BRACES = rf"(?:[^{{}}]++|\{{{_IN_BRACES}\}})*+"
+# Each takes a time in proportion to the text, whatever it is: hence the possessive quantifiers.
 RULES = {
     rule.name: rule
     for rule in (
-        Rule("whole text", r"(?s)\A\s*(.*?)\s*\Z"),
-        Rule("first line", r"\A\s*(\S[^\n]*?)[^\S\n]*(?:\n|\Z)"),
-        Rule("letter alone", r"\A\s*\(?([A-Z])\)?\.?[^\S\n]*(?:\n|\Z)"),
-        Rule("letter first", r"\A\s*\(?([A-Z])(?:\)|[.:])(?:\s|\Z)"),
-        Rule("answer is letter", r"\b[Aa]nswer(?: is)?:?\s*\(?([A-Z])\b(?![a-z'])", "last"),
-        Rule("after ####", r"####[^\S\n]*([^\n]*\S)", "first"),
-        Rule("answer is", r"\b[Aa]nswer(?: is|:| is:)\s+([^\n]*?)\.?[^\S\n]*(?:\n|\Z)", "last"),
-        Rule("boxed", r"\\boxed\{([^{}]*)\}", "last"),
+        Rule("whole text", r"(?s)\A\s*+(\S(?:.*\S)?|)"),
+        Rule("first line", r"\A\s*+(\S(?:[^\n]*\S)?)"),
+        Rule("letter alone", r"\A\s*\*{0,2}\(?([A-Z])\)?\.?\*{0,2}[^\S\n]*(?:\n|\Z)"),
+        Rule("letter first", r"\A\s*\*{0,2}\(?([A-Z])(?:\)|[.:])\*{0,2}(?:\s|\Z)"),
+        Rule(
+            "answer is letter",
+            r"\b(?:[Aa]nswer|ANSWER)(?: is)?:?(?:\*\*)?\s*+(?:\*\*)?\(?([A-Z])\b(?![a-z'])",
+            "last",
+        ),
+        Rule("after ####", r"####[^\S\n]*+([^\n]*\S)", "first"),
+        # To the end of the line, or to where the answer is said once more.
+        Rule("answer is", rf"{_IS}\s++(?:\*\*)?((?:(?!{_IS})[^\n])*(?<=[^\s.*]))", "last"),
+        Rule("boxed", rf"\\boxed\{{({_IN_BRACES})\}}", "last"),
         Rule("first number", NUMBER, "first"),
         Rule("last number", NUMBER, "last"),
     )
 }
+THOUGHT = ("<think>", "</think>")
 
 
 def extract(text: str, rules: Sequence[str | Rule]) -> Extraction | None:
@@ -89,13 +104,34 @@ def extract(text: str, rules: Sequence[str | Rule]) -> Extraction | None:
     True
     """
     require_string(text, "text")
-    for rule in known_rules(rules):
-        matches = list(re.finditer(rule.pattern, text))
-        if matches:
-            match = matches[0 if rule.which == "first" else -1]
-            group = 1 if match.re.groups else 0
-            return Extraction(match[group], rule.name, match.start(group), match.end(group))
+    known = known_rules(rules)
+    begin = answer_start(text)
+    answer = text[begin:]
+    for rule in known if begin is not None else ():
+        found: re.Match[str] | None = None
+        for match in re.finditer(rule.pattern, answer):
+            found = match
+            if rule.which == "first":
+                break
+        if found is not None:
+            group = 1 if found.re.groups else 0
+            start, end = (begin + place for place in found.span(group))
+            return Extraction(found[group], rule.name, start, end)
     return None
+
+
+def answer_start(text: str) -> int | None:
+    """Where the answer begins: after the model's thoughts; None if it ends within them.
+
+    A chat template may have written <think> itself, so that the text has the end alone.
+
+    >>> answer_start("<think>6 or 7?</think>7"), answer_start("7"), answer_start("<think>6 or")
+    (22, 0, None)
+    """
+    begin, end = THOUGHT
+    if end in text:
+        return text.rindex(end) + len(end)
+    return None if text.lstrip().startswith(begin) else 0
 
 
 def known_rules(rules: Sequence[str | Rule]) -> list[Rule]:

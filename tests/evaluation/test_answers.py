@@ -38,6 +38,27 @@ def test_a_rule_finds(subtests):
         ("last number", "7, 8,9", "9"),  # a list
         ("last number", "Version B2", None),
         ("last number", "It is 18. Well ...", "18"),
+        ("last number", "The probability is .5", ".5"),
+        ("last number", "so it is...5", "5"),
+        ("last number", "version 1.5.2", "2"),
+        ("last number", "about 1e-5", "1e-5"),
+        ("last number", "2.5E+3 of them", "2.5E+3"),
+        ("last number", "5e and no more", "5"),
+        ("boxed", r"\boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        ("boxed", r"\boxed{\{1, \sqrt{\frac{2}{3}}\}}", r"\{1, \sqrt{\frac{2}{3}}\}"),
+        ("boxed", r"\boxed{1} and \boxed{2", "1"),
+        ("answer is", "The answer is 5. No, the answer is 7.", "7"),
+        ("answer is", "Final Answer: The final answer is $12$. I hope so.", "$12$. I hope so"),
+        ("answer is", "The answer is **7**.", "7"),
+        ("answer is", "The answer is:\n\n42\n", "42"),
+        ("answer is letter", "The correct answer is **B**.", "B"),
+        ("answer is letter", "**Answer:** B", "B"),
+        ("letter alone", "**B**", "B"),
+        ("first line", "   \n ", None),
+        ("whole text", "   \n ", ""),
+        ("whole text", "<think>6? 7?</think>\n 7", "7"),
+        ("last number", "6? 7?</think> none", None),
+        ("last number", " <think>is it 6", None),
     ):
         with subtests.test(rule=rule, text=text):
             found = extract(text, [rule])
@@ -45,6 +66,30 @@ def test_a_rule_finds(subtests):
             if found:
                 assert text[found.start : found.end] == answer
                 assert found.rule == rule
+
+
+def test_a_rule_takes_a_time_in_proportion_to_any_text():
+    """What took quadratic time would take hours here."""
+    many = 300_000
+    for rule, text in (
+        ("whole text", "x" + " " * many + "x" + " " * many),
+        ("first line", "x" + " " * many + "x"),
+        ("first line", " " * many),
+        ("letter alone", " " * many + "A"),
+        ("answer is", "answer is" + " " * many + "."),
+        ("answer is", "answer is x" + " " * many + "y"),
+        ("answer is", "answer is " * many),
+        ("answer is letter", "answer" + "*" * many),
+        ("answer is letter", "answer" + " " * many),
+        ("after ####", "####" + " " * many + "\n"),
+        ("after ####", "#" * many),
+        ("boxed", "\\boxed{" * many),
+        ("boxed", "\\boxed{" + "a{b}" * many),
+        ("last number", "1," * many),
+        ("last number", "1" * many + "x"),
+        ("last number", "-" * many),
+    ):
+        extract(text, [rule])
 
 
 def test_the_first_rule_that_matches_wins_and_it_may_be_your_own():
@@ -75,6 +120,8 @@ def test_normalization():
         ("number", "NaN", "NaN"),
         ("number", "1e999999999", "1e999999999"),
         ("number", "1" * 40, "1" * 40),
+        ("number", ".5", "0.5"),
+        ("number", "1e−5", "0.00001"),
     ]
     found = [(form, text, normalize(text, form)) for form, text, _ in table]
     assert found == table
