@@ -5,13 +5,17 @@ Each line has the whole prompt, with the examples, so that both programs ask wor
     multiple choice    acc is our "sum", acc_norm "character", acc_bytes "byte"
     generation         a filter with the rule's pattern, then exact_match
 
-`lm_eval run --include_path FOLDER --tasks NAME` reads it. What that format can't say is an error: a
+`lm_eval run --include_path FOLDER --tasks NAME` reads it. Lists stand in the lines as texts, since
+the loader of JSON would turn texts that are all dates into times. Files that this did not write are
+never replaced; the YAML file has hashes that tell. What that format can't say is an error: a
 chat, more than one rule, the normalizations "token", "pmi" and "number". "quasi" becomes patterns
-that are deleted; the result differs only if a tab stands between words.
+that are deleted; the result differs only if a tab stands between words. What a model thinks before
+</think> is not left out there, and the patterns of the course's rules need Python 3.11.
 Source: lm-eval 0.4.13, its task guide and its `exact_match`.
 Chapter: evaluation/likelihood-and-generation.
 """
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,7 @@ from course_pkg.evaluation.samples import Request, make_requests
 from course_pkg.evaluation.task import CHOICE, Task
 from course_pkg.files import write_atomically
 
+SEAL = "# written by course eval --lm-eval; the lines above have the SHA-256 "
 METRICS = {"sum": "acc", "character": "acc_norm", "byte": "acc_bytes"}
 QUASI = [  # in this order
     r"[!-/:-@\[-`{-~]",  # ASCII punctuation
@@ -33,31 +38,58 @@ QUASI = [  # in this order
 
 
 def export_to_lm_eval(task: Task, folder: Path) -> Path:
-    """Write `<name>.yaml` and `<name>.jsonl` into a folder; return the path of the first.
+    """Write `<name>.yaml` and `<name>.lm-eval.jsonl` into a folder; return the path of the first.
 
     The YAML names the other by its absolute path: write it again if you move them. Raises TaskError
-    if lm-eval's format can't say what the task says.
+    if lm-eval's format can't say what the task says, or if one of these files is another's, or was
+    changed.
 
     >>> from tempfile import TemporaryDirectory
     >>> from course_pkg.evaluation.task_file import load_task
     >>> with TemporaryDirectory() as folder:
     ...     path = export_to_lm_eval(load_task("multiple-choice"), Path(folder))
-    ...     print(path.name, len(path.with_suffix(".jsonl").read_text().splitlines()))
-    multiple-choice.yaml 256
+    ...     print(path.name, sorted(each.name for each in Path(folder).iterdir()))
+    multiple-choice.yaml ['multiple-choice.lm-eval.jsonl', 'multiple-choice.yaml']
     """
     import yaml
 
     config = _config(task)  # before anything is written
     folder.mkdir(parents=True, exist_ok=True)
-    items = (folder / f"{task.name}.jsonl").absolute()
-    requests = make_requests(task)
-    config["dataset_kwargs"] = {"data_files": {"test": str(items)}}
-    lines = [json.dumps(_line(task, request)) + "\n" for request in requests]
-    write_atomically(items, "".join(lines))
-    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
     path = folder / f"{task.name}.yaml"
-    write_atomically(path, text)
+    items = (folder / f"{task.name}.lm-eval.jsonl").absolute()
+    _require_own(path, items)
+    lines = "".join(json.dumps(_line(task, each)) + "\n" for each in make_requests(task))
+    config["dataset_kwargs"] = {"data_files": {"test": str(items)}}
+    config["metadata"]["items_sha256"] = _hash(lines.encode())
+    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+    write_atomically(items, lines)
+    write_atomically(path, f"{text}{SEAL}{_hash(text.encode())}\n")
     return path
+
+
+def _require_own(path: Path, items: Path) -> None:
+    """Raise TaskError for a file that this did not write as it is now."""
+    import yaml
+
+    text, seal, written = b"", b"", None
+    if path.is_file():
+        text, _, seal = path.read_bytes().rpartition(SEAL.encode())
+    is_own = seal == f"{_hash(text)}\n".encode()
+    if is_own:
+        written = yaml.safe_load(text)["metadata"]["items_sha256"]
+    for file, is_unchanged in (
+        (path, is_own),
+        (items, items.is_file() and _hash(items.read_bytes()) == written),
+    ):
+        if file.exists() and not is_unchanged:
+            raise TaskError(
+                f"{file} exists, and is not as this command writes it: move it, or give another "
+                "folder to --lm-eval"
+            )
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _config(task: Task) -> dict[str, Any]:
@@ -110,7 +142,7 @@ def _generation(task: Task) -> dict[str, Any]:
     pattern["group_select"] = 0 if rule.which == "first" else -1
     return {
         "output_type": "generate_until",
-        "doc_to_target": "references",
+        "doc_to_target": "{{references}}",
         "generation_kwargs": {
             "until": list(task.stop),
             "max_gen_toks": task.max_new_tokens,
@@ -125,9 +157,9 @@ def _line(task: Task, request: Request) -> dict[str, Any]:
     question = request.question
     about = {"id": request.item.id, "group": request.item.group}
     if isinstance(question, Question):
-        choices = list(question.options)
+        choices = repr(list(question.options))
         return about | {"prompt": question.context, "choices": choices, "answer": question.answer}
     references = list(question.references)
     if task.normalization == "strip":  # lm-eval strips what it extracts, and no reference
         references = [normalize(text, "strip") for text in references]
-    return about | {"prompt": question.prompt, "references": references}
+    return about | {"prompt": question.prompt, "references": repr(references)}
