@@ -5,7 +5,7 @@ A full queue answers at once, so that a client can go elsewhere. Chapter: deploy
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
@@ -21,7 +21,8 @@ class Limits:
     one sample. choices: samples of one request, over all its prompts. waiting: requests that may
     wait beyond those that the engine runs at once. connections: open ones. body_bytes: of a
     request. backlog: tokens that a reader may be behind before its request is aborted.
-    constraint_characters: of a regular expression, or a schema as JSON.
+    constraint_characters: of a regular expression, or a schema as JSON. compiling: different
+    constraints that may wait for their compiler.
     Seconds: read_seconds for the headers, and again for the body; write_seconds without a byte
     taken by the reader; compile_seconds for a constraint; request_seconds for a whole answer;
     shutdown_seconds to finish requests.
@@ -40,6 +41,7 @@ class Limits:
     body_bytes: int = 1 << 20
     backlog: int = 1024
     constraint_characters: int = 1 << 15
+    compiling: int = 8
     read_seconds: float = 20.0
     write_seconds: float = 30.0
     compile_seconds: float = 10.0
@@ -69,32 +71,26 @@ class Gate:
         self._seconds = 1.0  # an average of how long requests take; recent ones count more
 
     @contextmanager
-    def place(self) -> Iterator[Callable[[int], None]]:
-        """A place for one request, and a function that takes further ones for its samples.
+    def place(self) -> Iterator["Places"]:
+        """A place for one request, which can take further ones for its samples.
 
         Raises ApiError: 503 after closing, 429 if all places are taken.
         """
         if self.closing:
             raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
-        own = 0
-
-        def take(places: int) -> None:
-            nonlocal own
-            self._check(places, self.taken - own)
-            own += places
-            self.taken += places
-
-        take(1)
+        places = Places(self)
+        places.take(1)
         self.open += 1
         start = time.monotonic()
         try:
-            yield take
+            yield places
         finally:
             self.open -= 1
-            self.taken -= own
+            self.taken -= places.own
             self._seconds += 0.1 * (time.monotonic() - start - self._seconds)
 
-    def _check(self, places: int, others: int) -> None:
+    def check(self, places: int, others: int) -> None:
+        """Raise ApiError (429) if so many places are not free. others: those of other requests."""
         if self.taken + places > self.places:
             seconds = min(60, math.ceil(self._seconds / self.places))
             raise ApiError(
@@ -104,3 +100,26 @@ class Gate:
                 code="rate_limit_exceeded",
                 headers={"Retry-After": str(seconds)},
             )
+
+
+class Places:
+    """One request's places. own: how many it has now."""
+
+    def __init__(self, gate: Gate):
+        self.own = 0
+        self._gate = gate
+
+    def take(self, places: int) -> None:
+        """Take further ones. Raises ApiError (429) if they are not free."""
+        self._gate.check(places, self._gate.taken - self.own)
+        self.own += places
+        self._gate.taken += places
+
+    @contextmanager
+    def left(self) -> Iterator[None]:
+        """Leave them to others, for what has limits of its own; then take as many again."""
+        before = self.own
+        self.own = 0
+        self._gate.taken -= before
+        yield
+        self.take(before)

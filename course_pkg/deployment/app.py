@@ -78,7 +78,7 @@ def create_app(
         samples = max(prompts * body.n, 1)
         if samples > gate.places:
             raise invalid(f"{samples} samples: this server takes {gate.places} at once", "n")
-        request.scope["take"](samples - 1)  # the request itself has one
+        request.scope["places"].take(samples - 1)  # the request itself has one
 
     def started(request: Request, call: Call, model: str) -> None:
         call.started = request.scope["arrived"]
@@ -94,7 +94,7 @@ def create_app(
     @app.post("/v1/completions")
     async def complete(body: CompletionRequest, request: Request) -> Response:
         take_places(request, body, len(body.prompt))
-        call = await service.complete(body)
+        call = await service.complete(body, request.scope["places"].left)
         started(request, call, body.model)
         echo = await service.echo(body)
         return await respond(body, TextAnswer(call, body, service.texts, echo))
@@ -102,7 +102,7 @@ def create_app(
     @app.post("/v1/chat/completions")
     async def chat(body: ChatRequest, request: Request) -> Response:
         take_places(request, body, 1)
-        call = await service.chat(body)
+        call = await service.chat(body, request.scope["places"].left)
         started(request, call, body.model)
         return await respond(body, ChatAnswer(call, body, service.texts))
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -175,6 +176,7 @@ class EngineThread:
         except Exception:
             log.exception("a request could not be added")
             error = ApiError(500, "the engine failed")
+        call.params = _without_guide(call.params)  # the requests have it as long as they need it
         if error is not None:
             self._abort(call)
         self._tell(_settle, answer, error)
@@ -183,6 +185,7 @@ class EngineThread:
         for request in call.requests:
             self.engine.abort(request)
             self._calls.pop(request.id, None)
+            request.params = _without_guide(request.params)
 
     def _step(self) -> None:
         try:
@@ -207,6 +210,7 @@ class EngineThread:
         for request in requests:
             if request.done:
                 del self._calls[request.id]
+                request.params = _without_guide(request.params)
         if chunks_of:
             self._tell(self._deliver, chunks_of)
         failed = {call for call in self._calls.values() if any(r.error for r in call.requests)}
@@ -228,6 +232,15 @@ class EngineThread:
                 call.put(chunks, self.backlog)
                 if call.error is not None:
                     self.close(call)
+
+
+def _without_guide(params: SamplingParams) -> SamplingParams:
+    """The parameters of what is over: a guide may have 70 MB.
+
+    A request and its completions refer to each other, so that they are there until the next
+    collection of garbage; the guide must not wait for it.
+    """
+    return params if params.guide is None else replace(params, guide=None)
 
 
 def _settle(answer: asyncio.Future, error: ApiError | None) -> None:

@@ -1,14 +1,13 @@
 """The guard: what every request passes before the application reads it, and after it.
 
-In this order: the host's name and the key, whether the server takes requests, whether there is a
-place, and a body of limited size that comes in limited time. Then the application runs, until it
-has answered or the client has gone. At the end, one line of the log and the metrics: without the
-query, the prompt or the key. Chapter: deployment/server.
+In this order: the host's name and the key (or the method, for a path that needs none), whether the
+server takes requests, whether there is a place, and a body of limited size that comes in limited
+time. Then the application runs, until it has answered or the client has gone. At the end, one line
+of the log and the metrics: without the query, the prompt or the key. Chapter: deployment/server.
 """
 
 import asyncio
 import hmac
-import ipaddress
 import logging
 import re
 import time
@@ -20,9 +19,11 @@ from course_pkg.deployment.admission import Gate, Limits
 from course_pkg.deployment.api_errors import ApiError
 from course_pkg.deployment.error_responses import send_error
 from course_pkg.deployment.monitoring import Metrics
+from course_pkg.http_client import is_loopback
 
 Scope = MutableMapping[str, Any]
 OPEN_PATHS = ("/health", "/ready")  # for whatever watches the server, without a key
+READING = ("GET", "HEAD")
 GONE = 499  # nginx's number for a client that did not wait
 access_log = logging.getLogger("course_pkg.access")
 
@@ -55,7 +56,7 @@ class Guard:
             _check_framing(scope)
             self._admit(scope)
             if scope["method"] == "POST":
-                with self.gate.place() as scope["take"], ExitStack() as scope["cleanup"]:
+                with self.gate.place() as scope["places"], ExitStack() as scope["cleanup"]:
                     body = await self._body(scope, receive)
                     await self._run(scope, body, receive, answer)
             else:
@@ -73,6 +74,9 @@ class Guard:
 
     def _admit(self, scope: Scope) -> None:
         if scope["path"] in OPEN_PATHS:
+            if scope["method"] not in READING:  # which would take a place, without a key
+                headers = {"Allow": ", ".join(READING)}
+                raise ApiError(405, "this path does not take this method", headers=headers)
             return
         if self.key is None:
             host = _header(scope, b"host").decode("latin-1").lower()
@@ -165,18 +169,6 @@ class _Answer:
         last = message["type"] == "http.response.body" and not message.get("more_body", False)
         self.complete = self.complete or last
         await self.send(message)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach the address.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
-    (True, False)
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _check_framing(scope: Scope) -> None:

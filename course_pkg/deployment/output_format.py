@@ -1,7 +1,7 @@
 """The fields of a request that constrain its output, as OpenAI's API and vLLM name them.
 
-response_format is OpenAI's. structured_outputs is vLLM's; guided_regex is its older name for a
-regular expression, which vLLM removed in version 0.12 and other servers still have.
+response_format is OpenAI's. structured_outputs is vLLM's; guided_regex, guided_choice and
+guided_json are its older names, which vLLM removed in version 0.12 and other servers still have.
 
 Sources: OpenAI's API reference on structured outputs; vLLM's documentation, Structured Outputs.
 Chapter: deployment/server.
@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from course_pkg.deployment.strict_fields import Fields
 
-Choice = Annotated[str, Field(min_length=1)]
+Choices = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 
 
 class Constraint(NamedTuple):
@@ -69,7 +69,7 @@ class StructuredOutputs(Fields):
 
     regex: str | None = None
     json_: dict[str, Any] | None = Field(None, alias="json")
-    choice: Annotated[list[Choice], Field(min_length=1)] | None = None
+    choice: Choices | None = None
     json_object: Literal[True] | None = None
 
     @model_validator(mode="after")
@@ -80,12 +80,23 @@ class StructuredOutputs(Fields):
 
     @property
     def constraint(self) -> Constraint:
-        """A regular expression also for texts to choose from."""
+        """Of the field that is given."""
         [name] = self.model_fields_set
-        field = f"structured_outputs.{name.rstrip('_')}"
-        if self.regex is not None:
-            return Constraint("regex", self.regex, field)
-        if self.choice is not None:
-            return Constraint("regex", "|".join(map(re.escape, self.choice)), field)
-        schema = {"type": "object"} if self.json_ is None else self.json_
-        return Constraint("json", json.dumps(schema), field)
+        bare = name.rstrip("_")
+        return constraint_of(bare, getattr(self, name), f"structured_outputs.{bare}")
+
+
+def constraint_of(kind: str, value: Any, field: str) -> Constraint:
+    """What a field asks for; a regular expression also for texts to choose from.
+
+    kind: regex, choice, json or json_object. field: its whole name.
+
+    >>> constraint_of("choice", ["a+b", "c"], "guided_choice").text
+    'a\\\\+b|c'
+    """
+    if kind == "regex":
+        return Constraint("regex", value, field)
+    if kind == "choice":
+        return Constraint("regex", "|".join(map(re.escape, value)), field)
+    schema = {"type": "object"} if kind == "json_object" else value
+    return Constraint("json", json.dumps(schema), field)

@@ -13,13 +13,20 @@ from typing import Annotated, Any, Literal
 from pydantic import FailFast, Field, field_validator, model_validator
 
 from course_pkg.constrained.guide import Guide
-from course_pkg.deployment.output_format import Constraint, ResponseFormat, StructuredOutputs
+from course_pkg.deployment.output_format import (
+    Choices,
+    Constraint,
+    ResponseFormat,
+    StructuredOutputs,
+    constraint_of,
+)
 from course_pkg.deployment.strict_fields import Fields
 from course_pkg.serving.sampling import MOST_BIASES, MOST_LOGPROBS, SamplingParams
 
 TOKEN = re.compile(r"[0-9]{1,9}")  # an id as the key of a JSON object
 MOST_STOPS = 16  # each new token is compared with all beginnings of them
 LONGEST_STOP = 256
+GUIDED = ("guided_regex", "guided_choice", "guided_json")
 Prompt = str | list[int]
 Whole = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]  # as large as OpenAI's seeds
 Metadata = Annotated[
@@ -71,6 +78,8 @@ class GenerationRequest(Fields):
     repetition_penalty: Penalty = 1.0
     ignore_eos: bool = False
     guided_regex: str | None = None
+    guided_choice: Choices | None = None
+    guided_json: dict[str, Any] | None = None
     structured_outputs: StructuredOutputs | None = None
 
     @field_validator("stop", mode="before")
@@ -105,7 +114,7 @@ class GenerationRequest(Fields):
     def _check_constraint(self) -> "GenerationRequest":
         names = [
             name
-            for name in ("response_format", "guided_regex", "structured_outputs")
+            for name in ("response_format", *GUIDED, "structured_outputs")
             if getattr(self, name) is not None
         ]
         if self.response_format is not None and self.response_format.type == "text":
@@ -119,8 +128,9 @@ class GenerationRequest(Fields):
     @property
     def constraint(self) -> Constraint | None:
         """What the output must satisfy, if anything."""
-        if self.guided_regex is not None:
-            return Constraint("regex", self.guided_regex, "guided_regex")
+        for name in GUIDED:
+            if (value := getattr(self, name)) is not None:
+                return constraint_of(name.removeprefix("guided_"), value, name)
         given = self.structured_outputs or self.response_format
         return None if given is None else given.constraint
 
@@ -184,9 +194,10 @@ class TextPart(Fields):
 
 
 class ChatMessage(Fields):
-    """One turn: a text, or a list of texts that are joined."""
+    """One turn: a text, or a list of texts that are joined. name: not shown to the model."""
 
     role: str
+    name: str | None = None
     content: Annotated[list[TextPart], FailFast()]
 
     @field_validator("content", mode="before")

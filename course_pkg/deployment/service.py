@@ -8,8 +8,9 @@ Chapter: deployment/server.
 import asyncio
 import copy
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -19,11 +20,19 @@ from course_pkg.deployment.api_errors import ApiError, invalid
 from course_pkg.deployment.constraint_compiler import ConstraintCompiler
 from course_pkg.deployment.engine_thread import Call, EngineThread
 from course_pkg.deployment.responses import TokenTexts
-from course_pkg.deployment.schemas import ChatRequest, CompletionRequest, GenerationRequest
+from course_pkg.deployment.schemas import (
+    ChatMessage,
+    ChatRequest,
+    CompletionRequest,
+    GenerationRequest,
+)
 from course_pkg.deployment.tokenizer_threads import TokenizerThreads
 from course_pkg.finetuning.conversations import Message
 from course_pkg.finetuning.formats import chat_text
 from course_pkg.serving.engine import Engine
+from course_pkg.serving.sampling import SamplingError
+
+Waiting = Callable[[], AbstractContextManager[None]]
 
 
 class Service:
@@ -38,7 +47,9 @@ class Service:
         self.texts = TokenTexts(copy.deepcopy(engine.tokenizer))
         self._tokenizers = TokenizerThreads(engine.tokenizer, self._check_running)
         # Reading the vocabulary leaves the engine's tokenizer as it is.
-        self._compiler = ConstraintCompiler(lambda: engine.vocabulary, limits.compile_seconds)
+        self._compiler = ConstraintCompiler(
+            lambda: engine.vocabulary, limits.compile_seconds, limits.compiling
+        )
         self._stopping = False
 
     def models(self) -> list[dict[str, Any]]:
@@ -51,8 +62,8 @@ class Service:
             for name, adapter in self.adapters.items()
         ]
 
-    async def complete(self, body: CompletionRequest) -> Call:
-        """Start to continue one or several texts."""
+    async def complete(self, body: CompletionRequest, waiting: Waiting = nullcontext) -> Call:
+        """Start to continue one or several texts. waiting: around the wait for a constraint."""
         texts = [each for each in body.prompt if isinstance(each, str)]
         for text in texts:
             self._check_length(text, "prompt")
@@ -60,22 +71,22 @@ class Service:
         def encode(tokenizer: Tokenizer) -> list[list[int]]:
             return [_ids(tokenizer, e) if isinstance(e, str) else e for e in body.prompt]
 
-        return await self._start(body, "prompt", encode, sum(map(len, texts)))
+        return await self._start(body, "prompt", encode, sum(map(len, texts)), waiting)
 
-    async def chat(self, body: ChatRequest) -> Call:
+    async def chat(self, body: ChatRequest, waiting: Waiting = nullcontext) -> Call:
         """Start to answer a conversation, which the chat template writes as one text."""
 
         def encode(tokenizer: Tokenizer) -> list[list[int]]:
-            if not body.messages:
+            turns = _turns(body.messages)
+            if not turns:
                 raise ValueError("there are none: give at least one")
-            turns = [Message(message.speaker, message.text) for message in body.messages]
             text = chat_text(turns, tokenizer, generation_prompt=True)
             self._check_length(text, "messages")
             # The template has written the special tokens.
             return [_ids(tokenizer, text, add_special_tokens=False)]
 
         size = sum(len(message.text) for message in body.messages)
-        return await self._start(body, "messages", encode, size)
+        return await self._start(body, "messages", encode, size, waiting)
 
     async def echo(self, body: CompletionRequest) -> list[str]:
         """The texts of the prompts, if the request wants them repeated."""
@@ -137,6 +148,7 @@ class Service:
         field: str,
         encode: Callable[[Tokenizer], list[list[int]]],
         characters: int,
+        waiting: Waiting,
     ) -> Call:
         deadline = asyncio.get_running_loop().time() + self.limits.request_seconds
         try:
@@ -154,24 +166,25 @@ class Service:
                 "context_length_exceeded",
             )
         most = min(room, self.limits.max_tokens) if body.max_tokens is None else body.max_tokens
-        guide = await self._guide(body)
+        guide = await self._guide(body, waiting)
         try:
             params = body.params(most, guide)
-        except ValueError as error:
-            name = str(error).split(" is ")[0]
-            raise invalid(str(error), name, log=f"{name} is out of range") from None
+        except SamplingError as error:
+            log = f"{error.name} is out of range"
+            raise invalid(str(error), error.name, log=log) from None
         call = Call(prompts, params, self.adapters[body.model])
         call.deadline = deadline
         self._check_running()
         await self.thread.submit(call)  # at once, so that a stop comes after it
         return call
 
-    async def _guide(self, body: GenerationRequest) -> Guide | None:
+    async def _guide(self, body: GenerationRequest, waiting: Waiting) -> Guide | None:
         """The compiled constraint of a request, if it has one."""
         try:
             constraint = body.constraint
         except RecursionError:
-            field = "response_format" if body.response_format else "structured_outputs"
+            fields = ("response_format", "guided_json", "structured_outputs")
+            field = next(name for name in fields if getattr(body, name) is not None)
             raise invalid(f"{field}: the schema is nested too deeply", field) from None
         if constraint is None:
             return None
@@ -182,11 +195,30 @@ class Service:
                 f"{self.limits.constraint_characters}",
                 constraint.field,
             )
-        return await self._compiler.guide(constraint)
+        with waiting():
+            return await self._compiler.guide(constraint)
 
     def _check_running(self) -> None:
         if self._stopping or not self.thread.alive:
             raise ApiError(503, "the engine has stopped")
+
+
+class EmptyAnswer(NamedTuple):
+    """An answer of this server that was empty, as a turn of a conversation that goes on."""
+
+    content: str
+    role: str = "assistant"
+
+
+def _turns(messages: Sequence[ChatMessage]) -> list[Message | EmptyAnswer]:
+    """The turns for the chat template; a system text without words says nothing."""
+    turns: list[Message | EmptyAnswer] = []
+    for message in messages:
+        if message.text.strip() or message.speaker not in ("assistant", "system"):
+            turns.append(Message(message.speaker, message.text))
+        elif message.speaker == "assistant":
+            turns.append(EmptyAnswer(message.text))
+    return turns
 
 
 def _ids(tokenizer: Tokenizer, text: str, **options: bool) -> list[int]:

@@ -19,6 +19,10 @@ NEUTRAL: dict[str, Sequence[Any]] = {
     "tool_choice": ("none", "auto"),
     "functions": ([],),
     "modalities": (["text"],),
+    "parallel_tool_calls": (False, True),  # of tools, which there are none
+    "top_k": (-1,),  # vLLM's for all tokens
+    "tool_calls": ([],),  # of a message, as an answer has them
+    "annotations": ([],),
 }
 
 

@@ -98,6 +98,14 @@ _RULES = {
 }
 
 
+class SamplingError(ValueError):
+    """A parameter has a value that it can't have. name: the parameter."""
+
+    def __init__(self, name: str, message: str):
+        super().__init__(message)
+        self.name = name
+
+
 @dataclass(frozen=True)
 class SamplingParams:
     """How to choose tokens, and when to stop.
@@ -109,12 +117,12 @@ class SamplingParams:
     many of the most likely tokens; prompt_logprobs: the same for the prompt's tokens. n: samples
     per prompt. priority: 0 is first. cache_salt: see `Sequence`. guide: a compiled constraint with
     the engine's vocabulary; only tokens that it allows are chosen. If max_tokens or a stop string
-    ends the text, it is the beginning of one that is allowed. Raises ValueError.
+    ends the text, it is the beginning of one that is allowed. Raises SamplingError, a ValueError.
 
     >>> SamplingParams(top_p=1.5)
     Traceback (most recent call last):
     ...
-    ValueError: top_p is 1.5: expected a number above 0 and at most 1
+    course_pkg.serving.sampling.SamplingError: top_p is 1.5: expected a number above 0 and at most 1
     """
 
     max_tokens: int | None = 16
@@ -143,7 +151,8 @@ class SamplingParams:
             object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
         for name, (fits, expected) in _RULES.items():
             if not fits(getattr(self, name)):
-                raise ValueError(f"{name} is {getattr(self, name)!r:.80}: expected {expected}")
+                found = f"{getattr(self, name)!r:.80}"
+                raise SamplingError(name, f"{name} is {found}: expected {expected}")
 
     @property
     def changes_logits(self) -> bool:

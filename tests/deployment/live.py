@@ -17,7 +17,7 @@ from course_pkg.serving.engine import Engine
 from tests.waiting import wait_until
 
 MODEL = load("tiny")
-PATIENCE = 200  # seconds until what hangs is an error
+PATIENCE = 200.0  # seconds until what hangs is an error
 
 
 def tiny_engine(**options):
@@ -25,7 +25,7 @@ def tiny_engine(**options):
 
 
 EXTENSIONS = {"ignore_eos", "top_k", "min_p", "repetition_penalty", "cache_salt"}
-EXTENSIONS |= {"guided_regex", "structured_outputs"}
+EXTENSIONS |= {"guided_regex", "guided_choice", "guided_json", "structured_outputs"}
 
 
 def complete(client, prompt="a", **fields):

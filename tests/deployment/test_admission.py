@@ -140,6 +140,21 @@ def test_a_key_is_needed_for_everything_but_health():
             connection.close()
 
 
+def test_a_path_that_needs_no_key_takes_no_place():
+    with serving(key=KEY, waiting=1, engine=tiny_engine(max_sequences=1)) as live:
+        begun = []
+        for path in ("/health", "/ready") * 2:  # bodies that never come, for more than all places
+            raw = live.connect()
+            raw.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n".encode())
+            begun.append(raw)
+        for raw in begun:
+            assert raw.recv(65536).startswith(b"HTTP/1.1 405")
+        assert (live.gate.taken, live.gate.open) == (0, 0)
+        assert complete(live.client(key=KEY)).choices
+        for raw in begun:
+            raw.close()
+
+
 HOSTS = {
     **dict.fromkeys(("evil.example", "evil.example:{port}", "10.0.0.1", "", "::1"), 403),
     **dict.fromkeys(("localhost", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]"), 200),

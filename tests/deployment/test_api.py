@@ -204,6 +204,16 @@ def test_the_prefix_cache_is_seen_in_the_usage_and_shared_under_one_salt(client)
     assert [cached(salt) for salt in (None, "one", "two", "one", None)] == [0, 0, 0, 32, 32]
 
 
+def test_an_empty_answer_and_an_empty_system_text_can_come_back(client):
+    """As OpenAI's API takes them: the first is what this server may have answered itself."""
+    user = {"role": "user", "content": "Hi", "name": "ada"}
+    answer = {"role": "assistant", "content": "", "refusal": None, "tool_calls": []}
+    empty, none = chat(client, messages=[user, answer, user]), chat(client, messages=[user, user])
+    assert empty.usage.prompt_tokens > none.usage.prompt_tokens, "it stays a turn"
+    system = {"role": "system", "content": " "}
+    assert chat(client, messages=[system, user]).choices == chat(client).choices
+
+
 WRONG = [
     (b"{", None, "not valid JSON"),
     (b'{"a": "\xff"}', None, "cannot be read"),
@@ -263,6 +273,7 @@ IMAGE = {"type": "image_url", "text": ""}
 WRONG_CHATS = [
     ({}, "messages", "messages is missing"),
     ({"messages": []}, "messages", "at least one"),
+    ({"messages": [{"role": "system", "content": ""}]}, "messages", "at least one"),
     ({"messages": [{"role": "user"}]}, "messages.0.content", "missing"),
     ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content", "expected a text"),
     ({"messages": [{"role": "user", "content": " "}]}, "messages", "blank text"),
@@ -289,6 +300,7 @@ def test_fields_that_ask_for_nothing_are_accepted_and_developers_write_system_me
     assert complete(client, suffix=None, user="me", **neutral).choices
     neutral = {"tools": [], "tool_choice": "none", "response_format": {"type": "text"}}
     neutral |= {"store": False, "metadata": {"run": "7"}, "max_tokens": None}
+    neutral |= {"parallel_tool_calls": False, "top_k": -1}
     assert chat(client, max_completion_tokens=1, **neutral).choices
     assert chat(client, service_tier="auto").service_tier == "default"  # the one that exists
     assert chat(client).service_tier is None

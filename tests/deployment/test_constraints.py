@@ -1,9 +1,12 @@
 """Constrained output over the API: texts match, and a wrong or slow constraint harms nobody."""
 
 import asyncio
+import gc
 import json
 import re
 import signal
+import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Literal
 
@@ -32,7 +35,7 @@ FREE = {"ignore_eos": False, "max_tokens": 80}
 def live():
     with serving(compile_seconds=PATIENCE) as running:
         yield running
-        process = compiler_of(running)._process
+        process = compiler_of(running)._process.popen
     wait_until(lambda: process.poll() is not None)  # it ends with the server
 
 
@@ -88,6 +91,10 @@ def test_openais_client_gets_an_object_of_a_pydantic_class(client):
     ("fields", "pattern"),
     [
         ({"guided_regex": r"\d{3}-[xyz]?z"}, r"\d{3}-[xyz]?z"),
+        ({"guided_regex": "^(?:yes|no)$"}, "yes|no"),
+        ({"guided_regex": "^a{2}$|^b"}, "aa|b"),
+        ({"guided_choice": ["a^b", "$"]}, r"a\^b|\$"),
+        ({"guided_json": {"type": "boolean"}}, "true|false"),
         ({"structured_outputs": {"regex": "(yes|no)!"}}, "(yes|no)!"),
         ({"structured_outputs": {"choice": ["a+b", "(c)"]}}, r"a\+b|\(c\)"),
         ({"structured_outputs": {"json": {"enum": ["on", 7]}}}, '"on"|7'),
@@ -123,6 +130,11 @@ WRONG = [
     ({"response_format": {"type": "xml"}}, "response_format.type", "'json_object'"),
     ({"guided_regex": "a" * 40_000}, "guided_regex", "at most 32768"),
     ({"guided_regex": "a{20000}"}, "guided_regex", "more than 10000 states"),
+    ({"guided_regex": "a(^b)"}, "guided_regex", "the anchor ^ is not supported"),
+    ({"guided_json": {"type": "integer", "minimum": -(10**400)}}, "guided_json", "at most 100"),
+    ({"guided_json": {"minLength": 10**30, "type": "string"}}, "guided_json", "10000 states"),
+    ({"guided_choice": []}, "guided_choice", "at least 1"),
+    ({"guided_choice": ["a"], "guided_regex": "b"}, None, "give one of them"),
     ({"structured_outputs": {}}, "structured_outputs", "one of regex, json"),
     ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs", "one of"),
     ({"structured_outputs": {"grammar": "a"}}, "structured_outputs.grammar", "has no field"),
@@ -147,13 +159,74 @@ def test_a_schema_of_any_depth_is_refused_in_order(live):
         assert status == 400, (depth, answer)
 
 
+def test_constraints_that_wait_hold_no_place_and_copies_of_one_wait_together():
+    limits = {"compiling": 2, "waiting": 1, "compile_seconds": PATIENCE}
+    with serving(tiny_engine(max_sequences=1), **limits) as live:
+        client = live.client()
+        complete(client, **FREE | {"guided_regex": "[ab]"})  # the process has started
+        compiler = compiler_of(live)
+        process = compiler._process.popen
+        process.send_signal(signal.SIGSTOP)  # it compiles and compiles
+
+        def readers():
+            return sum(len(each) for _, each in list(compiler._waiting.values()))
+
+        with ThreadPoolExecutor(8) as threads:
+            slow = []
+            for pattern in ("[cd]", "[cd]", "[cd]", "[ef]"):  # more than there are places
+                fields = FREE | {"guided_regex": pattern}
+                slow.append(threads.submit(complete, client, **fields))
+                wait_until(lambda: readers() == len(slow) and not live.gate.taken)
+            with pytest.raises(openai.RateLimitError, match="2 other constraints wait"):
+                complete(client, **FREE | {"guided_regex": "[gh]"})
+            assert complete(client, "a", max_tokens=2).choices
+            process.send_signal(signal.SIGCONT)
+            outcomes = [each.exception() for each in slow]
+        wait_until(lambda: live.is_empty)
+        assert compiler._waiting == {}
+        refused = [each for each in outcomes if each is not None]
+        assert all(isinstance(each, openai.RateLimitError) for each in refused)
+
+
+def test_the_next_process_starts_while_a_constraint_takes_long(live, client, monkeypatch):
+    compiler = compiler_of(live)
+    complete(client, **FREE | {"guided_regex": "[ab]"})
+    process = compiler._process.popen
+    monkeypatch.setattr(constraint_compiler, "SLOW_SECONDS", 0.0)
+    process.send_signal(signal.SIGSTOP)
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(complete, client, **FREE | {"guided_regex": "[ij]"})
+        wait_until(lambda: compiler._spare is not None and compiler._spare._is_ready)
+        spare = compiler._spare
+        process.kill()
+        assert isinstance(slow.exception(), openai.InternalServerError)
+    monkeypatch.undo()
+    assert complete(client, **FREE | {"guided_regex": "[kl]"}).choices[0].text in ("k", "l")
+    assert compiler._process is spare and compiler._spare is None
+
+
+def test_a_guide_is_free_as_soon_as_its_request_is_over(live, client):
+    guides = compiler_of(live)._guides
+    gc.collect()
+    gc.disable()  # a request and its completions refer to each other
+    try:
+        for fields in ({"max_tokens": 1}, {"max_tokens": 20}):  # cut, and complete
+            complete(client, **FREE | {"guided_regex": "[mn]{9}"} | fields)
+            [guide] = [guides.pop(key) for key in list(guides) if key[1] == "[mn]{9}"]
+            reference = weakref.ref(guide)
+            del guide
+            wait_until(lambda: reference() is None)  # noqa: B023
+    finally:
+        gc.enable()
+
+
 def compiler_of(live):
     return live.app.state.service._compiler
 
 
 def test_while_a_constraint_is_compiled_others_are_served(live, client):
     complete(client, **FREE | {"guided_regex": "[ab]"})  # the process has started
-    process = compiler_of(live)._process
+    process = compiler_of(live)._process.popen
     process.send_signal(signal.SIGSTOP)  # it compiles and compiles
     with ThreadPoolExecutor() as threads:
         slow = threads.submit(complete, client, **FREE | {"guided_regex": "[cd]"})
@@ -168,14 +241,20 @@ def test_while_a_constraint_is_compiled_others_are_served(live, client):
 def test_a_constraint_that_takes_too_long_is_refused_and_the_next_one_is_not(live, client):
     compiler = compiler_of(live)
     complete(client, **FREE | {"guided_regex": "[ab]"})
-    process = compiler._process
+    process = compiler._process.popen
     process.send_signal(signal.SIGSTOP)
     compiler._seconds = 0.1
     with pytest.raises(openai.BadRequestError, match=r"longer than 0\.1 s to compile") as refused:
         complete(client, **FREE | {"guided_regex": "[ef]"})
     assert refused.value.param == "guided_regex" and process.poll() == -signal.SIGKILL
+    with pytest.raises(openai.BadRequestError, match=r"longer than 0\.1 s to compile"):
+        complete(client, **FREE | {"guided_regex": "[ef]"})  # at once: no process is asked again
+    assert compiler._process is None
     compiler._seconds = PATIENCE
+    assert complete(client, **FREE | {"guided_regex": "[gh]"}).choices[0].text in ("g", "h")
+    compiler._clock = lambda: time.monotonic() + constraint_compiler.REFUSED_SECONDS
     assert complete(client, **FREE | {"guided_regex": "[ef]"}).choices[0].text in ("e", "f")
+    compiler._clock = time.monotonic
 
 
 def test_a_constraint_is_compiled_once_and_the_oldest_guides_are_dropped(live, monkeypatch):
@@ -204,7 +283,7 @@ def test_a_constraint_is_compiled_once_and_the_oldest_guides_are_dropped(live, m
 
 
 def test_after_the_end_a_constraint_gets_503():
-    compiler = ConstraintCompiler(lambda: None, 1.0)
+    compiler = ConstraintCompiler(lambda: None, 1.0, 8)
     compiler.stop()
     with pytest.raises(ApiError) as refused:
         asyncio.run(compiler.guide(Constraint("regex", "a", "f")))
