@@ -33,11 +33,13 @@ class Reply:
     """An answer on its way. dropped: how many of the oldest messages the model doesn't see.
 
     tokens: of the prompt; None if only the server knows. texts: the parts of the answer, in order.
+    notes: how the model was asked otherwise than was wanted.
     """
 
     dropped: int
     tokens: int | None
     texts: Iterator[str]
+    notes: tuple[str, ...] = ()
 
 
 class ChatModel(Protocol):
@@ -117,7 +119,7 @@ class ServerChat:
                 text = answer["choices"][0]["message"].get("content") or ""
                 if not isinstance(text, str):
                     raise TypeError
-                return Reply(dropped, None, iter([text]))
+                return Reply(dropped, None, iter([text]), self._server.notes)
             except RefusedError as error:
                 if not _may_be_too_long(error) or len(kept) - rules < 3:
                     raise ChatError(str(error)) from None

@@ -42,6 +42,7 @@ class ChatSession:
         self.unanswered = 0
         self._asked = 0
         self._dropped = 0
+        self._noted: set[str] = set()
 
     def run(self, lines: Iterable[str]) -> None:
         """Answer line after line, until /quit or the end."""
@@ -67,6 +68,7 @@ class ChatSession:
             with interrupts() as interrupted:
                 reply = self.model.reply([*self._rules, *self.messages, asked], seed)
                 self._say_dropped(reply)
+                self._say_notes(reply)
                 for part in reply.texts:
                     answer += part
                     self.write(part)
@@ -100,6 +102,12 @@ class ChatSession:
                 f"(the conversation is too long: the model no longer sees its oldest "
                 f"{reply.dropped} messages{size})"
             )
+
+    def _say_notes(self, reply: Reply) -> None:
+        for note in reply.notes:
+            if note not in self._noted:
+                self._noted.add(note)
+                self.note(f"({note})")
 
     def _end(self, answer: str) -> None:
         if answer and not answer.endswith("\n"):

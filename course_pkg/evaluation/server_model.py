@@ -32,6 +32,7 @@ from course_pkg.http_client import HttpClient, RefusedError, ServerError, WrongS
 AT_ONCE = 8  # requests
 MOST_FAILED = 20  # requests in a row; then it is the server's fault, not the items'
 MOST_STOPS = 4  # OpenAI's limit
+RENAMED = "max_completion_tokens"  # the name of max_tokens in OpenAI's newer models
 MOST_CHARACTERS = 1 << 20  # of an answer
 WRONG_FIELD = (400, 422)  # statuses
 PROBE_CHARACTERS = 30
@@ -44,7 +45,7 @@ Fields = Mapping[str, Any]
 
 
 def _renamed(body: Fields) -> Fields:
-    return {"max_completion_tokens" if k == "max_tokens" else k: v for k, v in body.items()}
+    return {RENAMED if k == "max_tokens" else k: v for k, v in body.items()}
 
 
 def _fewer_stops(body: Fields) -> Fields:
@@ -57,9 +58,9 @@ def _sampled(body: Fields) -> Fields:
 
 # By the field that a server refuses: what is asked instead, and the note.
 CHANGES: Mapping[str, tuple[Callable[[Fields], Fields], str]] = {
-    "max_tokens": (_renamed, "the server has max_completion_tokens in place of max_tokens"),
+    "max_tokens": (_renamed, f"the server has {RENAMED} in place of max_tokens"),
     "stop": (_fewer_stops, f"the server was sent {MOST_STOPS} of the stop strings; all are used"),
-    "temperature": (_sampled, "the server takes no temperature 0: its answers were sampled"),
+    "temperature": (_sampled, "the server takes no temperature: it sampled as it does by default"),
 }
 
 
@@ -242,8 +243,8 @@ class ServerModel:
             except RefusedError as error:
                 first = first or error
                 field = _wrong_field(error, asked, changed)
-                if field is None:
-                    raise first from None
+                if field is None:  # the new name for max_tokens may be wrong as well
+                    raise (first if error.names(RENAMED) else error) from None
                 changed.add(field)
             else:
                 self._changed |= changed

@@ -23,7 +23,7 @@ from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.finetuning.conversations import Message
 from course_pkg.finetuning.formats import chat_text, prompt_tokens
 from course_pkg.finetuning.own_data.data_file import read_data
-from course_pkg.http_client import HttpClient
+from course_pkg.http_client import HttpClient, RefusedError
 from course_pkg.lm.load import LoadedModel
 from course_pkg.lm.load import load as load_model
 from course_pkg.serving.engine import Engine
@@ -277,6 +277,43 @@ def test_a_server_gives_the_same_answers_and_drops_turns_when_it_says_that_they_
     server.client.pause = 0
     there.ask("Hi")
     assert "does not answer" in there.notes[-1] and there.unanswered == 2
+
+
+class Refusing:
+    """A client of a server that refuses as `error` says if there are more than two messages."""
+
+    address = "http://h/v1"
+
+    def __init__(self, error):
+        self.error = error
+
+    def post(self, path, body):
+        if "max_tokens" in body:
+            raise RefusedError("", 400, param="max_tokens", code="unsupported_parameter")
+        if len(body["messages"]) > 2:
+            raise self.error
+        return {"choices": [{"message": {"content": "Yes."}}]}
+
+
+@each_row(
+    ("fields", "may_be_too_long"),
+    [
+        ({"status": 400, "code": "context_length_exceeded"}, True),
+        ({"status": 400, "kind": "exceed_context_size_error"}, True),
+        ({"status": 413}, True),  # without a code, fewer turns are tried
+        ({"status": 400, "code": "invalid_value"}, False),
+        ({"status": 500}, False),
+    ],
+)
+def test_turns_are_dropped_by_the_code_of_a_refusal_not_by_its_words(fields, may_be_too_long):
+    session = Session(ServerChat(Refusing(RefusedError("context length", **fields)), GREEDY, "m"))
+    session.run(["One?", "Two?"])
+    assert len(session.messages) == (4 if may_be_too_long else 2)
+    told = [note for note in session.notes if "no longer sees its oldest 2" in note]
+    assert bool(told) is may_be_too_long
+    assert (
+        session.notes.count("(the server has max_completion_tokens in place of max_tokens)") == 1
+    ), "once"
 
 
 def test_an_answer_of_half_characters_or_nothing_keeps_the_history_valid():

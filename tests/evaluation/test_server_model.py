@@ -309,10 +309,10 @@ def test_a_server_whose_tokens_cannot_be_read_is_refused_before_any_item(tmp_pat
         (
             "stop",
             {"message": "Invalid 'stop': array too long"},
-            list("abcd"),
+            list("QRST"),
             "4 of the stop strings",
         ),
-        ("temperature", "temperature must be 1", None, "its answers were sampled"),
+        ("temperature", "temperature must be 1", None, "it sampled as it does by default"),
     ],
 )
 def test_a_field_that_the_server_refuses_is_sent_otherwise_and_noted(
@@ -336,7 +336,9 @@ def test_a_field_that_the_server_refuses_is_sent_otherwise_and_noted(
 
 def test_a_refusal_that_no_other_way_helps_is_the_item_s(tmp_path):
     def answer(path, body):
-        return 400, {"error": {"message": "max_tokens is too large", "param": "max_tokens"}}
+        if "max_tokens" in body:
+            return 400, {"error": {"message": "max_tokens is too large", "param": "max_tokens"}}
+        return 400, {"error": {"message": "no field max_completion_tokens"}}
 
     with fake(answer) as (client, asked):
         record = run_task(
