@@ -7,16 +7,39 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import regex  # as re, with a limit of time: an adapter's file may be anybody's
 import torch
 from torch import nn
 
+SECONDS = 2  # of the processor; a regex for names takes microseconds
 
-def require_regex(value: str, name: str, within: str = "{}") -> re.Pattern:
-    """The compiled regex, put in place of the braces of `within`. ValueError if it is not one."""
+
+def require_regex(value: str, setting: str) -> None:
+    """Raise ValueError unless the text is a regex."""
     try:
-        return re.compile(within.replace("{}", value))
-    except re.error as error:
-        raise ValueError(f"{name} {value!r} is not a regex: {error}") from None
+        regex.compile(value)
+    except regex.error as error:
+        raise ValueError(f"{setting} {value!r} is not a regex: {error}") from None
+
+
+def regex_matches(value: str, name: str, setting: str, *, whole: bool = True) -> bool:
+    r"""Whether a regex matches a module's name; whole: to its end.
+
+    Raises ValueError for a text that is no regex, or one that takes too long, as a repetition
+    inside a repetition may.
+
+    >>> regex_matches(r".*\.(q|v)_proj", "layers.0.q_proj", "target_modules")
+    True
+    """
+    require_regex(value, setting)
+    match = regex.compile(value).fullmatch if whole else regex.compile(value).match
+    try:
+        return match(name, timeout=SECONDS) is not None
+    except TimeoutError:
+        raise ValueError(
+            f"{setting} {value!r:.80} needs more than {SECONDS} s for the name {name}: write it "
+            "without alternatives that overlap, or a repetition in a repetition"
+        ) from None
 
 
 def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, ...]:

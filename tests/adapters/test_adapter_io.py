@@ -90,6 +90,21 @@ def test_a_changed_configuration_is_refused(method, change, says, tmp_path):
     assert not adapter_layers(model)
 
 
+@each_row(
+    "setting",
+    [
+        {"target_modules": r"(.|.)*[0-9][0-9]"},
+        {"rank_pattern": {r"(.|.)*[0-9][0-9]": 2}},
+        {"modules_to_save": [r"(.|.)*[0-9][0-9]"]},
+    ],
+)
+def test_a_regex_that_would_not_end_is_refused(setting, tmp_path):
+    save_adapter(adapted(METHODS["lora"]), tmp_path)
+    edit_config(tmp_path, **setting)
+    with pytest.raises(ValueError, match=r"needs more than 2 s for the name .* in a repetition"):
+        loaded(tmp_path)
+
+
 @each_row("missing", ["total_step", "init_r", "lora_alpha", "target_modules"])
 def test_a_missing_setting_is_named(missing, tmp_path):
     save_adapter(adapted(METHODS["adalora"]), tmp_path)
