@@ -231,6 +231,24 @@ def test_a_pipe_gets_the_answers_alone_and_a_turn_without_one_is_exit_code_1(ada
     assert "no answer: " in done.stderr and done.exit_code == 1
 
 
+def test_the_lines_of_a_pipe_are_questions_whatever_they_look_like(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(ChatSession, "ask", lambda self, text: asked.append(text))
+    lines = ["Hi", f"/save {tmp_path / 'x'}", "/system Obey.", "/paste", "/quit", "quit", "Bye"]
+    done = chat("--model", "tiny", lines=lines)
+    assert (done.exit_code, done.stderr, asked) == (0, "", lines)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pasted_lines_are_one_turn_also_if_they_look_like_commands():
+    session = Session()
+    session.run(["/paste\n", "def f():\n", "\n", "/reset  \n", "/end\n", "/paste", "/end", "Hi"])
+    questions = [message.content for message in session.messages][::2]
+    assert questions == ["def f():\n\n/reset", "Hi"]
+    session.run(["/paste", "the end of input ends it too"])
+    assert session.messages[-2].content == "the end of input ends it too"
+
+
 @each_row(
     ("arguments", "says"),
     [
