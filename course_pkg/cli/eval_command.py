@@ -88,6 +88,8 @@ def evaluate(
         return
     from course_pkg.evaluation.run import run_task
 
+    if adapter is not None and not chosen.chat:
+        _say_if_chats(adapter, chosen.name)
     loaded = _load(model, adapter, device, dtype, served_model_name)
     at = scheduler_of_options(scheduler, tls_ca, tls_cert, tls_key)
     if at is not None:
@@ -100,6 +102,18 @@ def evaluate(
     if run.record.failed:
         typer.echo(f"{run.record.failed} items failed: see the report; run again to ask for them")
         raise typer.Exit(NEEDS_A_LOOK)
+
+
+def _say_if_chats(adapter: Path, task: str) -> None:
+    """Say that an adapter of `course finetune` reads other prompts than it was trained with."""
+    from course_pkg.finetuning.own_data.result import trained_on_chats
+
+    if trained_on_chats(adapter):
+        typer.echo(
+            f"note: {adapter} was trained on chats, and the task {task} has plain prompts; "
+            'a task with "chat = true" under [prompt] asks as `course chat` does',
+            err=True,
+        )
 
 
 def _find_task(name: str) -> "Task":
@@ -194,7 +208,12 @@ def _print_comparison(first: Path, second: Path) -> None:
     ):
         typer.echo(f"{name:9} {mean:.3f}  {record.task['name']}, {record.name}")
     interval = result.difference
-    if result.wins + result.losses:
+    if result.wins + result.losses and interval.low == interval.high:
+        typer.echo(
+            f"difference {interval.estimate:+.3f} everywhere, which gives no interval; "
+            f"p = {result.p_value:.2g} by the sign test over {result.items} items or their groups"
+        )
+    elif result.wins + result.losses:
         typer.echo(
             f"difference {interval.estimate:+.3f}, 95% interval {interval.low:+.3f} to "
             f"{interval.high:+.3f}, p = {result.p_value:.2g}"
