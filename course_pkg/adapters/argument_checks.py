@@ -11,7 +11,9 @@ import regex  # as re, with a limit of time: an adapter's file may be anybody's
 import torch
 from torch import nn
 
-SECONDS = 2  # of the processor; a regex for names takes microseconds
+MOST = 100_000  # names of a setting; a model of many experts has so many modules
+MOST_REGEXES = 1000  # where each name is a regex for all modules
+SECONDS = 0.5  # of the processor; a regex for names takes microseconds
 
 
 def require_regex(value: str, setting: str) -> None:
@@ -45,6 +47,8 @@ def regex_matches(value: str, name: str, setting: str, *, whole: bool = True) ->
 def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, ...]:
     """A setting of names as a sorted tuple; or, if `whole`, a string as it is. TypeError otherwise.
 
+    Raises ValueError for more names than any model needs.
+
     >>> read_names(["v_proj", "q_proj"], "target_modules")
     ('q_proj', 'v_proj')
     """
@@ -55,6 +59,8 @@ def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, .
     if isinstance(value, str) or not all(isinstance(each, str) for each in names):
         kinds = "a string or strings" if whole else "a list of strings"
         raise TypeError(f"{name} must be {kinds}, got {value!r:.80}")
+    if len(names) > (most := MOST if whole else MOST_REGEXES):
+        raise ValueError(f"{name} has {len(names)} entries, at most {most} are possible")
     return tuple(sorted(names))
 
 
