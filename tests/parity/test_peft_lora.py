@@ -8,7 +8,7 @@ from peft import EvaConfig, LoraConfig, PeftModel, get_peft_model
 from torch import nn
 
 from course_pkg.adapters.accounting import count_parameters
-from course_pkg.adapters.adapter_io import load_adapter
+from course_pkg.adapters.adapter_io import load_adapter, save_adapter
 from course_pkg.adapters.injection import (
     adapter_layers,
     disable_adapters,
