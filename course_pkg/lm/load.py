@@ -21,7 +21,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from course_pkg.lm import smollm2
 from course_pkg.lm.answer_end import stop_at_answer_end
 from course_pkg.lm.model_errors import ModelError, OfflineError, UnknownModelError
-from course_pkg.lm.model_folder import ADAPTER_CONFIG, CONFIG, check_folder
+from course_pkg.lm.model_folder import ADAPTER_CONFIG, CONFIG, check_files, check_folder
 from course_pkg.lm.whole_model import read_model, read_tokenizer
 
 NAMES = (smollm2.NAME, "tiny")
@@ -88,6 +88,7 @@ def load_tokenizer(folder: str | os.PathLike) -> Tokenizer:
     folder = Path(folder).expanduser()
     if not (folder / "tokenizer.json").is_file():
         raise ModelError(f"{folder} has no tokenizer.json: save the tokenizer there")
+    check_files(folder)
     try:
         with smollm2.quiet():
             return read_tokenizer(str(folder), local_files_only=True)

@@ -32,11 +32,7 @@ def check_folder(folder: Path) -> dict[str, Any]:
     ...     check_folder(Path(name))
     {'model_type': 'llama'}
     """
-    stored = 0
-    for file in sorted(folder.iterdir()):
-        if file.suffix in (*SETTINGS, *WEIGHTS) and not file.is_dir():
-            size = regular_size(file)
-            stored += size if file.suffix in WEIGHTS else 0
+    stored = check_files(folder)
     config = read_settings(folder / CONFIG)
     vocabulary, width = (config.get(name) for name in ("vocab_size", "hidden_size"))
     if isinstance(vocabulary, int) and isinstance(width, int) and vocabulary * width > 8 * stored:
@@ -47,6 +43,16 @@ def check_folder(folder: Path) -> dict[str, Any]:
             if isinstance(count, int) and count * FEWEST > stored:
                 raise _too_large(folder, f"{name} {count}", stored)
     return config
+
+
+def check_files(folder: Path) -> int:
+    """The bytes of a folder's weights. Raises CorruptModelError for one that is no regular file."""
+    stored = 0
+    for file in sorted(folder.iterdir()):
+        if file.suffix in (*SETTINGS, *WEIGHTS) and not file.is_dir():
+            size = regular_size(file)
+            stored += size if file.suffix in WEIGHTS else 0
+    return stored
 
 
 def read_settings(file: Path) -> dict[str, Any]:

@@ -92,6 +92,12 @@ def exchanged(folder):
     (folder / "tokenizer.json").write_text(text.replace("<|x|>", "<|im_end|>"))
 
 
+def endless(folder):
+    tiny_tokenizer().save_pretrained(folder)
+    (folder / "chat_template.jinja").unlink()
+    (folder / "chat_template.jinja").symlink_to("/dev/zero")
+
+
 def lone(folder):
     (folder / "added_tokens.json").write_text("{}")
 
@@ -101,6 +107,7 @@ def lone(folder):
     [
         (grown, 259, "260 tokens, the model has 259 embeddings: .* new tokens"),
         (exchanged, 259, r"other ids than the model's, such as for '<\|im_"),
+        (endless, 259, "chat_template.jinja is not a file"),
         (lone, 259, "added_tokens.json without tokenizer.json"),
     ],
 )

@@ -297,6 +297,21 @@ def test_a_server_gives_the_same_answers_and_drops_turns_when_it_says_that_they_
     assert "does not answer" in there.notes[-1] and there.unanswered == 2
 
 
+def test_a_server_writes_an_adapters_chats_with_its_own_template(tmp_path):
+    adapter = adapt(load_model("tiny").model, LoRAConfig(rank=2))
+    save(adapter, tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    engine = Engine(*load_model("tiny"), blocks=64, adapters={"mine": tmp_path})
+    with serving(engine) as live:
+        sizes = {}
+        for name in ("tiny", "mine"):
+            asked = {"model": name, "messages": [{"role": "user", "content": "Hi"}]}
+            status, answer = live.post("/v1/chat/completions", asked | {"max_tokens": 1})
+            assert status == 200, answer
+            sizes[name] = answer["usage"]["prompt_tokens"]
+    assert sizes == {"mine": 2, "tiny": prompt_tokens([Message("user", "Hi")], MODEL.tokenizer)}
+
+
 def test_an_answer_of_half_characters_or_nothing_keeps_the_history_valid():
     reply = Reply(0, 1, iter(["  "]))
     session = Session(SimpleNamespace(name="mute", reply=lambda messages, seed: reply))
