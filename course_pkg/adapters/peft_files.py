@@ -224,6 +224,11 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         pickled = (folder / "adapter_model.bin").exists()
         note = "; adapter_model.bin is a pickle, which can run code: convert it" if pickled else ""
         raise FileNotFoundError(f"{folder} has no {WEIGHTS_FILE}{note}")
+    if whole := list(folder.glob("model*.safetensors*")):
+        raise ValueError(
+            f"{folder} has a whole model ({min(whole).name}) beside the adapter: keep them in two "
+            "folders, because only one of them would be used"
+        )
     try:
         weights = safetensors.load_file(path)
     except SafetensorError as error:

@@ -126,7 +126,8 @@ def answer_spans(
     if MARK.search(tokenizer.get_chat_template()):
         spans = _marked_spans(text, conversation, tokenizer)
     else:
-        spans = _added_spans(text, conversation, tokenizer)
+        spans = _spans_turn_by_turn(text, conversation.messages, tokenizer)
+        spans = spans or _added_spans(text, conversation, tokenizer)
     _check_complete(text, spans, conversation)
     return text, spans
 
@@ -156,15 +157,12 @@ def _marked_spans(
 def _added_spans(
     text: str, conversation: Conversation, tokenizer: "PreTrainedTokenizerBase"
 ) -> list[Span]:
-    messages = conversation.messages
-    if spans := _spans_turn_by_turn(text, messages, tokenizer):
-        return spans
     spans = []
-    for position, message in enumerate(messages):
+    for position, message in enumerate(conversation.messages):
         if message.role != "assistant":
             continue
-        before = chat_text(messages[:position], tokenizer, generation_prompt=True)
-        after = chat_text(messages[: position + 1], tokenizer)
+        before = chat_text(conversation.messages[:position], tokenizer, generation_prompt=True)
+        after = chat_text(conversation.messages[: position + 1], tokenizer)
         for prefix in (before, after):
             if not text.startswith(prefix):
                 raise ChatTemplateError(_difference(text, prefix, position + 1))

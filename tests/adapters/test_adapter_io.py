@@ -134,6 +134,14 @@ def test_a_truncated_weights_file_is_refused(saved, keep):
         loaded(saved)
 
 
+def test_a_whole_model_beside_an_adapter_is_refused(saved):
+    build().save_pretrained(saved)
+    with pytest.raises(
+        ValueError, match=r"a whole model \(model\.safetensors\) beside the adapter"
+    ):
+        loaded(saved)
+
+
 def test_missing_files_are_named(saved, tmp_path):
     with pytest.raises(FileNotFoundError, match="not an adapter folder"):
         loaded(tmp_path / "nowhere")
