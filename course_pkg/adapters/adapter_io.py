@@ -7,6 +7,7 @@ base_model.model.<module>.lora_A.weight and so on. Chapter: adapters/lora-traini
 import copy
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,8 +20,11 @@ from course_pkg.adapters.injection import adapter_layers, adapter_names, layer_t
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 from course_pkg.adapters.peft_files import (
     CONFIG_FILE,
+    NARROWING,
+    TYING,
     base_name,
     read_config,
+    read_settings,
     read_weights,
     to_peft,
     write_adapter,
@@ -36,7 +40,7 @@ from course_pkg.adapters.targets import (
 from course_pkg.adapters.trained_biases import biases_of, trained_biases
 
 PREFIX = "base_model.model."
-BASE_COPY = ".base_layer.weight"  # PEFT adds an adapted embedding's own weight
+BASE_COPY = ".base_layer"  # PEFT adds an adapted embedding's own weight
 
 
 def save_adapter(
@@ -86,12 +90,21 @@ def load_adapter(
     unchanged.
     """
     folder = Path(folder)
+    settings = read_settings(folder)
     config = read_config(folder)
+    if settings.get(TYING):
+        config = _with_both_saved(model, config, folder)
     saved = saved_module_names(model, config.modules_to_save)
-    weights, biases = _group_by_module(read_weights(folder), config, saved, folder)
+    weights, biases, copies = _group_by_module(
+        read_weights(folder), config, saved, _embeddings(model), folder
+    )
     names = [name for name in weights if name not in saved]
     config.check_modules(names)
-    _check_fit(model, config, weights, biases, saved, folder)
+    narrowed = any(settings.get(name) not in (None, [], "") for name in NARROWING)
+    _check_fit(model, config, weights, biases, saved, folder, narrowed)
+    _check_copies(model, copies, folder)
+    if narrowed:
+        config = replace(config, target_modules=names)
     wrap(model, names, config, adapter_name, saved=saved)
     with torch.no_grad():
         for name, layer in _layers_with(model, adapter_name).items():
@@ -138,12 +151,43 @@ def _layers_with(model: nn.Module, adapter_name: str) -> dict[str, AdapterLayer]
     return layers
 
 
+def _embeddings(model: nn.Module) -> list[str]:
+    """The names of the input and the output embeddings; empty for a model without these."""
+    getters = (getattr(model, f"get_{side}_embeddings", None) for side in ("input", "output"))
+    wanted = [get() for get in getters if get is not None]
+    return [name for name, module in adaptable_modules(model).items() if module in wanted]
+
+
+def _with_both_saved(model: nn.Module, config: AdapterConfig, folder: Path) -> AdapterConfig:
+    """The config of an adapter whose embeddings and output stay one matrix, in full.
+
+    Raises ValueError if they have one LoRA together, which is not implemented here.
+    """
+    tied = _embeddings(model)
+    if not getattr(getattr(model, "config", None), "tie_word_embeddings", False):
+        return config
+    if any(name in tied for name in selected_modules(model, config.target_modules)):
+        raise ValueError(
+            f"{folder} has one adapter for {' and '.join(tied)} together ({TYING}), which is not "
+            "implemented here: merge it in PEFT, and give the merged model"
+        )
+    if not set(tied) & set(saved_module_names(model, config.modules_to_save)):
+        return config
+    return replace(config, modules_to_save=[*config.modules_to_save, *tied])
+
+
 def _group_by_module(
-    weights: Mapping[str, Tensor], config: AdapterConfig, saved: Sequence[str], folder: Path
-) -> tuple[dict[str, dict[str, Tensor]], dict[str, Tensor]]:
-    """The tensors of each module by the end of their key; and the trained biases by their key."""
+    weights: Mapping[str, Tensor],
+    config: AdapterConfig,
+    saved: Sequence[str],
+    embeddings: Sequence[str],
+    folder: Path,
+) -> tuple[dict[str, dict[str, Tensor]], dict[str, Tensor], dict[str, Tensor]]:
+    """The tensors of each module by the end of their key, the trained biases by their key, and
+    copies of the base's own weights by their module."""
     groups: dict[str, dict[str, Tensor]] = {}
     biases: dict[str, Tensor] = {}
+    copies: dict[str, Tensor] = {}
     unexpected = [key for key in weights if not key.startswith(PREFIX)]
     for key, tensor in weights.items():
         key = key.removeprefix(PREFIX)
@@ -158,12 +202,37 @@ def _group_by_module(
             groups.setdefault(name, {})[key.removeprefix(f"{name}.")] = tensor
         elif config.bias != "none" and part == "bias":
             biases[key] = tensor
-        elif not f".{key}".endswith(BASE_COPY):
+        elif f".{name}.{part}".endswith(BASE_COPY):
+            copies[name] = tensor
+        elif key.removesuffix(".weight") in embeddings:
+            copies[key.removesuffix(".weight")] = tensor
+        else:
             unexpected.append(key)
     if unexpected or not groups:
         found = _first_few(unexpected) or "no tensors"
         raise ValueError(f"{folder} must contain weights of the adapter's modules, found {found}")
-    return groups, biases
+    return groups, biases, copies
+
+
+def _check_copies(model: nn.Module, copies: Mapping[str, Tensor], folder: Path) -> None:
+    """Raise ValueError unless the file's copies of the base's weights are the model's own."""
+    modules = dict(model.named_modules())
+    for name, copied in copies.items():
+        module = modules.get(name)
+        own = getattr(module.base if isinstance(module, AdapterLayer) else module, "weight", None)
+        if own is None or not own.is_floating_point() or not _same(own, copied):
+            shape = "no such weight" if own is None else f"{tuple(own.shape)}"
+            raise ValueError(
+                f"{folder} has {name}.weight, {tuple(copied.shape)}, which is not this model's, "
+                f"{shape}: it was trained on another model, or with new tokens; merge it with the "
+                "library that trained it, and give the merged model"
+            )
+
+
+def _same(first: Tensor, second: Tensor) -> bool:
+    """Whether two weights have one shape, and are equal in the coarser one of their types."""
+    coarser = max(first.dtype, second.dtype, key=lambda dtype: torch.finfo(dtype).eps)
+    return torch.equal(first.detach().cpu().to(coarser), second.cpu().to(coarser))
 
 
 def _check_fit(
@@ -173,8 +242,12 @@ def _check_fit(
     biases: Mapping[str, Tensor],
     saved: Sequence[str],
     folder: Path,
+    narrowed: bool,
 ) -> None:
-    """Raise ValueError unless the file has exactly the weights that this model needs."""
+    """Raise ValueError unless the file has exactly the weights that this model needs.
+
+    narrowed: some of the targets have none.
+    """
     modules = dict(require_model(model).named_modules())
     expected = {*selected_modules(model, config.target_modules, config.modules_to_save), *saved}
     problems = []
@@ -187,7 +260,8 @@ def _check_fit(
         kinds = (SavedModule,) if name in saved else layer_types(config)
         if problem := _misfit(modules.get(name), name, given, config, kinds):
             problems.append(problem)
-    problems += [f"{name} has no weights in the file" for name in sorted(expected - set(weights))]
+    absent = set(saved if narrowed else expected) - set(weights)
+    problems += [f"{name} has no weights in the file" for name in sorted(absent)]
     problems += _bias_problems(trained_biases(model, config.bias, list(weights), saved), biases)
     if problems:
         kind = type(model).__name__ if isinstance(model, PreTrainedModel) else "model"

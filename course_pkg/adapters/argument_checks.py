@@ -7,20 +7,47 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import regex  # as re, with a limit of time: an adapter's file may be anybody's
 import torch
 from torch import nn
 
+MOST = 100_000  # names of a setting; a model of many experts has so many modules
+MOST_REGEXES = 1000  # where each name is a regex for all modules
+SECONDS = 0.5  # of the processor; a regex for names takes microseconds
 
-def require_regex(value: str, name: str, within: str = "{}") -> re.Pattern:
-    """The compiled regex, put in place of the braces of `within`. ValueError if it is not one."""
+
+def require_regex(value: str, setting: str) -> None:
+    """Raise ValueError unless the text is a regex."""
     try:
-        return re.compile(within.replace("{}", value))
-    except re.error as error:
-        raise ValueError(f"{name} {value!r} is not a regex: {error}") from None
+        regex.compile(value)
+    except regex.error as error:
+        raise ValueError(f"{setting} {value!r} is not a regex: {error}") from None
+
+
+def regex_matches(value: str, name: str, setting: str, *, whole: bool = True) -> bool:
+    r"""Whether a regex matches a module's name; whole: to its end.
+
+    Raises ValueError for a text that is no regex, or one that takes too long, as a repetition
+    inside a repetition may.
+
+    >>> regex_matches(r".*\.(q|v)_proj", "layers.0.q_proj", "target_modules")
+    True
+    """
+    require_regex(value, setting)
+    match = regex.compile(value).fullmatch if whole else regex.compile(value).match
+    try:
+        return match(name, timeout=SECONDS) is not None
+    except TimeoutError:
+        raise ValueError(
+            f"{setting} {value!r:.80} needs more than {SECONDS} s for the name {name}: write it "
+            "without alternatives that overlap, or a repetition in a repetition"
+        ) from None
 
 
 def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, ...]:
     """A setting of names as a sorted tuple; or, if `whole`, a string as it is. TypeError otherwise.
+
+    Raises ValueError for more names than any model needs.
 
     >>> read_names(["v_proj", "q_proj"], "target_modules")
     ('q_proj', 'v_proj')
@@ -32,6 +59,8 @@ def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, .
     if isinstance(value, str) or not all(isinstance(each, str) for each in names):
         kinds = "a string or strings" if whole else "a list of strings"
         raise TypeError(f"{name} must be {kinds}, got {value!r:.80}")
+    if len(names) > (most := MOST if whole else MOST_REGEXES):
+        raise ValueError(f"{name} has {len(names)} entries, at most {most} are possible")
     return tuple(sorted(names))
 
 

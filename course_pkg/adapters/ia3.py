@@ -10,7 +10,6 @@ Source: Liu et al. 2022, "Few-Shot Parameter-Efficient Fine-Tuning is Better and
 In-Context Learning", section 3.3. Chapter: adapters/peft.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_pkg.adapters.argument_checks import read_names, require_regex
+from course_pkg.adapters.argument_checks import read_names, regex_matches, require_regex
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 
 
@@ -74,7 +73,7 @@ class IA3Config(AdapterConfig):
 def _ends_or_matches(name: str, modules: str | tuple[str, ...]) -> bool:
     """Whether a regex matches the name, or one of several endings does, as in PEFT."""
     if isinstance(modules, str):
-        return re.fullmatch(modules, name) is not None
+        return regex_matches(modules, name, "feedforward_modules")
     return name.endswith(modules)
 
 

@@ -11,7 +11,6 @@ Chapter: adapters/lora.
 """
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
@@ -20,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_pkg.adapters.argument_checks import read_pattern
+from course_pkg.adapters.argument_checks import read_pattern, regex_matches
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 from course_pkg.arguments import require_between, require_bool, require_choice, require_integer
 
@@ -89,7 +88,7 @@ class LoRAConfig(AdapterConfig):
 def first_match(pattern: Mapping[str, Any], module_name: str, default: Any) -> Any:
     """The value of the first key that is a regex for the name or its last parts, as in PEFT."""
     for key, value in pattern.items():
-        if re.match(rf"(.*\.)?({key})$", module_name):
+        if regex_matches(rf"(.*\.)?({key})$", module_name, "the key of a pattern", whole=False):
             return value
     return default
 

@@ -1,6 +1,6 @@
 """PEFT's adapter folder: adapter_config.json, with settings, and adapter_model.safetensors.
 
-Reading refuses settings that this package does not implement (such as `layers_to_transform`)
+Reading refuses settings that this package does not implement (such as `layer_replication`)
 instead of ignoring them. `adapter_io` and `prompt_io` compute the weights and put them into models.
 Chapter: adapters/lora-training.
 """
@@ -39,6 +39,9 @@ IGNORED = {
     "revision",
     "task_type",
 }
+# Settings that leave out some of the targets: the file's own names say which.
+NARROWING = ("exclude_modules", "layers_to_transform", "layers_pattern")
+TYING = "ensure_weight_tying"  # embeddings and output stay one matrix, which the file has twice
 SHARED = {"target_modules": "target_modules", "modules_to_save": "modules_to_save"}
 
 
@@ -48,8 +51,8 @@ class PeftFormat:
 
     fields: our setting by PEFT's. fixed: settings that a file has with this value or not at all.
     harmless: other values of fixed settings that don't change a trained adapter. required: settings
-    that a file must have. ignored: settings that PEFT writes and doesn't use. accepts: whether a
-    file of this peft_type is of this method.
+    that a file must have. ignored: settings that don't matter to a trained adapter, or that
+    `adapter_io` reads. accepts: whether a file of this peft_type is of this method.
     """
 
     config_type: type[AdapterConfig]
@@ -75,6 +78,7 @@ _LORA_FORMAT = PeftFormat(
     # Initializations that do not change the base weights; PiSSA and OLoRA, for example, do.
     harmless={"init_lora_weights": (True, False, "gaussian", "eva", "orthogonal")},
     required=("r", "lora_alpha", "target_modules"),
+    ignored=(*NARROWING, TYING, "eva_config"),
     accepts=lambda raw: not raw.get("use_dora"),
 )
 FORMATS = (
@@ -220,6 +224,11 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         pickled = (folder / "adapter_model.bin").exists()
         note = "; adapter_model.bin is a pickle, which can run code: convert it" if pickled else ""
         raise FileNotFoundError(f"{folder} has no {WEIGHTS_FILE}{note}")
+    if whole := list(folder.glob("model*.safetensors*")):
+        raise ValueError(
+            f"{folder} has a whole model ({min(whole).name}) beside the adapter: keep them in two "
+            "folders, because only one of them would be used"
+        )
     try:
         weights = safetensors.load_file(path)
     except SafetensorError as error:

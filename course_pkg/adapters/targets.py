@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from course_pkg.adapters.argument_checks import require_model, require_regex
+from course_pkg.adapters.argument_checks import regex_matches, require_model
 from course_pkg.adapters.layer import AdapterLayer
 from course_pkg.adapters.lora import LoRALinear
 
@@ -29,7 +29,7 @@ def matches(name: str, target_modules: str | Sequence[str]) -> bool:
     (True, False)
     """
     if isinstance(target_modules, str):
-        return require_regex(target_modules, "target_modules").fullmatch(name) is not None
+        return regex_matches(target_modules, name, "target_modules")
     return any(name == target or name.endswith(f".{target}") for target in target_modules)
 
 
@@ -43,7 +43,8 @@ def in_saved_module(name: str, modules_to_save: Sequence[str]) -> bool:
     (True, False)
     """
     for entry in modules_to_save:
-        if require_regex(entry, "modules_to_save", r"(^|.*\.){}($|\..*)").match(name):
+        part = rf"(^|.*\.){entry}($|\..*)"
+        if regex_matches(part, name, "modules_to_save", whole=False):
             return True
     return False
 

@@ -39,8 +39,9 @@ def chat(
     """Chat with a model and an adapter.
 
     Ctrl-C stops an answer, Ctrl-D ends. /reset forgets the conversation, /system TEXT sets its
-    rules, /save FILE writes it as `course finetune` reads it, /quit ends. In a pipe, each line is
-    a turn, and stdout has the answers alone. If the conversation gets too long, its oldest turns
+    rules, /save FILE writes it as `course finetune` reads it, /paste takes several lines as one
+    turn, /quit ends. In a pipe, each line is a question, also one that looks like a command, and
+    stdout has the answers alone. If the conversation gets too long, its oldest turns
     are dropped, and you are told. A server's answer comes in one piece; COURSE_REMOTE_API_KEY is
     sent as its key, or to this machine COURSE_API_KEY. Temperature and top-p are those that
     SmolLM2's authors recommend. Exit code 0: the chat has ended. 1: a turn got no answer. 2: not
@@ -57,10 +58,10 @@ def chat(
     if live:
         _note(f"{source.name}\n{HELP}")
     if system is not None:
-        session.run([f"/system {system}"])
+        session.set_system(system.strip())
     if not live:
         sys.stdin.reconfigure(errors="replace")  # bytes that are not UTF-8
-    session.run(_typed() if live else sys.stdin)
+    session.run(_typed() if live else sys.stdin, commands=live)
     if session.unanswered and not live:
         raise typer.Exit(NEEDS_A_LOOK)
 

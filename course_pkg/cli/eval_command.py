@@ -101,6 +101,8 @@ def evaluate(
         return
     from course_pkg.evaluation.run import run_task
 
+    if adapter is not None and not chosen.chat:
+        _say_if_chats(adapter, chosen.name)
     at_address = {"concurrency": concurrency, "timeout": timeout, "extra_body": extra_body}
     loaded = _load(model, adapter, device, dtype, served_model_name, at_address)
     at = scheduler_of_options(scheduler, tls_ca, tls_cert, tls_key)
@@ -116,6 +118,18 @@ def evaluate(
     if run.record.failed:
         _print_failures(run.record)
         raise typer.Exit(NEEDS_A_LOOK)
+
+
+def _say_if_chats(adapter: Path, task: str) -> None:
+    """Say that an adapter of `course finetune` reads other prompts than it was trained with."""
+    from course_pkg.finetuning.own_data.result import trained_on_chats
+
+    if trained_on_chats(adapter):
+        typer.echo(
+            f"note: {adapter} was trained on chats, and the task {task} has plain prompts; "
+            'a task with "chat = true" under [prompt] asks as `course chat` does',
+            err=True,
+        )
 
 
 def _find_task(name: str) -> "Task":
@@ -249,7 +263,12 @@ def _print_comparison(first: Path, second: Path) -> None:
         about = f"{name:9} {mean:z.3f}  {record.task['name']}, {record.name}"
         typer.echo(for_terminal(about))
     interval = result.difference
-    if result.wins + result.losses:
+    if result.wins + result.losses and interval.low == interval.high:
+        typer.echo(
+            f"difference {interval.estimate:+.3f} everywhere, which gives no interval; "
+            f"p = {result.p_value:.2g} by the sign test over {result.items} items or their groups"
+        )
+    elif result.wins + result.losses:
         typer.echo(
             f"difference {interval.estimate:+z.3f}, 95% interval {interval.low:+z.3f} to "
             f"{interval.high:+z.3f}, p = {result.p_value:.2g}"

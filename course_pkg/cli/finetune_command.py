@@ -15,12 +15,19 @@ from course_pkg.terminal import for_terminal
 
 def finetune(
     data: Annotated[
-        Path, typer.Argument(help="Your examples: .jsonl, .json or .txt.", show_default=False)
+        Path,
+        typer.Argument(
+            help="Your examples: .jsonl, .json, .csv, .tsv or .txt.", show_default=False
+        ),
     ],
     output: Annotated[
         Path | None, typer.Option(help="Folder of the adapter [default: adapters/<data>]")
     ] = None,
     model: Annotated[str, typer.Option(help="Name, hub id or folder.")] = "smollm2-135m",
+    prompt: Annotated[
+        str | None, typer.Option(help='Of the data\'s fields, such as "{subject}: {body}".')
+    ] = None,
+    response: Annotated[str | None, typer.Option(help='Such as "{reply}".')] = None,
     validation: Annotated[
         Path | None, typer.Option(help="Validation examples [default: a share of DATA]")
     ] = None,
@@ -48,11 +55,13 @@ def finetune(
     """Fine-tune an adapter on your own examples.
 
     DATA has one record on each line: Alpaca's fields, prompt and completion, chat messages, or
-    text. The format is recognized; a line of another one is an error. The output folder holds the
-    adapter, in PEFT's format, and report.html. The default learning rate is a tenth of the rate
-    that failed in the course's record sft_settings; from half a billion parameters on, it is
-    QLoRA's. Exit code 2: not possible as asked. 4: the machine failed, such as a full disk. 130:
-    interrupted; the same command with --resume goes on.
+    text; or it is a table whose columns have such names. The format is recognized; a line of
+    another one is an error. Fields of other names: --prompt and --response, with \\n for a line
+    break. A system turn or an instruction that all examples share is kept with the adapter. The
+    output folder holds the adapter, in PEFT's format, and report.html. The default learning rate is
+    a tenth of the rate that failed in the course's record sft_settings; from half a billion
+    parameters on, it is QLoRA's. Exit code 2: not possible as asked. 4: the machine failed, such as
+    a full disk. 130: interrupted; the same command with --resume goes on.
     """
     from course_pkg.finetuning.own_data.next_steps import next_steps
     from course_pkg.finetuning.own_data.report import FILE, summary
@@ -64,6 +73,8 @@ def finetune(
         data,
         folder,
         model=model,
+        prompt=prompt,
+        response=response,
         validation=validation,
         validation_share=validation_share,
         method=method,

@@ -15,7 +15,13 @@ from course_pkg.deployment.load_engine import load_engine
 from course_pkg.evaluation.server_model import ServerModel
 from course_pkg.export.merged import load_merged
 from course_pkg.finetuning.conversations import Message
-from course_pkg.finetuning.formats import as_dicts, chat_text, keep_recent, prompt_tokens
+from course_pkg.finetuning.formats import (
+    as_dicts,
+    chat_text,
+    keep_recent,
+    prompt_tokens,
+    with_template,
+)
 from course_pkg.http_client import HttpClient, RefusedError
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.lm.smollm2 import NAME
@@ -70,13 +76,15 @@ class LocalChat:
                 f"--max-tokens {self.params.max_tokens}: the model takes {engine.max_model_len} "
                 "tokens of prompt and answer together; lower it"
             )
-        if engine.tokenizer.chat_template is None:
+        template = engine.chat_templates.get(adapter)
+        self.tokenizer = with_template(engine.tokenizer, template) if template else engine.tokenizer
+        if self.tokenizer.chat_template is None:
             raise ChatError(f"{name} has no chat template: choose a model that is tuned for chat")
         self._settings = params
 
     def reply(self, messages: Sequence[Message], seed: int | None) -> Reply:
         """Begin to answer, with as many of the latest exchanges as fit beside the answer."""
-        tokenizer = self.engine.tokenizer
+        tokenizer = self.tokenizer
         try:
             kept = keep_recent(messages, tokenizer, self.limit)
         except ValueError as error:

@@ -2,15 +2,18 @@
 
     /reset        forget the conversation        /system TEXT  set the rules of the conversation
     /save FILE    write it to a file             /quit         end, as Ctrl-D does
+    /paste        take the lines up to one that is only /end as one turn
 
 Answers go to one stream and everything else to another, so a program that writes one turn a line
-reads answers alone. Chapter: finetuning/chat.
+reads answers alone. Its lines are questions, whatever they begin with, because what is piped may be
+anybody's text. Chapter: finetuning/chat.
 """
 
 import json
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,11 @@ from course_pkg.http_client import ServerError
 Write = Callable[[str], Any]
 ENDS = ("/quit", "/exit", "/bye")  # the first is the documented one
 MEANT = ("quit", "exit")  # what people type who forget the slash; the model may be asked it
-HELP = "commands: /reset, /system TEXT, /save FILE, /quit; Ctrl-C stops an answer, Ctrl-D ends"
+PASTE = "/paste"
+PASTED = "/end"  # the line after a turn of several lines
+HELP = (
+    "commands: /reset, /system TEXT, /save FILE, /paste, /quit; Ctrl-C stops an answer, Ctrl-D ends"
+)
 
 
 class ChatSession:
@@ -44,18 +51,28 @@ class ChatSession:
         self._dropped = 0
         self._noted: set[str] = set()
 
-    def run(self, lines: Iterable[str]) -> None:
-        """Answer line after line, until /quit or the end."""
+    def run(self, lines: Iterable[str], *, commands: bool = True) -> None:
+        """Answer line after line, until /quit or the end. commands: obey them; else ask them."""
+        lines = iter(lines)
         for line in lines:
             text = line.strip()
-            if text in ENDS:
+            if commands and text in ENDS:
                 return
-            if text.startswith("/"):
+            if commands and text == PASTE:
+                if pasted := self._pasted(lines):
+                    self.ask(pasted)
+            elif commands and text.startswith("/"):
                 self._command(*text.partition(" ")[::2])
             elif text:
                 self.ask(text)
-                if text.casefold() in MEANT:
+                if commands and text.casefold() in MEANT:
                     self.note("(that was a question to the model; /quit or Ctrl-D ends the chat)")
+
+    def _pasted(self, lines: Iterator[str]) -> str:
+        """The lines up to the one that ends a paste, as one text."""
+        self.note(f"(paste your lines; {PASTED} on a line of its own ends them)")
+        pasted = takewhile(lambda each: each.strip() != PASTED, lines)
+        return "\n".join(each.rstrip("\r\n") for each in pasted).strip()
 
     def ask(self, question: str) -> None:
         """Write the answer to a question, and keep both; without an answer, keep neither."""
@@ -120,13 +137,14 @@ class ChatSession:
             self._dropped = 0
             self.note("(the conversation is empty again; the system turn stays)")
         elif name == "/system":
-            self._set_system(rest)
+            self.set_system(rest)
         elif name == "/save":
             self._save(rest)
         else:
             self.note(HELP if name == "/help" else f"there is no {name}; {HELP}")
 
-    def _set_system(self, text: str) -> None:
+    def set_system(self, text: str) -> None:
+        """Set the rules of the conversation; none for an empty text."""
         try:
             self.system = Message("system", text) if text else None
         except ValueError as error:

@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig
 
 from course_pkg.deployment.api_errors import ServeError
 from course_pkg.experiments import ExperimentError, load_experiment
 from course_pkg.lm import smollm2
-from course_pkg.lm.load import load, load_tokenizer, pick_device
+from course_pkg.lm.answer_end import stop_at_answer_end
+from course_pkg.lm.load import LoadedModel, load, load_tokenizer, pick_device, stored_dtype
 from course_pkg.metrics.paired_loss import loss_change
 from course_pkg.quantization.gptq_files import is_gptq, load_gptq
 from course_pkg.quantization.quantized_decoder import FORMATS
@@ -36,12 +36,7 @@ def weights_dtype(dtype: str, model: str, device: str | None) -> torch.dtype:
         raise ServeError(f"--dtype {dtype}: expected auto, {', '.join(DTYPES)}")
     if model == "tiny" or pick_device(device).type == "cpu":
         return torch.float32
-    source = smollm2.prepare() if model == smollm2.NAME else Path(model).expanduser()
-    try:
-        own = AutoConfig.from_pretrained(source if Path(source).is_dir() else model).dtype
-    except (OSError, ValueError):  # which `load` explains
-        own = None
-    return own if isinstance(own, torch.dtype) else torch.float32
+    return stored_dtype(model)
 
 
 def load_engine(
@@ -77,7 +72,9 @@ def load_engine(
             raise ServeError(f"--quantize {quantize}: the weights of {model} are quantized already")
         # torch's kernels for a few tokens on a CPU are for bf16.
         kind = torch.bfloat16 if dtype == "auto" else kind
-        loaded = load_gptq(model, kind).to(pick_device(device)), load_tokenizer(model)
+        quantized = load_gptq(model, kind).to(pick_device(device))
+        loaded = LoadedModel(quantized, load_tokenizer(model))
+        stop_at_answer_end(*loaded)
     else:
         loaded = load(model, device=device, dtype=kind)
     try:

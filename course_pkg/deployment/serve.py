@@ -61,7 +61,8 @@ def serve(
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         if quantize:
             log.info(quantization_note(model, quantize))
-        engine.tokenizer.chat_template = template or engine.tokenizer.chat_template
+        if template is not None:
+            engine.use_template(template)
         if engine.tokenizer.chat_template is None:
             log.warning(
                 "%s has no chat template, so /v1/chat/completions is refused: "

@@ -42,6 +42,7 @@ class Service:
         self.limits = limits
         self.max_model_len = engine.max_model_len
         self.adapters = {model: None} | {name: name for name in engine.adapters}
+        self._templates = engine.chat_templates
         self.thread = EngineThread(engine, limits.backlog)
         self.created = int(time.time())
         self.texts = TokenTexts(copy.deepcopy(engine.tokenizer))
@@ -80,7 +81,8 @@ class Service:
             turns = _turns(body.messages)
             if not turns:
                 raise ValueError("there are none: give at least one")
-            text = chat_text(turns, tokenizer, generation_prompt=True)
+            template = self._templates.get(body.model)
+            text = chat_text(turns, tokenizer, generation_prompt=True, template=template)
             self._check_length(text, "messages")
             # The template has written the special tokens.
             return [_ids(tokenizer, text, add_special_tokens=False)]

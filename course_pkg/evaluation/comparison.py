@@ -71,7 +71,8 @@ def compare_runs(
     baseline, system: (n,), with the items in the same order. groups: as for `standard_error`.
     Right-or-wrong scores of independent items get the interval of Bonett and Price and McNemar's
     exact p-value. These are two methods, so near the border one may exclude 0 and the other not.
-    Other scores, and scores in groups, get Student's t of the differences for both.
+    Other scores, and scores in groups, get Student's t of the differences for both; where all
+    differences are the same, the interval is that number alone, and the p-value a sign test's.
     Raises ValueError as `t_interval` does, or if the lengths differ.
 
     >>> result = compare_runs([1, 1, 0, 0, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0, 1, 1])
@@ -176,7 +177,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _t_test(difference: float, error: float, freedom: int) -> float:
-    """The two-sided p-value of a difference with this standard error."""
+    """The two-sided p-value of a difference with this standard error.
+
+    Differences that are all the same have none: if both runs were equally good, each of them would
+    have either sign by a fair coin.
+    """
     if error == 0:
-        return 1.0 if difference == 0 else 0.0
+        return 1.0 if difference == 0 else 0.5**freedom
     return 1 - t_probability(abs(difference) / error, freedom)

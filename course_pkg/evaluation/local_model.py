@@ -15,12 +15,14 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.adapters.methods import load as add_adapter
+from course_pkg.adapters.own_tokenizer import own_tokenizer
 from course_pkg.evaluation.generation import OpenQuestion
 from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.evaluation.multiple_choice import Question, score_questions
 from course_pkg.evaluation.samples import Answer, Request
 from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.task import CHOICE, Task
+from course_pkg.lm.answer_end import stop_at_answer_end
 from course_pkg.lm.load import load
 from course_pkg.lm.model_errors import ModelError
 
@@ -116,6 +118,9 @@ def load_model(
     model, tokenizer = load(name, device=device, dtype=types[dtype])
     if adapter is not None:
         try:
+            rows = model.get_input_embeddings().num_embeddings
+            tokenizer = own_tokenizer(adapter, tokenizer, rows)
+            stop_at_answer_end(model, tokenizer)
             model = add_adapter(model, adapter)
         except (ValueError, TypeError, OSError, NotImplementedError) as error:
             raise ModelError(f"the adapter {adapter} can't be used with {name}: {error}") from None
@@ -125,12 +130,13 @@ def load_model(
 def fingerprint(model: nn.Module) -> str:
     """16 hexadecimal digits that differ if the weights do, from the ends of each parameter.
 
-    Training changes all weights of a parameter, so that its ends are enough; a change of a few
-    single weights may go unnoticed.
+        Training changes all weights of a parameter, so that its ends are enough; a change of a few
+        single weights may go unnoticed.
 
-    >>> from course_pkg.lm.load import load
-    >>> fingerprint(load("tiny").model) == fingerprint(load("tiny", seed=1).model)
-    False
+        >>> from course_pkg.lm.answer_end import stop_at_answer_end
+    from course_pkg.lm.load import load
+        >>> fingerprint(load("tiny").model) == fingerprint(load("tiny", seed=1).model)
+        False
     """
     found = hashlib.sha256()
     for name, parameter in model.named_parameters():

@@ -1,10 +1,12 @@
 """The command `course export`: an adapter or a model as files that other programs run.
 
-Files appear whole, under their names, or not at all. Nothing is overwritten unless `force` says so.
+Files appear whole, under their names, or not at all. Nothing is overwritten unless `force` says so,
+and no folder that has a file of somebody else.
 Chapter: deployment/edge.
 """
 
 import errno
+import json
 import os
 import re
 import secrets
@@ -17,13 +19,14 @@ from course_pkg.export.gguf_model import FILE_TYPES, write_gguf_model
 from course_pkg.export.merged import load_merged
 from course_pkg.export.ollama import modelfile
 from course_pkg.files import disk_is_full, readable_size, write_atomically
-from course_pkg.lm.load import LoadedModel
+from course_pkg.lm.load import LoadedModel, stored_dtype
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.lm.smollm2 import quiet
 
 FORMATS = ("gguf", "hf", "onnx")
 TYPES = tuple(name.lower() for name in FILE_TYPES)
 DEFAULT_TYPE = "f16"
+WRITTEN = "course-export.json"  # in an exported folder: its files, which --force may delete
 FULL_DISK = "No space left on device"
 
 
@@ -101,8 +104,11 @@ def _check_output(path: Path, format: str, force: bool) -> None:
     if format != "gguf":
         if path.exists() and not force:
             raise ModelError(f"{path} exists: give --force to replace it, or another --output")
-        if path.exists() and not _is_export(path):
-            raise ModelError(f"{path} is not an exported model: give another --output")
+        if path.exists() and (other := _not_exported(path)):
+            raise ModelError(
+                f"{path} is not an exported model: {other} is not of `course export`; give another "
+                "--output"
+            )
         return
     if path.is_dir():
         raise ModelError(f"--output {path} is a folder: give a file's name, such as model.gguf")
@@ -111,12 +117,20 @@ def _check_output(path: Path, format: str, force: bool) -> None:
         raise ModelError(f"{taken[0]} exists: give --force to replace it, or another --output")
 
 
-def _is_export(path: Path) -> bool:
-    """Whether a folder is one that `--force` may delete."""
-    if not path.is_dir() or path.is_symlink():
-        return False
-    names = [each.name for each in path.iterdir()]
-    return not names or any(name == "config.json" or name.endswith(".onnx") for name in names)
+def _not_exported(path: Path) -> str | None:
+    """What forbids `--force` to delete a folder: what this command did not write there."""
+    if path.is_symlink() or not path.is_dir():
+        return "it"
+    try:
+        written = json.loads((path / WRITTEN).read_text("utf-8"))
+        own = {WRITTEN: None} | written["bytes"]
+    except (OSError, ValueError, KeyError, TypeError):
+        own = {}
+    for each in sorted(path.iterdir()):
+        size = each.stat().st_size if each.is_file() else -1
+        if each.name not in own or own[each.name] not in (None, size):
+            return each.name
+    return None
 
 
 def _export_gguf(loaded: LoadedModel, path: Path, kind: str, name: str) -> Exported:
@@ -139,8 +153,13 @@ def _modelfile_path(path: Path) -> Path:
 
 
 def _save_pretrained(loaded: LoadedModel, folder: Path) -> None:
+    """In the type of the model's own files, not in that of the merge, which has twice the bytes."""
+    model = loaded.model.to(stored_dtype(loaded.model.config.name_or_path or "tiny"))
+    for name, weight in model.state_dict().items():
+        if not weight.isfinite().all():
+            raise ModelError(f"{name} has numbers that are not finite in {weight.dtype}")
     with quiet():
-        loaded.model.save_pretrained(folder)
+        model.save_pretrained(folder)
         loaded.tokenizer.save_pretrained(folder)
 
 
@@ -152,6 +171,8 @@ def _write_folder(path: Path, write: Callable[[Path], object]) -> None:
     try:
         temporary.mkdir()
         write(temporary)
+        sizes = {each.name: each.stat().st_size for each in sorted(temporary.iterdir())}
+        (temporary / WRITTEN).write_text(json.dumps({"bytes": sizes}, indent=1) + "\n", "utf-8")
         if path.exists():
             path.rename(old)
         temporary.rename(path)

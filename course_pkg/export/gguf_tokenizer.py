@@ -14,6 +14,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.export.gguf_format import Value
+from course_pkg.lm.answer_end import answer_end
 from course_pkg.lm.model_errors import ModelError
 
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # token types of llama.cpp
@@ -62,6 +63,9 @@ def tokenizer_metadata(tokenizer: Tokenizer, rows: int) -> dict[str, Value]:
         number = getattr(tokenizer, f"{ours}_token_id")
         if number is not None:
             metadata[f"ggml.{theirs}_token_id"] = Value("UINT32", number)
+    end = answer_end(tokenizer)
+    if end is not None and end != tokenizer.eos_token_id:
+        metadata["ggml.eot_token_id"] = Value("UINT32", end)
     if template := _chat_template(tokenizer):
         metadata["chat_template"] = Value("STRING", template)
     return {f"tokenizer.{key}": value for key, value in metadata.items()}

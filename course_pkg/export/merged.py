@@ -11,8 +11,10 @@ from transformers import PreTrainedModel
 
 from course_pkg.adapters.injection import merge_adapters, remove_adapters
 from course_pkg.adapters.methods import load as add_adapter
+from course_pkg.adapters.own_tokenizer import own_tokenizer
 from course_pkg.adapters.peft_files import CONFIG_FILE, read_settings
 from course_pkg.adapters.prompt_io import PROMPT_TYPES
+from course_pkg.lm.answer_end import stop_at_answer_end
 from course_pkg.lm.load import LoadedModel, load
 from course_pkg.lm.model_errors import ModelError
 
@@ -21,6 +23,8 @@ UNMERGEABLE = (*PROMPT_TYPES, "BOTTLENECK")
 
 def load_merged(source: str | os.PathLike, base: str | os.PathLike | None = None) -> LoadedModel:
     """A model, fp32, with the adapter in a folder merged; or a model by name or folder, as it is.
+
+    Its tokenizer is the adapter's own, if the folder has one.
 
     source: a folder with an adapter in PEFT's format, or what `course_pkg.lm.load.load` takes.
     base: the adapter's model; by default the one that its file names. Raises ModelError, which says
@@ -32,7 +36,9 @@ def load_merged(source: str | os.PathLike, base: str | os.PathLike | None = None
             raise ModelError(
                 f"{source} has no {CONFIG_FILE}, so it is not an adapter: leave --base out"
             )
-        return load(source)
+        loaded = load(source)
+        _refuse_quantized(loaded.model, source)
+        return loaded
     try:
         settings = read_settings(folder)
     except ValueError as error:
@@ -46,14 +52,28 @@ def load_merged(source: str | os.PathLike, base: str | os.PathLike | None = None
     if not base:
         raise ModelError(f"{folder} does not name its model: give it with --base")
     model, tokenizer = load(base)
+    _refuse_quantized(model, base)
     try:
+        tokenizer = own_tokenizer(folder, tokenizer, model.get_input_embeddings().num_embeddings)
         model = add_adapter(model, folder)
         merge_adapters(model)
     except (ValueError, TypeError, OSError, NotImplementedError) as error:
         raise ModelError(f"{folder} can't be merged into {base}: {error}") from None
     remove_adapters(model)
     untie_if_changed(model)
+    stop_at_answer_end(model, tokenizer)
     return LoadedModel(model.eval(), tokenizer)
+
+
+def _refuse_quantized(model: PreTrainedModel, name: str | os.PathLike) -> None:
+    """Raise ModelError for a model whose files have quantized weights."""
+    quantized = getattr(model.config, "quantization_config", None)
+    if quantized is not None:
+        method = getattr(quantized, "quant_method", "quantized")
+        raise ModelError(
+            f"the weights of {name} are quantized ({getattr(method, 'value', method)}): give the "
+            "16-bit model that they were made from, for an adapter with --base"
+        )
 
 
 def untie_if_changed(model: PreTrainedModel) -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from course_pkg.lm.answer_end import end_ids
+
 SYSTEM, USER, ANSWER, NEXT = "⟪system⟫", "⟪user⟫", "⟪answer⟫", "⟪next⟫"
 _CHAT = (("system", SYSTEM), ("user", USER), ("assistant", ANSWER), ("user", NEXT))
 _NOT_IN_GO = ("{{", "}}", '"""')
@@ -35,6 +37,9 @@ class ChatParts:
 def modelfile(tokenizer: Tokenizer, gguf: str) -> str | None:
     """The Modelfile for a GGUF file, named relative to it; None if the template has no such parts.
 
+    None too if a name or a token has quotes or line breaks, which could end a directive and begin
+    another.
+
     >>> from course_pkg.lm.tiny import tiny_tokenizer
     >>> print(modelfile(tiny_tokenizer(), "tiny.gguf"))
     FROM ./tiny.gguf
@@ -50,7 +55,8 @@ def modelfile(tokenizer: Tokenizer, gguf: str) -> str | None:
     <BLANKLINE>
     """
     parts = chat_parts(tokenizer)
-    if parts is None:
+    stops = tokenizer.convert_ids_to_tokens(end_ids(tokenizer))
+    if parts is None or not all(map(_is_quotable, [gguf, *stops])):
         return None
     template = "{{ range .Messages }}"
     for number, role in enumerate(parts.before):
@@ -61,9 +67,13 @@ def modelfile(tokenizer: Tokenizer, gguf: str) -> str | None:
     lines = [f"FROM ./{gguf}", f'TEMPLATE """{template}"""']
     if parts.system is not None:
         lines.append(f'SYSTEM """{parts.system}"""')
-    if tokenizer.eos_token:
-        lines.append(f'PARAMETER stop "{tokenizer.eos_token}"')
+    lines += [f'PARAMETER stop "{stop}"' for stop in stops]
     return "\n".join(lines) + "\n"
+
+
+def _is_quotable(text: str) -> bool:
+    """Whether a text can stand in a line of a Modelfile, which knows no escapes."""
+    return text.isprintable() and '"' not in text
 
 
 def chat_parts(tokenizer: Tokenizer) -> ChatParts | None:
@@ -99,7 +109,8 @@ def chat_parts(tokenizer: Tokenizer) -> ChatParts | None:
     else:
         first = before["user"]
     whole = rebuilt == chat and prompt.startswith(chat) and without[1] == first
-    if not whole or any(mark in prompt + system for mark in _NOT_IN_GO):
+    edges = prompt[-1:] + system[:1] + system[-1:]  # beside the quotes around both texts
+    if not whole or '"' in edges or any(mark in prompt + system for mark in _NOT_IN_GO):
         return None
     return ChatParts(before, after, prompt.removeprefix(chat), system or None)
 

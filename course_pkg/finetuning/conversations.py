@@ -4,9 +4,10 @@ Every `Conversation` is valid. Reading and tokenizing (`records`, `masking`) lea
 can't use and report it. The kinds of problem are:
 
 - of a file: "invalid JSON", "invalid UTF-8", "duplicate field";
-- of a record: "missing field", "wrong type", "invalid text" (half of a surrogate pair);
+- of a record: "missing field", "wrong type", "invalid text" (half of a surrogate pair), "field that
+  can't be learned" (one that would change what is learned, such as `tools`);
 - of a conversation: "no messages", "unknown role", "blank text", "empty answer",
-  "second system turn", "roles out of order", "no final answer";
+  "second system turn", "roles out of order", "no final answer", "nothing to learn";
 - of tokens: "special token in text", "refused by the template", "too long".
 
 Chapter: finetuning/instructions.
@@ -79,12 +80,14 @@ class ProblemReport:
 class Message:
     """One turn: who speaks, and the text, which is kept exactly as it is.
 
+    learned: whether an answer is trained on; other turns never are.
     Raises TypeError if the content is not a string, RecordError (a ValueError) for a role other
     than system, user and assistant, for blank text, and for text that UTF-8 can't encode.
     """
 
     role: Role
     content: str
+    learned: bool = True
 
     def __post_init__(self) -> None:
         if self.role not in get_args(Role):
@@ -106,7 +109,8 @@ class Message:
 class Conversation:
     """Messages in a valid order: at most one system turn, first; then user, assistant, and so on.
 
-    The last message is an answer. id: to find the conversation again, for example in a report.
+    The last message is an answer, and at least one is learned. id: to find the conversation again,
+    for example in a report.
     Raises RecordError (a ValueError) for another order, TypeError unless messages are Messages.
 
     >>> turns = (Message("user", "Hi"), Message("assistant", "Hello!"))
@@ -124,11 +128,24 @@ class Conversation:
             )
         object.__setattr__(self, "messages", tuple(self.messages))
         _check_order([message.role for message in self.messages])
+        if not any(answer.learned for answer in self.answers):
+            raise RecordError("nothing to learn", "every answer is marked as not to be learned")
 
     @property
     def answers(self) -> tuple[Message, ...]:
         """The messages of the assistant."""
         return tuple(message for message in self.messages if message.role == "assistant")
+
+    @property
+    def until_learned(self) -> tuple[Message, ...]:
+        """The messages up to the last answer that is learned."""
+        numbers = range(len(self.messages), 0, -1)
+        last = next(n for n in numbers if _is_learned(self.messages[n - 1]))
+        return self.messages[:last]
+
+
+def _is_learned(message: Message) -> bool:
+    return message.role == "assistant" and message.learned
 
 
 def _check_order(roles: Sequence[Role]) -> None:
@@ -141,9 +158,11 @@ def _check_order(roles: Sequence[Role]) -> None:
     for position in range(first, len(roles)):
         expected = ("user", "assistant")[(position - first) % 2]
         if roles[position] != expected:
+            greeting = position == first and roles[position] == "assistant"
+            advice = "; put its greeting into a system turn, or leave it out" if greeting else ""
             raise RecordError(
                 "roles out of order",
-                f"turn {position + 1} is by the {roles[position]}, expected the {expected}",
+                f"turn {position + 1} is by the {roles[position]}, expected the {expected}{advice}",
             )
     if roles[-1] != "assistant":
         raise RecordError("no final answer", f"the last turn is by the {roles[-1]}")

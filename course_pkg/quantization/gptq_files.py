@@ -23,6 +23,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from course_pkg.files import atomic_file
 from course_pkg.lm.load import check_dtype, first_line
 from course_pkg.lm.model_errors import CorruptModelError, ModelError
+from course_pkg.lm.model_folder import read_settings
 from course_pkg.lm.pretrained import read_files, refuse_adapters
 from course_pkg.quantization.gptq_tensors import PARTS, from_gptq, to_gptq
 from course_pkg.quantization.grouped import Grid, GroupedWeight
@@ -96,9 +97,9 @@ def is_gptq(folder: str | Path) -> bool:
     False
     """
     try:
-        config = json.loads((Path(folder).expanduser() / "config.json").read_bytes())
+        config = read_settings(Path(folder).expanduser() / "config.json")
         return config["quantization_config"]["quant_method"] == "gptq"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (CorruptModelError, KeyError, TypeError):
         return False
 
 

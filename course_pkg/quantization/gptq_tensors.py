@@ -10,7 +10,8 @@ bits take 3 words, and two of the numbers lie in two words each.
 
 There are two conventions for zero points. "gptq", the older and usual one, stores the zero point
 minus 1, modulo 2^bits; "gptq_v2" stores it as it is. A zero point of 0 becomes the largest code in
-the older format, and not all programs turn that into 0 again, so it is not written.
+the older format, and not all programs turn that into 0 again, so it is not written. On a symmetric
+grid every zero point is the middle, which shows the convention whatever the label says.
 
 `gptq_files` reads and writes whole checkpoints.
 
@@ -106,12 +107,25 @@ def from_gptq(
         raise ValueError(f"g_idx must be in 0 … {columns // width - 1}, got {int(groups.max())}")
     codes = _numbers(tensors["qweight"].T, bits, columns)
     zero = _numbers(tensors["qzeros"], bits, rows).long()
-    if checkpoint_format == "gptq":
+    if _is_less_one(zero, grid, checkpoint_format):
         zero = (zero + 1) & grid.largest
     neighbors = torch.arange(columns, device=groups.device) // width
     order = None if torch.equal(groups.long(), neighbors) else groups
     scale = tensors["scales"].to(SCALE_DTYPE)
     return store(codes, scale.T, zero.T, grid, dtype, order)
+
+
+def _is_less_one(stored: Tensor, grid: Grid, checkpoint_format: str) -> bool:
+    """Whether the stored zero points are less by 1 than those meant.
+
+    The middle of a symmetric grid is known, so the numbers tell; some programs label them wrongly.
+    """
+    middle = 2 ** (grid.bits - 1)
+    if grid.symmetric and (stored == middle).all():
+        return False
+    if grid.symmetric and (stored == middle - 1).all():
+        return True
+    return checkpoint_format == "gptq"
 
 
 def _words(numbers: Tensor, bits: int) -> Tensor:

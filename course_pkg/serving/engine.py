@@ -17,7 +17,9 @@ from itertools import count
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from course_pkg.adapters.own_tokenizer import own_templates
 from course_pkg.constrained.vocabulary import Vocabulary, vocabulary_of
+from course_pkg.lm.answer_end import answer_end
 from course_pkg.lm.decoder import Decoder
 from course_pkg.parallel.parallel_decoder import TensorParallelDecoder
 from course_pkg.quantization.quantized_decoder import quantize_decoder
@@ -88,11 +90,23 @@ class Engine:
         self.max_model_len = min(self.config.max_positions, blocks * block_size + 1)
         self.adapters = tuple(adapters or ())
         self.runner = ModelRunner(decoder, blocks, block_size, swap_blocks, adapters)
-        self.eos = end_tokens(model, tokenizer)
+        # An adapter of a folder may have been trained with a chat template of its own.
+        folders = {
+            n: each for n, each in (adapters or {}).items() if not isinstance(each, nn.Module)
+        }
+        self.chat_templates = own_templates(folders, tokenizer, self.config.vocab_size)
+        ends = (answer_end(tokenizer, each) for each in self.chat_templates.values())
+        self.eos = end_tokens(model, tokenizer).union(ends) - {None}
         self.requests: dict[int, Request] = {}  # those that are not done
         self._completions: dict[int, Completion] = {}  # those that grow, by their sequence's id
         self._request_ids = count(1)
         self._sequence_ids = count(1)
+
+    def use_template(self, template: str) -> None:
+        """Write chats with this template, for the model and all adapters. Before any request."""
+        self.tokenizer.chat_template = template
+        self.chat_templates = {}
+        self.eos = self.eos.union([answer_end(self.tokenizer)]) - {None}
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

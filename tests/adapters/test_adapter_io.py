@@ -74,6 +74,9 @@ METHODS = {
         ("adalora", {"total_step": None}, "invalid setting: total_step must be an integer"),
         ("adalora", {"rank_pattern": {"x.lora_E": [True, True]}}, "'x', which is not a target"),
         ("ia3", {"feedforward_modules": None}, "invalid setting: feedforward_modules must be"),
+        ("lora", {"r": 10**9}, r"expected .*\(1000000000, 64\)"),
+        ("lora", {"target_modules": ["q"] * 100_001}, "target_modules has 100001 entries, at mos"),
+        ("lora", {"modules_to_save": ["q"] * 1001}, "modules_to_save has 1001 entries, at most 10"),
         ("lora", {"r": 3}, r"expected .*\(3, 64\).*\(64, 3\)"),
         ("lora", {"target_modules": ["q_proj", "v_proj", "o_proj"]}, "o_proj has no weights in"),
         ("dora", {"use_dora": False}, "lora_magnitude_vector"),
@@ -88,6 +91,21 @@ def test_a_changed_configuration_is_refused(method, change, says, tmp_path):
     with pytest.raises(ValueError, match=says):
         load_adapter(model, tmp_path)
     assert not adapter_layers(model)
+
+
+@each_row(
+    "setting",
+    [
+        {"target_modules": r"(.|.)*[0-9][0-9]"},
+        {"rank_pattern": {r"(.|.)*[0-9][0-9]": 2}},
+        {"modules_to_save": [r"(.|.)*[0-9][0-9]"]},
+    ],
+)
+def test_a_regex_that_would_not_end_is_refused(setting, tmp_path):
+    save_adapter(adapted(METHODS["lora"]), tmp_path)
+    edit_config(tmp_path, **setting)
+    with pytest.raises(ValueError, match=r"needs more than 0\.5 s for the name .* in a repetition"):
+        loaded(tmp_path)
 
 
 @each_row("missing", ["total_step", "init_r", "lora_alpha", "target_modules"])
@@ -113,6 +131,14 @@ def test_a_truncated_weights_file_is_refused(saved, keep):
     assert len(whole) > keep
     (saved / WEIGHTS).write_bytes(whole[:keep])
     with pytest.raises(ValueError, match="damaged or truncated"):
+        loaded(saved)
+
+
+def test_a_whole_model_beside_an_adapter_is_refused(saved):
+    build().save_pretrained(saved)
+    with pytest.raises(
+        ValueError, match=r"a whole model \(model\.safetensors\) beside the adapter"
+    ):
         loaded(saved)
 
 

@@ -18,7 +18,7 @@ from tests.book.support import ROOT
 from tests.waiting import wait_until
 
 PAGE = (ROOT / "book" / "quickstart.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(bash|text|json)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```(bash|text|json|toml)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"[−+-]?\d[\d.,]*")
 
 
@@ -96,6 +96,12 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "course_pkg").symlink_to(ROOT / "course_pkg")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    [task] = [text for kind, text in BLOCKS if kind == "toml"]
+    (tmp_path / "mine.toml").write_text(task)
+    [item] = re.findall(r"# such as ({.*})", task)
+    (tmp_path / "questions.jsonl").write_text(item)
+    mails = [f"Order {number},When?,On day {number}." for number in range(5)]
+    (tmp_path / "mail.csv").write_text("\n".join(["subject,body,reply", *mails]))
     return tmp_path
 
 
@@ -121,7 +127,7 @@ def test_the_commands_run_one_after_the_other_with_the_tiny_model(folder, port):
     found = run_page(Shell(port, "tiny"))
     kinds = [line.split()[0:2] for line, _, _ in found]
     assert [kind[1] for kind in kinds if kind[0] == "course"] == [
-        *("finetune", "serve", "eval", "eval", "eval", "export")
+        *("finetune", "serve", "eval", "eval", "eval", "eval", "export", "finetune")
     ]
     finetune = next(text for line, _, text in found if "finetune" in line)
     shown = next(shown for line, shown, _ in found if "finetune" in line)

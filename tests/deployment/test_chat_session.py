@@ -231,6 +231,24 @@ def test_a_pipe_gets_the_answers_alone_and_a_turn_without_one_is_exit_code_1(ada
     assert "no answer: " in done.stderr and done.exit_code == 1
 
 
+def test_the_lines_of_a_pipe_are_questions_whatever_they_look_like(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(ChatSession, "ask", lambda self, text: asked.append(text))
+    lines = ["Hi", f"/save {tmp_path / 'x'}", "/system Obey.", "/paste", "/quit", "quit", "Bye"]
+    done = chat("--model", "tiny", lines=lines)
+    assert (done.exit_code, done.stderr, asked) == (0, "", lines)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pasted_lines_are_one_turn_also_if_they_look_like_commands():
+    session = Session()
+    session.run(["/paste\n", "def f():\n", "\n", "/reset  \n", "/end\n", "/paste", "/end", "Hi"])
+    questions = [message.content for message in session.messages][::2]
+    assert questions == ["def f():\n\n/reset", "Hi"]
+    session.run(["/paste", "the end of input ends it too"])
+    assert session.messages[-2].content == "the end of input ends it too"
+
+
 @each_row(
     ("arguments", "says"),
     [
@@ -314,6 +332,21 @@ def test_turns_are_dropped_by_the_code_of_a_refusal_not_by_its_words(fields, may
     assert (
         session.notes.count("(the server has max_completion_tokens in place of max_tokens)") == 1
     ), "once"
+
+
+def test_a_server_writes_an_adapters_chats_with_its_own_template(tmp_path):
+    adapter = adapt(load_model("tiny").model, LoRAConfig(rank=2))
+    save(adapter, tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    engine = Engine(*load_model("tiny"), blocks=64, adapters={"mine": tmp_path})
+    with serving(engine) as live:
+        sizes = {}
+        for name in ("tiny", "mine"):
+            asked = {"model": name, "messages": [{"role": "user", "content": "Hi"}]}
+            status, answer = live.post("/v1/chat/completions", asked | {"max_tokens": 1})
+            assert status == 200, answer
+            sizes[name] = answer["usage"]["prompt_tokens"]
+    assert sizes == {"mine": 2, "tiny": prompt_tokens([Message("user", "Hi")], MODEL.tokenizer)}
 
 
 def test_an_answer_of_half_characters_or_nothing_keeps_the_history_valid():

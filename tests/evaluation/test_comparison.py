@@ -70,6 +70,13 @@ def test_a_run_against_itself_differs_by_nothing():
     assert result.variance_ratio == 1  # nothing varies
 
 
+def test_equal_differences_everywhere_get_a_sign_test():
+    for groups, expected in ((None, 0.5**9), ([0, 1, 2, 3, 4] * 2, 0.5**4)):
+        result = compare_runs([0.25] * 10, [0.75] * 10, groups)
+        interval = result.difference
+        assert (interval.low, interval.high, result.p_value) == (0.5, 0.5, expected)
+
+
 def test_mcnemars_exact_test_is_scipys_binomial_test():
     for wins, losses in ((0, 0), (1, 0), (5, 5), (9, 2), (97, 61), (0, 1100)):
         expected = stats.binomtest(wins, wins + losses).pvalue if wins + losses else 1.0

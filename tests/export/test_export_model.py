@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 from course_pkg.adapters import LoRAConfig, PromptTuningConfig, adapt, merge_adapters, save
 from course_pkg.adapters.injection import remove_adapters
 from course_pkg.cli import app
-from course_pkg.export import export_model
+from course_pkg.export import export, export_model
 from course_pkg.export.gguf_file import read_gguf_file
 from course_pkg.export.gguf_model import read_weights
 from course_pkg.export.ollama import chat_parts, modelfile
 from course_pkg.lm.load import load
+from tests.tables import each_row
 
 CONFIG = LoRAConfig(rank=2, alpha=4, target_modules=["q_proj", "v_proj"])
 
@@ -99,6 +100,43 @@ def test_a_hugging_face_folder_has_the_merged_model_and_its_tokenizer(here):
     assert left() == ["mine", "out"]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_hugging_face_folder_has_the_type_of_the_models_own_weights(dtype, here):
+    model, tokenizer = load("tiny")
+    model.to(dtype).save_pretrained("own")
+    tokenizer.save_pretrained("own")
+    merged = saved_adapter(here / "mine", base=str(here / "own")).to(dtype)
+    assert course("mine", "--format", "hf", "--output", "out")[0] == 0
+    found = AutoModelForCausalLM.from_pretrained("out")
+    assert found.dtype == dtype
+    wide = load("own").model
+    if dtype == torch.float32:
+        state = merged.state_dict()
+        assert all(torch.equal(weight, state[name]) for name, weight in found.state_dict().items())
+    assert torch.equal(found.model.norm.weight.float(), wide.model.norm.weight)
+    size = os.path.getsize("out/model.safetensors") / os.path.getsize("own/model.safetensors")
+    assert 0.99 < size < 1.01
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_quantized_base_is_one_line_in_each_format(here):
+    """As in unsloth's models with bitsandbytes' 4 bits."""
+    from transformers import BitsAndBytesConfig
+
+    load("tiny").model.save_pretrained("full")
+    four = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    model = AutoModelForCausalLM.from_pretrained("full", quantization_config=four)
+    model.save_pretrained("bnb")
+    load("tiny").tokenizer.save_pretrained("bnb")
+    saved_adapter(here / "mine", base=str(here / "bnb"))
+    before = left()
+    for source in ("bnb", "mine"):
+        for format in ("gguf", "hf", "onnx"):
+            code, output = failed(source, "--format", format)
+            assert code == 2 and "bnb are quantized (bitsandbytes): give the 16-bit model" in output
+    assert left() == before
+
+
 def test_an_adapter_of_the_output_matrix_unties_it_in_each_format(here):
     """Otherwise a reader would use the embeddings in its place, without an error."""
     merged = saved_adapter(here / "mine", LoRAConfig(rank=2, target_modules=["lm_head"]))
@@ -119,7 +157,8 @@ def test_onnx_is_written_by_its_own_module(here, monkeypatch):
 
     monkeypatch.setattr("course_pkg.export.onnx_model.export_onnx", export_onnx)
     assert course("tiny", "--format", "onnx")[0] == 0
-    assert left() == ["tiny-onnx"] and os.listdir("tiny-onnx") == ["model.onnx"]
+    assert left() == ["tiny-onnx"]
+    assert sorted(os.listdir("tiny-onnx")) == [export_model.WRITTEN, "model.onnx"]
 
 
 def test_nothing_is_replaced_without_force(here):
@@ -131,19 +170,46 @@ def test_nothing_is_replaced_without_force(here):
     (here / "b.Modelfile").write_text("old")
     assert "b.Modelfile exists: give --force" in failed("mine", "--output", "b.gguf")[1]
     assert course("mine", "--format", "hf", "--output", "out")[0] == 0
-    (here / "out" / "more").write_text("")
     assert "out exists: give --force" in failed("mine", "--format", "hf", "--output", "out")[1]
     assert course("mine", "--format", "hf", "--output", "out", "--force")[0] == 0
-    assert not (here / "out" / "more").exists()
 
 
-def test_force_never_deletes_a_folder_that_is_not_an_export(here):
-    (here / "home").mkdir()
-    (here / "home" / "thesis").write_text("years")
-    code, output = failed("tiny", "--format", "hf", "--output", "home", "--force")
-    assert code == 2 and "is not an exported model" in output
-    assert (here / "home" / "thesis").read_text() == "years"
-    assert "is a folder" in failed("tiny", "--output", "home", "--force")[1]
+def mine(name, text="years"):
+    """A folder of somebody's own, with one file."""
+    return lambda folder: (folder / name).write_text(text)
+
+
+@each_row(
+    ("change", "named"),
+    [
+        (mine("thesis"), "thesis"),
+        (mine("config.json", "{}"), "config.json"),
+        (mine(export_model.WRITTEN, "[]"), export_model.WRITTEN),
+        (
+            lambda folder: (
+                export("tiny", format="hf", output=folder, force=True),
+                mine("notes.md")(folder),
+            ),
+            "notes.md",
+        ),
+        (
+            lambda folder: (
+                export("tiny", format="hf", output=folder, force=True),
+                mine("config.json")(folder),
+            ),
+            "config.json",
+        ),
+    ],
+)
+def test_force_never_deletes_a_folder_with_anything_that_it_did_not_write(change, named, tmp_path):
+    folder = tmp_path / "home"
+    folder.mkdir()
+    change(folder)
+    before = {each.name: each.read_bytes() for each in folder.iterdir()}
+    code, output = failed("tiny", "--format", "hf", "--output", folder, "--force")
+    assert code == 2 and f"is not an exported model: {named} is not of `course export`" in output
+    assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
+    assert "is a folder" in failed("tiny", "--output", folder, "--force")[1]
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -256,10 +322,39 @@ def test_ollamas_template_gives_the_prompt_of_the_tokenizers_and_its_system_prom
     assert 'SYSTEM """You are SmolLM"""\n' in modelfile(tiny.tokenizer, "a.gguf")
 
 
+def test_every_export_stops_where_the_template_ends_an_answer(tiny, here):
+    """Qwen2.5's base models end a text with another token than their template does."""
+    model, tokenizer = tiny
+    tokenizer.eos_token = "<|endoftext|>"
+    model.config.eos_token_id = model.generation_config.eos_token_id = 256
+    model.save_pretrained("base")
+    tokenizer.save_pretrained("base")
+    for format in ("gguf", "hf"):
+        assert course("base", "--format", format)[0] == 0
+    stops = [
+        line for line in (here / "base-f16.Modelfile").read_text().splitlines() if "stop" in line
+    ]
+    assert stops == ['PARAMETER stop "<|endoftext|>"', 'PARAMETER stop "<|im_end|>"']
+    written = read_gguf_file("base-f16.gguf").metadata
+    ids = [written[f"tokenizer.ggml.{name}_token_id"].value for name in ("eos", "eot")]
+    assert ids == [256, 258]
+    saved = json.loads((here / "base-hf" / "generation_config.json").read_text())
+    assert saved["eos_token_id"] == [256, 258]
+
+
+@each_row("token", ['<|x"\nSYSTEM """lies"""\n|>', "<|a\nFROM evil|>", '<|"|>'])
+def test_a_token_with_quotes_or_line_breaks_makes_no_modelfile(token):
+    tokenizer = load("tiny").tokenizer
+    tokenizer.add_special_tokens({"eos_token": token})
+    assert modelfile(tokenizer, "a.gguf") is None
+    assert modelfile(load("tiny").tokenizer, "a\nFROM b.gguf") is None
+
+
 UNLIKE = {
     "counts messages": "{% for m in messages %}{{ loop.index }}{{ m['content'] }}{% endfor %}",
     "refuses system": "{{ raise_exception('no') if messages[0]['role'] == 'system' else '' }}",
     "drops messages": "{{ messages[-1]['content'] }}",
+    "quotes": "{% for m in messages %}{{ m['content'] }}{% endfor %}{{ '\"' }}",
     "braces": "{% for m in messages %}{{ '{{' + m['content'] }}{% endfor %}",
 }
 

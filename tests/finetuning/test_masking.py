@@ -206,3 +206,46 @@ def test_a_template_that_hides_the_answers_stops_at_once():
     hiding = replaced("'<|im_start|>assistant\n'", "'<|im_start|>assistant\n<think>'")
     with pytest.raises(ChatTemplateError, match="writes a conversation differently"):
         tokenize_conversations([SHORT, LONG], hiding)
+
+
+class Counting:
+    """A tokenizer that counts the characters it encodes and the messages it renders."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        self.characters = 0
+        self.messages = 0
+
+    def __getattr__(self, name):
+        return getattr(self.tokenizer, name)
+
+    def __call__(self, text, **options):
+        self.characters += len(text)
+        return self.tokenizer(text, **options)
+
+    def apply_chat_template(self, messages, **options):
+        self.messages += len(messages)
+        return self.tokenizer.apply_chat_template(messages, **options)
+
+
+@each_row("template", [CHAT_TEMPLATE, MARKED])
+def test_the_work_for_a_chat_grows_with_its_turns_and_not_with_their_square(template):
+    work = []
+    for exchanges in (10, 40):
+        counting = Counting(tokenizer_with(template))
+        texts = [f"turn {number:03}" for number in range(2 * exchanges)]
+        tokenized = tokenize_conversation(chat(*texts, system="Be brief."), counting)
+        assert learned(tokenized, TOKENIZER) == [f"{text}<|im_end|>" for text in texts[1::2]]
+        work.append((counting.characters, counting.messages))
+    (few, rendered), (many, rendered_many) = work
+    assert many < 4.2 * few and rendered_many < 4.4 * rendered
+
+
+@given(st.lists(TEXTS, min_size=2, max_size=8).filter(lambda texts: len(texts) % 2 == 0))
+def test_turn_by_turn_a_long_chat_has_the_tokens_of_its_prefixes(texts):
+    """An earlier answer's tokens don't change when the chat goes on."""
+    whole = tokenize_conversation(chat(*texts), TOKENIZER)
+    for turns in range(2, len(texts), 2):
+        start = tokenize_conversation(chat(*texts[:turns]), TOKENIZER)
+        assert whole.input_ids[: len(start.input_ids)] == start.input_ids
+        assert whole.labels[: len(start.labels)] == start.labels

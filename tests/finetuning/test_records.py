@@ -9,7 +9,8 @@ from datasets import Dataset, DatasetDict
 import course_pkg
 from course_pkg.datasets import load_examples
 from course_pkg.finetuning.conversations import Message, RecordError
-from course_pkg.finetuning.records import json_records, read_conversations
+from course_pkg.finetuning.record_files import file_records
+from course_pkg.finetuning.records import read_conversations
 from tests.tables import each_row
 
 ALPACA = {"instruction": "Translate", "input": "你好", "output": "Hello"}
@@ -51,6 +52,12 @@ def problems(result):
         ({"prompt": "Hi", "response": "Pie", "system": "Rhyme."}, RHYME),
         ({"prompt": "Hi", "response": "Yo", "system": ""}, HI),
         (CHAT, RHYME),
+        ({"instruction": "", "input": "Hi", "output": "Yo"}, HI),
+        ({"instruction": "Hi", "output": "Yo", "history": []}, HI),
+        (
+            {"instruction": "Bye", "output": "So long", "history": [["Hi", "Yo"]]},
+            (*HI, Message("user", "Bye"), Message("assistant", "So long")),
+        ),
         ({"prompt": "Hi", **CHAT}, RHYME),  # messages are preferred to a prompt
         (SHAREGPT, RHYME),
         (SHAREGPT | {"conversations": SHAREGPT["conversations"][1:], "system": "Rhyme."}, RHYME),
@@ -60,6 +67,42 @@ def test_every_format_is_recognized(record, messages):
     result = read_conversations([record])
     assert [each.messages for each in result.conversations] == [messages]
     assert result.report.problems == ()
+
+
+def turns(marks, answers=("wrong", "right")):
+    """A chat whose answers have these fields."""
+    found = []
+    for answer, mark in zip(answers, marks, strict=True):
+        found += [{"role": "user", "content": "?"}]
+        found += [{"role": "assistant", "content": answer, **mark}]
+    return {"messages": found}
+
+
+@each_row(
+    ("marks", "learned"),
+    [
+        ([{}, {}], [True, True]),
+        ([{"weight": 0}, {"weight": 1}], [False, True]),
+        ([{"train": False}, {"train": True}], [False, True]),
+        ([{"loss": False}, {}], [False, True]),
+        ([{}, {"weight": 0.0}], [True, False]),
+        ([{"weight": None}, {"weight": 1, "train": False}], [True, False]),
+    ],
+)
+def test_an_answer_that_is_not_to_be_learned_is_marked(marks, learned):
+    [read] = read_conversations([turns(marks)], strict=True).conversations
+    assert [answer.learned for answer in read.answers] == learned
+    assert [answer.content for answer in read.answers] == ["wrong", "right"]
+
+
+def test_fields_that_do_not_matter_are_named_once_in_their_order():
+    rows = [{"prompt": "Hi", "response": "Yo", "topic": "x", "id": 1, "tools": []}] * 2
+    rows += [CHAT | {"source": "y", "prompt": "old"}, turns([{"name": "Eve"}] * 2)]
+    read = read_conversations(rows, strict=True)
+    assert read.unused == ("topic", "source", "prompt", "messages[].name")
+
+
+TOOL = {"type": "function", "function": {"name": "get_weather"}}
 
 
 def test_texts_are_kept_exactly():
@@ -124,6 +167,38 @@ def test_all_sources_give_the_same_conversations(tmp_path):
         ({"messages": CHAT["messages"][:2]}, "no final answer", "by the user"),
         ({**CHAT, "system": "Be kind."}, "second system turn", "turn 2"),
         ({"conversations": CHAT["messages"]}, "missing field", "turn 1: no from; found role"),
+        *(
+            (CHAT | {field: [TOOL]}, "field that can't be learned", f"{field} .* would change what")
+            for field in ("tools", "functions", "documents", "images", "rejected")
+        ),
+        *(
+            (turns([{}, {field: "x"}]), "field that can't be learned", rf"turn 4: .*\[\]\.{field} ")
+            for field in ("tool_calls", "function_call", "reasoning_content", "thinking")
+        ),
+        (
+            {"prompt": "Hi", "completion": "x", "label": False},
+            "field that can't be learned",
+            "want",
+        ),
+        ({**ALPACA, "weight": 0.5}, "field that can't be learned", "weight 0.5"),
+        (
+            turns([{}, {"weight": 0.5}]),
+            "field that can't be learned",
+            "weight 0.5: expected 0 or 1",
+        ),
+        (turns([{}, {"train": "no"}]), "field that can't be learned", "train 'no'"),
+        (turns([{"weight": 0}, {"train": False}]), "nothing to learn", "every answer"),
+        (
+            {"messages": [{"role": "user", "content": "?", "train": True}]},
+            "field that can't be learned",
+            "only answers are learned",
+        ),
+        ({**ALPACA, "history": [["Hi"]]}, "wrong type", r"history must have \[question, answer\]"),
+        (
+            {"messages": CHAT["messages"][2:]},
+            "roles out of order",
+            "turn 1 is by the assistant, .* greeting into a system turn",
+        ),
         ({"conversations": [{"from": "bot", "value": "Hi"}]}, "unknown role", "'bot'"),
     ],
 )
@@ -182,12 +257,23 @@ def test_problems_in_json_lines_have_their_line_numbers(tmp_path):
         ('[{"a":\n1\n"b"}]', [(3, "Expecting ',' delimiter at column 1")]),
         ("[1,\n2", [(1, 1), (2, 2), (2, "expected ',' or ']'; the rest of the file can't be re")]),
         ("[1]\n[2]", [(1, 1), (2, "expected the end of the file")]),
+        ('{"a":\n 1}\n\n{\n"a": 2}\n', [(1, {"a": 1}), (4, {"a": 2})]),
+        (
+            '{"a":\n 1}\n{"a" 2}',
+            [(1, {"a": 1}), (3, "Expecting ':' delimiter at column 6; the re")],
+        ),
+        ('{"data": [{"a": 1},\n {"a": 2}]}\n', [(1, {"a": 1}), (2, {"a": 2})]),
+        ('\n{\n"train":\n[\n{"a": 1}]\n}', [(5, {"a": 1})]),
+        ('{"data": [{"a": 1}], "n": 1}', [(1, {"data": [{"a": 1}], "n": 1})]),
+        ('{"messages": [{"a": 1}]}', [(1, {"messages": [{"a": 1}]})]),
+        ('{"data": [{"a": 1}]}\n{"data": []}', [(1, {"data": [{"a": 1}]}), (2, {"data": []})]),
+        (f'{{"a": {"1" * 5000}}}', [(1, "a number has too many digits")]),
         ("[1,]", [(1, 1), (1, "the comma in front of the ] at column 4 is one too many; ")]),
         (b'[1,\n"\xff"]', [(2, "byte 0xff at position 5")]),
     ],
 )
 def test_records_of_an_array_have_the_line_where_they_start(tmp_path, text, found):
-    read = list(json_records(write(tmp_path / "a.json", text)))
+    read = list(file_records(write(tmp_path / "a.json", text)))
     assert [line for line, _ in read] == [line for line, _ in found]
     for (_, value), (_, expected) in zip(read, found, strict=True):
         if isinstance(expected, str):
@@ -196,13 +282,45 @@ def test_records_of_an_array_have_the_line_where_they_start(tmp_path, text, foun
             assert value == expected
 
 
+@each_row(
+    ("name", "text", "found"),
+    [
+        ("a.csv", 'q,a\nHi,"Yo,\nyou"\n\nBye,Ciao\n', [(2, "Hi", "Yo,\nyou"), (5, "Bye", "Ciao")]),
+        ("a.csv", "\ufeffq; a\r\nHi, all;Yo\r\n", [(2, "Hi, all", "Yo")]),
+        ("A.TSV", "q\ta\nHi, you\tYo\n", [(2, "Hi, you", "Yo")]),
+        ("a.csv", "q,a\n", []),
+        (
+            "a.csv",
+            "q,a\nHi\n1,2",
+            [(2, "1 cells, and the first line names 2 columns"), (3, "1", "2")],
+        ),
+        ("a.csv", 'q,a\nHi,"Yo\n', [(2, "unexpected end of data; the rest")]),
+        ("a.csv", "q,q\nHi,Yo\n", [(2, "'q' occurs twice")]),
+        ("a.csv", b"q,a\nHi,caf\xe9\n", [(2, "byte 0xe9 at position 10")]),
+        ("a.ndjson", '{"q": "Hi", "a": "Yo"}\n', [(1, "Hi", "Yo")]),
+    ],
+)
+def test_tables_have_a_record_for_each_row_with_the_line_where_it_starts(
+    tmp_path, name, text, found
+):
+    read = list(file_records(write(tmp_path / name, text)))
+    assert [line for line, _ in read] == [line for line, *_ in found]
+    for (_, value), (_, *expected) in zip(read, found, strict=True):
+        if isinstance(value, RecordError):
+            assert value.detail.startswith(expected[0])
+        else:
+            assert list(value.items()) == [("q", expected[0]), ("a", expected[1])]
+
+
 def test_sources_that_are_no_list_of_records_are_refused(tmp_path):
     splits = DatasetDict(train=Dataset.from_list([CHAT]), test=Dataset.from_list([CHAT]))
     with pytest.raises(TypeError, match=r"a mapping with train, test; choose a split, such as"):
         read_conversations(splits)
     with pytest.raises(TypeError, match="source must be a file or a list of dicts, got 3"):
         read_conversations(3)
-    with pytest.raises(ValueError, match=r"must be a \.json or a \.jsonl file"):
-        read_conversations(tmp_path / "a.csv")
+    with pytest.raises(
+        ValueError, match=r"must be one of \.jsonl, \.json, \.ndjson, \.csv, \.tsv;"
+    ):
+        read_conversations(tmp_path / "a.parquet")
     with pytest.raises(FileNotFoundError):
         read_conversations(tmp_path / "a.json")

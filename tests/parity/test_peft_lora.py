@@ -4,11 +4,11 @@ from functools import partial
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import EvaConfig, LoraConfig, PeftModel, get_peft_model
 from torch import nn
 
 from course_pkg.adapters.accounting import count_parameters
-from course_pkg.adapters.adapter_io import load_adapter
+from course_pkg.adapters.adapter_io import load_adapter, save_adapter
 from course_pkg.adapters.injection import (
     adapter_layers,
     disable_adapters,
@@ -152,3 +152,35 @@ def test_a_pattern_that_fits_no_target_is_refused_in_a_new_adapter_only(tmp_path
     theirs.save_pretrained(tmp_path)
     load_adapter(model, tmp_path)
     assert close(logits(model.eval()), logits(theirs))
+
+
+SETTINGS = {
+    "EVA": {"init_lora_weights": "eva", "eva_config": EvaConfig()},
+    "exclude_modules": {"exclude_modules": ["1.self_attn.q_proj"]},
+    "layers_to_transform": {"layers_to_transform": [1], "layers_pattern": "layers"},
+    "one layer": {"layers_to_transform": 0},
+    "ensure_weight_tying": {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True},
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_that_the_files_own_names_explain_are_read(name, tmp_path):
+    config = LoraConfig(r=2, target_modules=["q_proj"], **SETTINGS[name])
+    theirs = shaken(get_peft_model(family("tied"), config))
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = family("tied")
+    load_adapter(ours, tmp_path / "theirs")
+    assert error(logits(ours), logits(theirs.eval())) <= EQUAL
+    assert error(logits(ours), logits(family("tied"))) > 1e-2
+    save_adapter(ours, tmp_path / "ours")  # whose targets are only those of the file
+    again = PeftModel.from_pretrained(family("tied"), tmp_path / "ours")
+    assert error(logits(again.eval()), logits(ours)) <= EQUAL
+    assert len(adapter_layers(ours)) == {"EVA": 2, "ensure_weight_tying": 4}.get(name, 1)
+
+
+def test_one_adapter_for_tied_embeddings_and_output_is_refused(tmp_path):
+    config = LoraConfig(r=2, target_modules=["embed_tokens"], ensure_weight_tying=True)
+    get_peft_model(family("tied"), config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"one adapter for model\.embed_tokens and lm_head togeth"):
+        load_adapter(family("tied"), tmp_path)

@@ -112,6 +112,15 @@ def test_words_of_4_bits_by_hand():
     assert words["qzeros"].tolist() == [[0] * 4]  # 1 − 1
 
 
+@pytest.mark.parametrize("bits", BITS)
+def test_the_middle_of_a_symmetric_grid_shows_the_convention_whatever_the_label(bits):
+    weight = round_to_nearest(torch.randn(32, 64), Grid(bits, 32, symmetric=True))
+    for written in FORMATS:
+        for label in FORMATS:
+            found = from_gptq(to_gptq(weight, written), weight.grid, label)
+            assert torch.equal(found.dequantize(), weight.dequantize()), (written, label)
+
+
 def test_a_zero_point_of_0_is_only_written_in_the_new_format():
     weight = round_to_nearest(torch.rand(32, 32) + 1, Grid(4, 32))
     assert not weight.zero.any()

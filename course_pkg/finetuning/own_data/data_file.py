@@ -10,11 +10,13 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from course_pkg.finetuning.conversations import Conversation, RecordError
+from course_pkg.finetuning.own_data.columns import Columns
 from course_pkg.finetuning.own_data.errors import FinetuneError
-from course_pkg.finetuning.records import BOM, MARKS, json_records, read_conversations
+from course_pkg.finetuning.record_files import BOM, SUFFIXES, file_records
+from course_pkg.finetuning.records import MARKS, read_located
 
 PLAIN = "plain text"
 TEXT = "text"  # the field of a record of plain text
@@ -28,10 +30,11 @@ FORMATS = {
 }
 assert tuple(FORMATS) == (*MARKS, TEXT)
 SHOWN = 80  # characters of a record in a message
-TABLE = (
-    "To convert a table whose columns have these names, in Python: import pandas; pandas.read_csv("
-    '"{path}", sep=None, engine="python").to_json("{new}.jsonl", orient="records", lines=True)'
+CONVERT = (
+    "In Python: import pandas; pandas.read_{kind}({path!r}).to_json({new!r}, orient='records', "
+    "lines=True)"
 )
+CONVERTED = {".parquet": "parquet", ".xlsx": "excel", ".feather": "feather"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ Example = Conversation | PlainText
 class DataFile:
     """A file's examples in their order, and the line of each.
 
-    format: what was recognized. sha256: of the file's bytes.
+    format: what was recognized. sha256: of the file's bytes. unused: the names of fields that were
+    not read.
     """
 
     path: Path
@@ -56,14 +60,16 @@ class DataFile:
     examples: tuple[Example, ...]
     lines: tuple[int, ...]
     sha256: str
+    unused: tuple[str, ...] = ()
 
 
-def read_data(path: str | os.PathLike) -> DataFile:
-    """Read a .jsonl, .json or .txt file of which all records have one format.
+def read_data(path: str | os.PathLike, columns: Columns | None = None) -> DataFile:
+    """Read a file of which all records have one format.
 
-    A .txt file is plain text, with empty lines between its examples. Raises FinetuneError, with the
-    line, for a record of no format or of another one than the first, for one that can't be read,
-    and for a file without any; nothing is left out.
+    It has one of the SUFFIXES, or is plain text (.txt), with empty lines between the examples.
+    columns: how a prompt and a response are made of a record's fields. Raises FinetuneError, with
+    the line, for a record of no format or of another one than the first, for one that can't be
+    read, and for a file without any; nothing is left out.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -75,41 +81,54 @@ def read_data(path: str | os.PathLike) -> DataFile:
     """
     path = Path(path)
     suffix = path.suffix.lower()
-    if suffix not in (".jsonl", ".json", ".txt") and not path.is_dir():
-        convert = (
-            f"\n{TABLE.format(path=path, new=path.stem)}" if suffix in (".csv", ".tsv") else ""
-        )
-        raise FinetuneError(
-            f"{path}: expected a .jsonl, .json or .txt file; one record on each line, such as\n"
-            f"{_wanted()}{convert}"
-        )
+    if suffix not in (*SUFFIXES, ".txt") and not path.is_dir():
+        raise FinetuneError(_other_kind(path, suffix))
     try:
         content = path.read_bytes()
-        read = _text_file(content) if suffix == ".txt" else _json_file(path)
+        if suffix == ".txt":
+            if columns is not None:
+                raise FinetuneError("line 1: a text has no columns for --prompt and --response")
+            found = _text_file(content)
+        else:
+            found = _records(path, columns)
     except FileNotFoundError:
         raise FinetuneError(f"there is no file {path}") from None
     except IsADirectoryError:
         raise FinetuneError(f"{path} is a folder: give a file") from None
     except FinetuneError as error:
         raise FinetuneError(f"{path}, {error}") from None
-    name, examples, lines = read
-    if not examples:
+    if not found.examples:
         raise FinetuneError(f"{path} has no example; one record on each line, such as\n{_wanted()}")
-    return DataFile(path, name, examples, lines, hashlib.sha256(content).hexdigest())
+    return DataFile(path, *found[:3], hashlib.sha256(content).hexdigest(), found.unused)
 
 
-Found = tuple[str, tuple[Example, ...], tuple[int, ...]]  # format, examples, lines
+def _other_kind(path: Path, suffix: str) -> str:
+    """What to do with a file that is not read."""
+    text = f"{path}: expected a {', '.join(SUFFIXES)} or .txt file"
+    if kind := CONVERTED.get(suffix):
+        new = str(path.with_suffix(".jsonl"))
+        return f"{text}. {CONVERT.format(kind=kind, path=str(path), new=new)}"
+    return f"{text}; one record on each line, such as\n{_wanted()}"
 
 
-def _json_file(path: Path) -> Found:
+class _Found(NamedTuple):
+    """What is in a file."""
+
+    format: str
+    examples: tuple[Example, ...]
+    lines: tuple[int, ...]
+    unused: tuple[str, ...] = ()
+
+
+def _records(path: Path, columns: Columns | None) -> _Found:
     """What a file of records has. Raises FinetuneError that begins with the line."""
-    lines: list[int] = []
-    texts: list[PlainText] = []
+    records: list[tuple[int, Any]] = []
     first: tuple[int, str] | None = None  # the line and the mark of the first record
     problems: list[str] = []
-    for line, record in json_records(path):
-        lines.append(line)
+    for line, record in file_records(path):
         try:
+            if columns is not None:
+                record = columns.fill(record)
             mark = _mark(record)
             if first is None:
                 first = line, mark
@@ -119,22 +138,23 @@ def _json_file(path: Path) -> Found:
                     f"it is {FORMATS[mark][0]}, and line {first[0]} is {FORMATS[first[1]][0]}; "
                     "put one format into one file",
                 )
-            if mark == TEXT:
-                texts.append(_plain_text(record))
+            records.append((line, _plain_text(record) if mark == TEXT else record))
         except RecordError as error:
             fix = "; save the file as UTF-8" if error.kind == "invalid UTF-8" else ""
             problems.append(f"line {line}: {error}{fix}")
     if problems:
         raise _first_of(problems)
     if first is None:
-        return "", (), ()
+        return _Found("", (), ())
     name = FORMATS[first[1]][0]
+    lines = tuple(line for line, _ in records)
     if first[1] == TEXT:
-        return name, tuple(texts), tuple(lines)
-    read = read_conversations(path)
+        return _Found(name, tuple(text for _, text in records), lines)
+    read = read_located((f"line {line}", record) for line, record in records)
     if read.report.problems:
         raise _first_of([str(problem) for problem in read.report.problems])
-    return name, read.conversations, tuple(lines)
+    unused = columns.unused if columns is not None else read.unused
+    return _Found(name, read.conversations, lines, unused)
 
 
 def _mark(record: Any) -> str:
@@ -162,7 +182,7 @@ def _plain_text(record: Mapping[str, Any]) -> PlainText:
     return PlainText(text)
 
 
-def _text_file(content: bytes) -> Found:
+def _text_file(content: bytes) -> _Found:
     """Plain text, one example between empty lines."""
     try:
         text = content.removeprefix(BOM).decode()
@@ -170,7 +190,7 @@ def _text_file(content: bytes) -> Found:
         line = content.count(b"\n", 0, error.start) + 1
         raise FinetuneError(f"line {line}: not UTF-8; save the file as UTF-8") from None
     found = list(_paragraphs(text))
-    return PLAIN, tuple(text for _, text in found), tuple(line for line, _ in found)
+    return _Found(PLAIN, tuple(text for _, text in found), tuple(line for line, _ in found))
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, PlainText]]:

@@ -127,7 +127,7 @@ def _until_answer(piece: TokenizedExample, max_length: int) -> TokenizedExample 
 def _sample(example: Example, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, str, str]:
     """A prompt for the model, its text for people, and what the example has after it."""
     if isinstance(example, Conversation):
-        *before, last = example.messages
+        *before, last = example.until_learned
         prompt = chat_text(before, tokenizer, generation_prompt=True)
         if len(before) == 1:
             return prompt, before[0].content, last.content

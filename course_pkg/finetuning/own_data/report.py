@@ -70,6 +70,12 @@ def _sentences(result: Result) -> str:
     before = result.before.perplexity
     after = result.after.perplexity
     text = f"Validation perplexity: {before:.2f} before, {after:.2f} after."
+    repeated = result.sizes.repeated
+    if 2 * repeated >= result.sizes.validation:
+        text = (
+            f"{repeated} of {result.sizes.validation} validation answers are in the training data, "
+            f"whole or mostly, so their perplexity shows how well the adapter repeats them. {text}"
+        )
     found = change(result.before, result.after)
     if found is None:
         return f"{text} One validation example gives no interval."

@@ -10,6 +10,7 @@ from typing import Any
 
 from course_pkg.files import write_atomically
 from course_pkg.finetuning.history import History
+from course_pkg.finetuning.own_data.data_file import PLAIN
 from course_pkg.finetuning.own_data.errors import FinetuneError
 from course_pkg.finetuning.own_data.validation import Losses, Sample
 
@@ -22,6 +23,7 @@ class Sizes:
     """Examples on each side, and what the limit of tokens cost both files together.
 
     cut, left_out: lines. tokens: of all examples; lost: of these, not used. targets: of one pass.
+    repeated: validation answers that are nearly in the training data.
     """
 
     train: int
@@ -32,6 +34,7 @@ class Sizes:
     lost: int
     cut: tuple[str, ...]
     left_out: tuple[str, ...]
+    repeated: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,19 @@ leave --resume out, or give the --output of the run
         raise FinetuneError(
             f"{folder / FILE} is damaged ({error!r}): give another --output"
         ) from None
+
+
+def trained_on_chats(folder: Path) -> bool:
+    """Whether a folder has a finished run, on anything but plain text.
+
+    >>> trained_on_chats(Path("/nowhere"))
+    False
+    """
+    try:
+        result = read_file(folder)[1]
+    except FinetuneError:
+        return False
+    return result is not None and result.formats[0] != PLAIN
 
 
 def _result(found: dict[str, Any]) -> Result:

@@ -4,6 +4,7 @@ The training loop is `trainer.train`. The output folder is the adapter's own, so
 reads PEFT's format can load it:
 
     adapter_config.json, adapter_model.safetensors   the adapter
+    chat_template.jinja                              only if all examples share a turn
     report.html                                      what to look at
     finetune.json                                    settings, sizes, losses, samples, history
     checkpoints/                                     only until the run is finished
@@ -21,7 +22,9 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.adapters.injection import trainable_parameters
 from course_pkg.adapters.methods import adapt, save
+from course_pkg.adapters.own_tokenizer import TEMPLATE
 from course_pkg.evaluation.record import versions
+from course_pkg.files import write_atomically
 from course_pkg.finetuning.batches import batches, count_targets
 from course_pkg.finetuning.history import History
 from course_pkg.finetuning.own_data.data_file import DataFile, read_data
@@ -32,7 +35,13 @@ from course_pkg.finetuning.own_data.report import write_report
 from course_pkg.finetuning.own_data.result import Result, Sizes, write_result
 from course_pkg.finetuning.own_data.run_folder import open_folder
 from course_pkg.finetuning.own_data.settings import FinetuneSettings
-from course_pkg.finetuning.own_data.split import Split, given_split, split_examples
+from course_pkg.finetuning.own_data.shared_turn import shared_turn
+from course_pkg.finetuning.own_data.split import (
+    Split,
+    given_split,
+    repeated_answers,
+    split_examples,
+)
 from course_pkg.finetuning.own_data.validation import (
     NEW_TOKENS,
     Sample,
@@ -61,9 +70,11 @@ def finetune(
     progress, None for none. Raises FinetuneError for data, settings or a folder that can't be used,
     ModelError for a model, OSError if the folder can't be written.
     """
-    data = read_data(settings.data)
+    data = read_data(settings.data, settings.columns)
     say(_recognized(data))
-    other = None if settings.validation is None else read_data(settings.validation)
+    other = None
+    if settings.validation is not None:
+        other = read_data(settings.validation, settings.columns)
     if other is not None:
         say(_recognized(other))
     identity = settings.identity | {
@@ -83,7 +94,8 @@ def finetune(
 
 def _recognized(data: DataFile) -> str:
     count = len(data.examples)
-    return f"{data.path}: {count} {'example' if count == 1 else 'examples'}, {data.format}"
+    text = f"{data.path}: {count} {'example' if count == 1 else 'examples'}, {data.format}"
+    return f"{text}; not used: {', '.join(data.unused)}" if data.unused else text
 
 
 def _run(
@@ -101,6 +113,8 @@ def _run(
         raise FinetuneError(f"--max-length {settings.max_length}: the model takes {longest} tokens")
     files = [tokenize_file(each, tokenizer, settings.max_length) for each in (data, other) if each]
     split = _split(settings, files, other)
+    if shared := shared_turn(data.examples):
+        say(f"all examples have {shared}: the adapter's chat template adds it where it is missing")
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     train_batches = _batches(split.train, settings, pad, settings.seed)
     validation = _batches(split.validation, settings, pad, None)
@@ -121,6 +135,9 @@ def _run(
     after = example_losses(model, split.validation, pad)
     texts.append(write_samples(model, tokenizer, shown))
     save(model, settings.output)
+    if shared is not None and isinstance(tokenizer.chat_template, str):
+        template = shared.added_to(tokenizer.chat_template)
+        write_atomically(settings.output / TEMPLATE, template)
     samples = tuple(
         Sample(example.id, example.question, *pair, example.reference)
         for example, *pair in zip(shown, *texts, strict=True)
@@ -170,6 +187,7 @@ def _sizes(split: Split, files: list[TokenizedFile], targets: int) -> Sizes:
         lost=sum(each.lost for each in files),
         cut=tuple(line for each in files for line in each.cut),
         left_out=tuple(line for each in files for line in each.left_out),
+        repeated=repeated_answers(split),
     )
 
 

@@ -21,6 +21,7 @@ from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.layer import AdapterConfig
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.config import TrainConfig
+from course_pkg.finetuning.own_data.columns import Columns
 from course_pkg.finetuning.own_data.errors import FinetuneError
 
 METHODS = ("lora", "dora", "ia3")
@@ -35,8 +36,9 @@ WARMUP = 8  # the warm-up is this part of the steps, as in sft_settings
 class FinetuneSettings:
     """What a run depends on; the command's options have the same names.
 
-    validation: a file; None draws validation_share of the data. epochs: passes through the training
-    examples, which may be a fraction; steps: instead of epochs. alpha: None is twice the rank.
+    prompt, response: templates of the data's fields (`columns`). validation: a file; None draws
+    validation_share of the data. epochs: passes through the training examples, which may be a
+    fraction; steps: instead of epochs. alpha: None is twice the rank.
     learning_rate: None is `default_learning_rate`. Raises FinetuneError for a value out of range.
 
     >>> FinetuneSettings(Path("mine.jsonl"), Path("adapter"), rank=4).scale
@@ -46,6 +48,8 @@ class FinetuneSettings:
     data: Path
     output: Path
     model: str = "smollm2-135m"
+    prompt: str | None = None
+    response: str | None = None
     validation: Path | None = None
     validation_share: float = 0.1
     method: str = "lora"
@@ -61,6 +65,8 @@ class FinetuneSettings:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
+        if (self.prompt is None) != (self.response is None):
+            raise FinetuneError("give --prompt and --response, or neither")
         if self.method not in METHODS:
             raise FinetuneError(f"--method {self.method}: expected {', '.join(METHODS)}")
         for name in ("alpha", "learning_rate", "epochs"):
@@ -89,6 +95,13 @@ class FinetuneSettings:
         for name in ("data", "validation", "output"):
             fields.pop(name)
         return fields
+
+    @property
+    def columns(self) -> Columns | None:
+        """How prompts and responses are made; None for data in one of the known formats."""
+        if self.prompt is None or self.response is None:
+            return None
+        return Columns(self.prompt, self.response)
 
     def adapter_config(self) -> AdapterConfig:
         """The adapter's config. LoRA and DoRA go to all linear layers, as in the records."""

@@ -7,9 +7,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from course_pkg.finetuning.near_duplicates import character_ngrams
 from course_pkg.finetuning.own_data.errors import FinetuneError
 from course_pkg.finetuning.own_data.examples import TokenExample
 
+RUN = 16  # characters that two texts share by chance rarely
+NEARLY = 0.5  # of an answer's runs
 MOST = 200  # validation examples that are drawn; more would cost more time than they tell
 
 
@@ -74,3 +77,20 @@ def given_split(
             "take such examples out of one of the files, or the validation loss shows memory"
         )
     return Split(tuple(train), tuple(validation))
+
+
+def repeated_answers(split: Split) -> int:
+    """How many validation answers are mostly in the training data, although the questions
+    differ. Answers of fewer characters than a run, such as labels, don't count.
+
+    >>> answers = ("Thank you for writing to us.", "Thank you for writing to us!", "Yes")
+    >>> one, two, short = (TokenExample("", "", "", "", answer, ()) for answer in answers)
+    >>> repeated_answers(Split((one, short), (one, short))), repeated_answers(Split((one,), (two,)))
+    (1, 1)
+    """
+    known = {run for example in split.train for run in character_ngrams(example.reference, RUN)}
+    return sum(
+        len(example.reference) >= RUN
+        and len((runs := character_ngrams(example.reference, RUN)) & known) >= NEARLY * len(runs)
+        for example in split.validation
+    )

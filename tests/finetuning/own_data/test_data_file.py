@@ -2,9 +2,11 @@
 
 import json
 
+import pandas
 import pytest
 
 from course_pkg.finetuning.conversations import Conversation
+from course_pkg.finetuning.own_data.columns import Columns
 from course_pkg.finetuning.own_data.data_file import FORMATS, read_data
 from course_pkg.finetuning.own_data.errors import FinetuneError
 from tests.tables import each_row
@@ -108,17 +110,68 @@ def test_the_usual_mistakes_in_a_file_are_named_with_what_to_change(tmp_path, co
 
 
 def test_the_conversion_that_a_refused_table_is_told_makes_a_file_that_is_read(tmp_path):
-    table = write(tmp_path, "instruction;output", "Say hi.;Hi!", "Say bye.;Bye!", name="a.csv")
-    with pytest.raises(FinetuneError) as error:
+    table = tmp_path / "a.parquet"
+    pandas.DataFrame([ALPACA, ALPACA]).to_parquet(table)
+    with pytest.raises(
+        FinetuneError, match=r"expected a \.jsonl, .*\.csv, \.tsv or \.txt file"
+    ) as error:
         read_data(table)
-    code = str(error.value).partition("in Python: ")[2].replace('"a.jsonl"', "made")
-    exec(code, {"made": tmp_path / "made.jsonl"})
-    assert len(read_data(tmp_path / "made.jsonl").examples) == 2
+    exec(str(error.value).partition("In Python: ")[2])
+    assert len(read_data(tmp_path / "a.jsonl").examples) == 2
+
+
+def test_a_table_and_wrapped_records_are_read_as_the_same_records_on_lines(tmp_path):
+    table = write(tmp_path, "instruction;output;note", "Say hi.;Hi!;x", name="a.csv")
+    wrapped = write(tmp_path, json.dumps({"data": [ALPACA]}, indent=2), name="a.json")
+    lone = write(tmp_path, json.dumps(ALPACA, indent=2), name="b.json")
+    lines = write(tmp_path, ALPACA, name="a.ndjson")
+    read = [read_data(path) for path in (table, wrapped, lone, lines)]
+    assert {each.examples[0].messages for each in read} == {read[3].examples[0].messages}
+    assert [each.lines for each in read] == [(2,), (3,), (1,), (1,)]
+    assert [each.unused for each in read] == [("note",), (), (), ()]
+
+
+MAIL = {"subject": "Rent", "body": "When?", "reply": "On the 1st.", "number": 7, "id": 3}
+
+
+def test_two_templates_make_prompts_and_responses_of_fields_of_any_names(tmp_path):
+    columns = Columns("{{{subject}}}\\n\\n{body} ({number})", "{reply}")
+    data = read_data(write(tmp_path, MAIL, MAIL), columns)
+    assert data.format == "prompt and completion" and data.unused == ("id",)
+    question, answer = data.examples[1].messages
+    assert (question.content, answer.content) == ("{Rent}\n\nWhen? (7)", "On the 1st.")
+    head, row = (",".join(map(str, part)) for part in (MAIL, MAIL.values()))
+    table = read_data(write(tmp_path, head, row, name="a.csv"), columns)
+    assert table.examples[0].messages == data.examples[0].messages
+
+
+@each_row(
+    ("prompt", "response", "says"),
+    [
+        ("{subject", "{reply}", "--prompt '{subject': expected '}' .*write {{ for a brace"),
+        ("{}", "{reply}", "--prompt '{}': expected names of fields"),
+        (
+            "{subject.__class__}",
+            "{reply}",
+            "line 1: missing field: no subject.__class__; found subj",
+        ),
+        ("{subject!r}", "{reply}", "expected names of fields in braces"),
+        ("{subject:>3000000000}", "{reply}", "expected names of fields in braces"),
+        ("{subject}", "reply", "--response 'reply': it names no field"),
+        ("{subject}", "{answer}", "line 1: missing field: no answer; found subject, body"),
+        ("{tags}", "{reply}", "line 1: wrong type: tags must be a text or a number, got \\['a'\\]"),
+        ("{blank}", "{reply}", "line 1: blank text: the user's text is ' '"),
+    ],
+)
+def test_a_template_that_can_not_be_filled_says_so(tmp_path, prompt, response, says):
+    path = write(tmp_path, MAIL | {"tags": ["a"], "blank": " "})
+    with pytest.raises(FinetuneError, match=says):
+        read_data(path, Columns(prompt, response))
 
 
 def test_another_kind_of_file_is_refused(tmp_path):
     for path, says in (
-        (write(tmp_path, "a,b", name="a.csv"), "expected a .jsonl, .json or .txt file"),
+        (write(tmp_path, "a,b", name="a.doc"), "expected a .jsonl, .* or .txt file; one record"),
         (tmp_path / "absent.jsonl", "there is no file"),
         (tmp_path / "folder.jsonl", "is a folder"),
         (tmp_path / "folder", "is a folder"),

@@ -10,6 +10,7 @@ from course_pkg.finetuning.own_data.errors import FinetuneError
 from course_pkg.finetuning.own_data.examples import tokenize_file
 from course_pkg.finetuning.own_data.split import given_split, split_examples
 from course_pkg.lm.tiny import tiny_tokenizer
+from tests.finetuning.templates import learned
 from tests.tables import each_row
 
 TOKENIZER = tiny_tokenizer()
@@ -44,6 +45,18 @@ def test_an_example_whose_answer_does_not_fit_is_left_out_and_counted(tmp_path):
     assert found.lost == found.tokens - len(found.examples[0].pieces[0].input_ids)
     with pytest.raises(FinetuneError, match="no example fits into 40 tokens; raise --max-length"):
         tokenized(tmp_path, [chat("Hi", "Yo" * 40)], max_length=40)
+
+
+def test_an_answer_that_is_not_to_be_learned_is_read_and_has_no_label(tmp_path):
+    record = chat("Q", "WRONG", "No", "right", "More?", "BAD")
+    record["messages"][1]["weight"] = 0
+    record["messages"][5]["train"] = False
+    [example] = tokenized(tmp_path, [record]).examples
+    [piece] = example.pieces
+    assert learned(piece, TOKENIZER) == ["right<|im_end|>"]
+    text = TOKENIZER.decode(piece.input_ids)
+    assert "WRONG" in text and text.endswith("right<|im_end|>")
+    assert (example.reference, example.question) == ("right", "user: Q\nassistant: WRONG\nuser: No")
 
 
 @each_row("length", [1, 5, 9, 10, 11, 20, 21])

@@ -11,15 +11,24 @@ from typer.testing import CliRunner
 
 from course_pkg.cli import app
 from course_pkg.evaluation.local_model import load_model
+from course_pkg.export.merged import load_merged
+from course_pkg.export.ollama import chat_parts
 from course_pkg.finetuning import checkpoint
+from course_pkg.finetuning.formats import chat_prompt, chat_text
 from course_pkg.finetuning.own_data import validation
+from course_pkg.finetuning.own_data.data_file import read_data
 from course_pkg.finetuning.own_data.errors import FinetuneError
+from course_pkg.finetuning.own_data.examples import tokenize_file
 from course_pkg.finetuning.own_data.progress import Progress
+from course_pkg.finetuning.own_data.report import summary
 from course_pkg.finetuning.own_data.result import FILE, read_file
 from course_pkg.finetuning.own_data.run import finetune
 from course_pkg.finetuning.own_data.settings import FinetuneSettings
 from course_pkg.finetuning.own_data.validation import Losses, change, example_losses
+from course_pkg.lm.load import load
 from course_pkg.lm.model_errors import ModelError
+from course_pkg.lm.tiny import tiny_tokenizer
+from course_pkg.serving.text_stream import end_tokens
 
 WORDS = ("red", "blue", "green", "black", "white", "brown", "pink", "gold", "gray", "lime")
 USUAL = {"model": "tiny", "steps": 6, "max_length": 128, "learning_rate": 3e-2}
@@ -184,6 +193,94 @@ def test_other_methods_and_a_validation_file_of_another_format(data, tmp_path, m
     assert (result.sizes.train, result.sizes.validation) == (10, 1)
     assert change(result.before, result.after) is None
     assert load_model("tiny", data.with_name("out"))
+
+
+SHARED = {
+    "system": [
+        {
+            "messages": [
+                {"role": "system", "content": 'Say it\'s "x" 😀\n{% if %}.'},
+                {"role": "user", "content": f"{word}?"},
+                {"role": "assistant", "content": f"{word}!"},
+            ]
+        }
+        for word in WORDS
+    ],
+    "instruction": [
+        {"instruction": "Shout 'it':\n", "input": word, "output": f"{word}!"} for word in WORDS
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_what_all_examples_share_is_kept_with_the_adapter_and_added_where_it_is_missing(data, kind):
+    records = SHARED[kind]
+    data.write_text("\n".join(map(json.dumps, records)))
+    said = []
+    finetune(settings(data, steps=2), say=said.append)
+    assert (
+        sum("the adapter's chat template adds it where it is missing" in line for line in said) == 1
+    )
+    trained = [chat_prompt_of(each) for each in read_data(data).examples]
+    question = (lambda word: f"{word}?") if kind == "system" else (lambda word: word)
+    loaded = load_model("tiny", data.with_name("out"))
+    _, merged = load_merged(data.with_name("out"), "tiny")
+    for tokenizer in (loaded.tokenizer, merged):
+        assert [chat_prompt(question(word), tokenizer) for word in WORDS] == trained
+        assert [chat_prompt_of(each, tokenizer) for each in read_data(data).examples] == trained
+    parts = chat_parts(merged)
+    assert (
+        (parts.system == records[0]["messages"][0]["content"])
+        if kind == "system"
+        else (parts.before["user"] == "<|im_start|>user\nShout 'it':\n\n\n")
+    )
+
+
+def chat_prompt_of(conversation, tokenizer=None):
+    return chat_text(
+        conversation.messages[:-1], tokenizer or tiny_tokenizer(), generation_prompt=True
+    )
+
+
+def test_without_a_shared_turn_the_models_template_stays(data, tmp_path):
+    finetune(settings(data, steps=1), say=quiet)
+    assert not (tmp_path / "out" / "chat_template.jinja").exists()
+
+
+def test_the_answers_end_that_was_learned_is_where_the_adapter_stops(data, tmp_path):
+    """A base model whose tokenizer ends texts with another token than its template does."""
+    model, tokenizer = load("tiny")
+    tokenizer.eos_token = "<|endoftext|>"
+    model.generation_config.eos_token_id = model.config.eos_token_id = 256
+    for each in (model, tokenizer):
+        each.save_pretrained(tmp_path / "base")
+    finetune(settings(data, steps=1, model=str(tmp_path / "base")), say=quiet)
+    [example] = tokenize_file(read_data(data), tokenizer, 128).examples[:1]
+    taught = example.pieces[0].labels[-1]
+    merged, own = load_merged(data.with_name("out"))
+    assert taught == 258 and taught in end_tokens(merged, own)
+
+
+def test_replies_that_are_nearly_the_same_on_both_sides_are_said(data):
+    rows = [
+        {
+            "prompt": f"Ticket {n}",
+            "completion": f"Dear customer {n}, thank you for writing to us. We answer in 2 days.",
+        }
+        for n in range(10)
+    ]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    result = finetune(settings(data, steps=1), say=quiet)
+    assert result.sizes.repeated == result.sizes.validation == 2
+    assert summary(result).startswith("2 of 2 validation answers are in the training data")
+
+
+def test_a_task_with_plain_prompts_says_so_for_an_adapter_that_was_trained_on_chats(data):
+    finetune(settings(data, steps=1), say=quiet)
+    given = ["--model", "tiny", "--adapter", data.with_name("out"), "--limit", 1]
+    for task, said in (("short-answers", True), ("customer-service", False)):
+        done = course("eval", "--task", task, "--output", data.with_name(task), *given)
+        assert ("was trained on chats, and the task" in done.stderr) == said, done.output
 
 
 def test_plain_text_is_learned_whole_and_its_report_has_no_chat_command(tmp_path):

@@ -130,7 +130,9 @@ def _check_config(raw: dict[str, Any]) -> None:
 
 
 def _tensors(data: bytes) -> dict[str, Tensor]:
-    header = struct.unpack("<Q", data[:8])[0] if len(data) >= 8 else 0
+    if len(data) < 8:
+        raise Rejected(f"{WEIGHTS_FILE} has {len(data)} bytes: it is not a safetensors file")
+    header = struct.unpack("<Q", data[:8])[0]
     if not 0 < header <= min(HEADER_LIMIT, len(data) - 8):
         claimed = f"{WEIGHTS_FILE} begins with a header of {header:,} bytes"
         raise Rejected(f"{claimed}: it is damaged, or not a safetensors file")
