@@ -35,6 +35,9 @@ def grade(
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds per submission.")] = 600,
     cell_timeout: Annotated[float, typer.Option(min=1, help="Seconds per cell.")] = 120,
     memory: Annotated[float, typer.Option(min=0.5, help="GB per submission.")] = 4,
+    max_output: Annotated[
+        float, typer.Option(min=0.1, help="MB per submission that its cells may put out.")
+    ] = 8,
     gpu_jobs: Annotated[
         int | None,
         typer.Option(min=0, max=32, help="GPUs to use, one submission on each [default: all]"),
@@ -95,6 +98,7 @@ def grade(
             time_limit_s=time_limit,
             cell_timeout_s=min(cell_timeout, time_limit),
             memory_bytes=int(memory * 1e9),
+            output_bytes=int(max_output * 1e6),
             sandboxed=not unsafe_no_sandbox,
             gpu_bytes=None if gpu_memory is None else int(gpu_memory * 1e9),
         ),
@@ -162,7 +166,9 @@ def run(course: Path, assignment: str, options: "Options") -> int:
     typer.echo(f"grades and reports: {class_report.folder(assignment)}/")
     if late := class_report.late_note(course, assignment):
         typer.echo(f"late: {late}")
-    return exit_code(records)
+    for text in show.warnings:
+        typer.echo(text, err=True)
+    return exit_code(records) or (NEEDS_A_LOOK if show.warnings else 0)
 
 
 def exit_code(records: "Sequence[Record]") -> int:
