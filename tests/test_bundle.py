@@ -296,6 +296,15 @@ def test_every_file_of_the_repository_is_for_students_or_for_instructors():
     assert {line.split("/")[0] for line in done.stdout.splitlines()} == SHOWN | INSTRUCTORS
 
 
+def test_git_ignores_rosters_and_archives_of_a_class():
+    names = ["roster.csv", "roster-2026.csv", "grading-worksheet.csv", "class.zip", "a.tar.gz"]
+    command = ["git", "check-ignore", "--no-index", *names]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode == 128:
+        pytest.skip("there is no git repository here")
+    assert done.stdout.split() == names
+
+
 def test_make_in_the_students_copy_releases_and_grades_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     done = CliRunner().invoke(app, ["bundle", str(tmp_path / "llm.tar.gz")])

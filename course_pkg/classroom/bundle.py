@@ -95,7 +95,7 @@ def bundle(course: Path, into: Path, site: bool = False) -> Bundled:
         if "/" not in name and (lines := lines_with_addresses(course / name)):
             raise ReleaseError(
                 f"{name}, line {lines[0]}: an address with a user or a password, which students "
-                "would see: move it to ~/.netrc, pip's own configuration, or an environment variable"
+                "would see: move it to ~/.netrc, to pip's settings, or to an environment variable"
             )
     if linked := _hard_links(course, names):
         raise ReleaseError(

@@ -27,8 +27,8 @@ def release(
         typer.echo(f"exercises/{assignment}: {'released' if changed else 'unchanged'}")
         if added:
             typer.echo(
-                f"new cells of graded submissions: {', '.join(added)}; points by hand are kept, and "
-                f"the next `course grade {shlex.quote(assignment)}` fills the new ones"
+                f"new cells of graded submissions: {', '.join(added)}; points by hand are kept, "
+                f"and the next `course grade {shlex.quote(assignment)}` fills the new ones"
             )
 
 
@@ -43,9 +43,7 @@ def _added_cells(assignment: str) -> list[str]:
 
 def bundle(
     into: Annotated[Path, typer.Argument(help="A .tar.gz or .zip.")] = Path("llm-course.tar.gz"),
-    site: Annotated[
-        bool, typer.Option("--site", help="With the built book, _build/html.")
-    ] = False,
+    site: Annotated[bool, typer.Option("--site", help="With the built book, _build/html.")] = False,
 ) -> None:
     """Write the students' copy of the course.
 

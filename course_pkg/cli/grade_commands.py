@@ -168,21 +168,23 @@ def run(course: Path, assignment: str, options: "Options") -> int:
         typer.echo(f"late: {late}")
     for text in show.warnings:
         typer.echo(text, err=True)
-    return exit_code(records) or (NEEDS_A_LOOK if show.warnings else 0)
+    return exit_code(records, show.warnings)
 
 
-def exit_code(records: "Sequence[Record]") -> int:
+def exit_code(records: "Sequence[Record]", warnings: "Sequence[str]" = ()) -> int:
     """The exit code of a run: 0 all graded, 1 some need a look or a GPU, 4 the grader failed.
 
-    >>> exit_code([])
-    0
+    warnings: what else needs a look, such as students whom a roster confuses.
+
+    >>> exit_code([]), exit_code([], ["not graded: 2 students have the id ada"])
+    (0, 1)
     """
     from course_pkg.classroom.results.record import State
 
     states = {record.state for record in records}
     if State.GRADING_ERROR in states:
         return FAILED
-    return NEEDS_A_LOOK if states - {State.GRADED} else 0
+    return NEEDS_A_LOOK if warnings or states - {State.GRADED} else 0
 
 
 def _scheduler(

@@ -68,13 +68,14 @@ def assemble(submitted: Mapping[str, Any], released: Mapping[str, Any]) -> Assem
             kind = known[name]["cell_type"] if name in known else cell["cell_type"]
             made.append(new_cell(kind, cell["source"]))
     _put_back(made, list(known), known, set(known) - set(places))
-    remarks = [*_remarks(cells, known, places, chosen), *_recognized([n for n in lost if n in known])]
+    remarks = [
+        *_remarks(cells, known, places, chosen),
+        *_recognized([n for n in lost if n in known]),
+    ]
     return Assembled(new_notebook(made), tuple(remarks))
 
 
-def written_cells(
-    data: bytes, released: Mapping[str, Any], assignment: str
-) -> dict[str, str]:
+def written_cells(data: bytes, released: Mapping[str, Any], assignment: str) -> dict[str, str]:
     """The texts that a student wrote, by the ids of the release's cells: what a lab imports.
 
     Also of cells that nbgrader doesn't know, such as the one with the name. Raises as
@@ -195,9 +196,7 @@ def _known(released: Mapping[str, Any]) -> dict[str, Cell]:
     return known
 
 
-def _places(
-    cells: list[Cell], known: Mapping[str, Cell]
-) -> tuple[dict[str, list[int]], list[str]]:
+def _places(cells: list[Cell], known: Mapping[str, Cell]) -> tuple[dict[str, list[int]], list[str]]:
     """Where each cell of the release is in the submission, and which lost their grade id.
 
     A cell is found by its grade id; else by its own id; else a locked one by its text, an answer by
@@ -333,7 +332,9 @@ def _is_edited(cell: Mapping[str, Any], original: Mapping[str, Any]) -> bool:
     if grade:
         parts.append(float(of.get("points", 0)))
     text = "".join(map(str, parts))
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() != _of(cell).get("checksum")
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() != _of(cell).get(
+        "checksum"
+    )
 
 
 def _put_back(

@@ -48,7 +48,8 @@ class CellClient(NotebookClient):
         if self._sent > FLOOD * self._output_bytes:
             self._sent = 0
             self.flooded = True
-            asyncio.ensure_future(self.km.provisioner.send_signal(signal.SIGINT))
+            stop = self.km.provisioner.send_signal(signal.SIGINT)
+            self._stopping = asyncio.ensure_future(stop)
         kind = msg["msg_type"]
         if size <= self._left or (size <= SMALL and kind in ("execute_result", "error")):
             self._left -= size

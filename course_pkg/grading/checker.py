@@ -89,8 +89,9 @@ def prepare(assignment: str) -> None:
 def run(job: dict[str, Any], descriptors: list[int]) -> None:
     """Serve one student, then write the verdicts: what a child of the fork server does.
 
-    job: assignment, student, and what else the student may be called. descriptors: where the verdicts go, the end of the socket, and
-    where the secret key comes from: its hex digits, in a file, so that no argument shows it.
+    job: assignment, student, and what else the student may be called. descriptors: where the
+    verdicts go, the end of the socket, and where the secret key comes from: its hex digits, in a
+    file, so that no argument shows it.
     """
     out, end, secret_file = descriptors
     with os.fdopen(secret_file) as file:

@@ -34,8 +34,8 @@ SHOWN = 60  # characters of a cell's first line
 PACKAGE = Path(__file__).resolve().parents[2]
 OWN_CELLS = "put imports and other code of yours into cells of your own"
 NOT_RESTORED = (
-    "there is no exercises/{0}/{0}.ipynb here, so locked cells run as they are; the grader restores "
-    "them"
+    "there is no exercises/{0}/{0}.ipynb here, so locked cells run as they are; the grader "
+    "restores them"
 )
 SETUP = (
     "import course_pkg.grading.own_notebook as _own\n"
@@ -93,7 +93,7 @@ def read_notebook(path: Path, assignment: str) -> Assembled:
         return notebook_to_run(data, released, assignment)
     except Unreadable as error:
         raise NotebookError(
-            f"{path} is not a readable notebook ({str(error):.200}): restore a copy of it, or "
+            f"{path} is not a readable notebook ({error!s:.200}): restore a copy of it, or "
             f"move it away and get a new one with `course start {assignment}`"
         ) from None
 

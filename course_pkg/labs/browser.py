@@ -16,8 +16,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from course_pkg.grading.assemble import defined_names, written_cells
-from course_pkg.grading.read_notebook import Unreadable, read_release
 from course_pkg.labs import shown
 from course_pkg.labs.cells import Cells
 
@@ -30,10 +28,13 @@ def run(emit: Callable[[str], None], arguments: str) -> str:
     """Run a cell. arguments: {"code", "name", "quiet", "forget"}.
 
     quiet: hand over nothing. forget: first forget what an earlier version of the cell has defined,
-    so that an answer that fails leaves none. Returns {"ended": whether without an error}, and the points if the cell ended with a `check`.
+    so that an answer that fails leaves none. Returns {"ended": whether without an error}, and the
+    points if the cell ended with a `check`.
     """
     given = json.loads(arguments)
     if given.get("forget"):
+        from course_pkg.grading.assemble import defined_names
+
         for name in _defined.pop(given["name"], ()):
             _cells.names.pop(name, None)
         _defined[given["name"]] = defined_names(given["code"])
@@ -64,6 +65,9 @@ def imported(emit: Callable[[str], None], arguments: str) -> str:
     text: of the file; notebook: the released one; name: of the assignment. Returns {"cells": texts
     by the cell's id}, or {"problem"}.
     """
+    from course_pkg.grading.assemble import written_cells
+    from course_pkg.grading.read_notebook import Unreadable, read_release
+
     given = json.loads(arguments)
     released = read_release(json.dumps(given["notebook"]).encode())
     data = given["text"].encode("utf-8", "replace")

@@ -191,7 +191,10 @@ def test_cells_that_are_added_after_grading_keep_points_and_are_filled(course):
         book.nbgrader_book.db.expire_all()
         found = grades(book)
         assert (found["written"].manual_score, found["written"].needs_manual_grade) == (3.0, False)
-        assert (found["more"].needs_manual_grade, found["extra"].needs_manual_grade) == (True, False)
+        assert (found["more"].needs_manual_grade, found["extra"].needs_manual_grade) == (
+            True,
+            False,
+        )
         assert add_new_cells(book, ASSIGNMENT) == []
         assert len(book.ensure_assignment(ASSIGNMENT).cells) == len(nb.cells)
         assert submission(book).max_score == 28 + 3 and submission(book).score == MOST + 3
@@ -207,7 +210,7 @@ def test_a_locked_gradebook_says_who_may_hold_it(course, monkeypatch):
         write(book, record())
         other = sqlite3.connect(course.root / "gradebook.db")
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(GradebookError, match="another program has locked .* formgrader"):
+        with pytest.raises(GradebookError, match=r"another program has locked .* formgrader"):
             write(book, record("ben"))
         other.close()
 

@@ -96,7 +96,9 @@ def test_an_anonymous_worksheet_of_moodle_is_a_roster(tmp_path):
 
 def encoded(tmp_path, codec, *names):
     """A zip whose names are in a code page, without the flag for UTF-8."""
-    path = zip_of(tmp_path, *(f"{'_' * len(name.encode(codec))}{i}.ipynb" for i, name in enumerate(names)))
+    path = zip_of(
+        tmp_path, *(f"{'_' * len(name.encode(codec))}{i}.ipynb" for i, name in enumerate(names))
+    )
     data = path.read_bytes()
     for i, name in enumerate(names):
         raw = name.encode(codec)
@@ -107,7 +109,13 @@ def encoded(tmp_path, codec, *names):
 
 @each_row(
     ("codec", "name"),
-    [("cp437", "Jürgen"), ("cp850", "Zoë"), ("cp852", "Łukasz"), ("gb18030", "李雷"), ("cp866", "Яна")],
+    [
+        ("cp437", "Jürgen"),
+        ("cp850", "Zoë"),
+        ("cp852", "Łukasz"),
+        ("gb18030", "李雷"),
+        ("cp866", "Яна"),
+    ],
 )
 def test_names_of_windows_are_read_as_the_roster_spells_them(tmp_path, codec, name):
     path = encoded(tmp_path, codec, name, "ada")
@@ -122,7 +130,11 @@ def test_names_of_windows_are_read_as_the_roster_spells_them(tmp_path, codec, na
 @each_row(
     ("names", "used", "told"),
     [
-        (["ada.ipynb", "bo.ipynb.txt", "cy.json", "di.zip"], {"ada"}, "bo.ipynb.txt, cy.json, di.zip"),
+        (
+            ["ada.ipynb", "bo.ipynb.txt", "cy.json", "di.zip"],
+            {"ada"},
+            "bo.ipynb.txt, cy.json, di.zip",
+        ),
         (
             [f"ada/{A}/{A}.ipynb", "cy/solution.ipynb", f"gi/{A}-final/{A}.ipynb", "README.txt"],
             {"ada"},

@@ -128,7 +128,10 @@ def test_a_notebook_earns_the_same_points_everywhere(school, change):
 
 SAYS = {  # what each runner says
     locked_import: ("the locked cell setup had been changed", "the locked cell setup had been"),
-    fails_first: ("ZeroDivisionError", "corpus: your answer's cell ended with an error, so nothing"),
+    fails_first: (
+        "ZeroDivisionError",
+        "corpus: your answer's cell ended with an error, so nothing",
+    ),
     prints_much: ("put out more than 100 kB", "put out more than 100 kB"),
     prints_without_end: ("put out far too much", "put out far too much"),
     quits: (r"code cell \d+ \(`.*`\) ended the kernel", r"the kernel died in cell \d+, by quit"),

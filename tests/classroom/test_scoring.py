@@ -61,10 +61,19 @@ NAME = "NameError: name 'x' is not defined"
         ({}, ""),
         ({"outputs": {"counts": [STUB], "check-counts": [STUB]}}, ""),
         ({"outputs": {"counts": [WRONG]}}, CRASH + NAME),
-        ({"outputs": {"counts": [STUB], "check-counts": [WRONG]}}, f"its check ended with an error: {NAME}"),
+        (
+            {"outputs": {"counts": [STUB], "check-counts": [WRONG]}},
+            f"its check ended with an error: {NAME}",
+        ),
         ({"outputs": {"counts": [{"output_type": "error", "ename": 5}]}}, f"{CRASH}?: ?"),
-        ({"late": ["counts"], "reason": "cell 20 took longer than 3 s"}, f"{CRASH}cell 20 took longer than 3 s"),
-        ({"without": ["check-counts"], "reason": "the kernel died in cell 3"}, "the kernel died in cell 3"),
+        (
+            {"late": ["counts"], "reason": "cell 20 took longer than 3 s"},
+            f"{CRASH}cell 20 took longer than 3 s",
+        ),
+        (
+            {"without": ["check-counts"], "reason": "the kernel died in cell 3"},
+            "the kernel died in cell 3",
+        ),
     ],
 )
 def test_what_left_a_question_without_an_answer_is_its_reason(given, why):

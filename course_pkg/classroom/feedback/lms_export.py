@@ -116,15 +116,13 @@ def require_own(into: Path, made: Exported, column: str) -> None:
     if not into.exists():
         return
     header, rows = read_table(into)
-    own = list(csv.DictReader(io.StringIO(made.text)))
+    own = csv.DictReader(io.StringIO(made.text))
 
     def named(row: dict[str, str]) -> dict[str, str]:
         return {name: text for name, text in row.items() if name not in (column, "Maximum Grade")}
 
     known = [named(row) for row in own]
-    if header != list(csv.reader(io.StringIO(made.text)))[0] or any(
-        named(row) not in known for row in rows
-    ):
+    if header != list(own.fieldnames or ()) or any(named(row) not in known for row in rows):
         raise RosterError(
             f"{into} was filled in from a template: give --template again, or move the file away"
         )

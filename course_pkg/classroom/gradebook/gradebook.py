@@ -27,9 +27,9 @@ from course_pkg.classroom.gradebook.changed_cells import add_new_cells
 from course_pkg.classroom.gradebook.graded_notebook import (
     has_grade_id,
     points_shown,
-    work_by_grade,
     with_note,
     with_nothing,
+    work_by_grade,
 )
 from course_pkg.classroom.gradebook.nbgrader_api import (
     GradebookError,

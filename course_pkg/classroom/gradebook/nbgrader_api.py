@@ -11,7 +11,6 @@ import contextlib
 import errno
 import logging
 import os
-import re
 import sqlite3
 import sys
 from collections.abc import Iterator

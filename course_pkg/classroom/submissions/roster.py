@@ -19,7 +19,9 @@ class RosterError(ValueError):
 
 @dataclass(frozen=True)
 class Person:
-    """One student. lms_id: their number in Moodle or Canvas. submitted_at: in UTC. group: in Moodle.
+    """One student. lms_id: their number in Moodle or Canvas. submitted_at: in UTC.
+
+    group: of students who submit together, in Moodle.
 
     Also what a row or a file name says about somebody; what it does not say is "".
     """

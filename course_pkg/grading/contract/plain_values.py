@@ -162,7 +162,7 @@ class _Writer:
     def node(self, value: Any, depth: int) -> Any:
         """The value as JSON."""
         if depth == 0:
-            raise NotPlain(f"nested deeper than {MAX_DEPTH} levels")
+            raise NotPlain(f"a value that is nested deeper than {MAX_DEPTH} levels")
         self.count += 1
         if self.count > MAX_NODES:  # before the rest is converted, which could take seconds
             raise NotPlain(f"more than {MAX_NODES:,} values")

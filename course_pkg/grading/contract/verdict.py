@@ -53,9 +53,9 @@ NOTHING = _Nothing()
 class Failure:
     """Why a property was lost: the smallest case that failed.
 
-    NOTHING stands for what there is not, such as expected for a number worked by hand. If one field of a structure differs, expected and
-    given are those of that field. recognized: the names of the mistakes that give the same values,
-    the best first. note: a sentence, if the given number fits the case of another name that the
+    NOTHING stands for what there is not, such as expected for a number worked by hand. If one field
+    of a structure differs, expected and given are those of that field. recognized: the names of the
+    mistakes that give the same values, the best first. note: a sentence, if the given number fits the case of another name that the
     notebook contains; or "".
     """
 
