@@ -34,11 +34,10 @@ def release(
 
 def _added_cells(assignment: str) -> list[str]:
     """The cells that the gradebook gets for graded submissions before the release."""
-    from course_pkg.classroom.gradebook.changed_cells import add_new_cells
     from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 
     with CourseGradebook(Path.cwd()) as book:
-        return add_new_cells(book, assignment)
+        return book.add_new_cells(assignment)
 
 
 def bundle(

@@ -16,7 +16,6 @@ from sqlalchemy import text
 
 from course_pkg.classroom.gradebook import nbgrader_api
 from course_pkg.classroom.gradebook.autograded import replace_folder
-from course_pkg.classroom.gradebook.changed_cells import add_new_cells
 from course_pkg.classroom.gradebook.class_rows import class_points
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook, GradebookError
 from course_pkg.classroom.gradebook.graded_notebook import with_note, with_results
@@ -180,14 +179,14 @@ def test_cells_that_are_added_after_grading_keep_points_and_are_filled(course):
     with CourseGradebook(course.root) as book:
         write(book, record())
         mark(book, 3.0)
-        assert add_new_cells(book, ASSIGNMENT) == []
+        assert book.add_new_cells(ASSIGNMENT) == []
         nb = nbformat.read(path, as_version=4)
         new = graded_cell("more", new_markdown_cell("Why?"), grade=True, solution=True, points=2)
         test = graded_cell("extra", new_code_cell("pass"), grade=True, locked=True, points=1)
         nb.cells += [new, test]
         nbformat.write(nb, path)
         assert book.ensure_assignment(ASSIGNMENT)  # the release on disk is still the known one
-        assert add_new_cells(book, ASSIGNMENT) == ["more", "extra"]
+        assert book.add_new_cells(ASSIGNMENT) == ["more", "extra"]
         book.nbgrader_book.db.expire_all()
         found = grades(book)
         assert (found["written"].manual_score, found["written"].needs_manual_grade) == (3.0, False)
@@ -195,13 +194,13 @@ def test_cells_that_are_added_after_grading_keep_points_and_are_filled(course):
             True,
             False,
         )
-        assert add_new_cells(book, ASSIGNMENT) == []
+        assert book.add_new_cells(ASSIGNMENT) == []
         assert len(book.ensure_assignment(ASSIGNMENT).cells) == len(nb.cells)
         assert submission(book).max_score == 28 + 3 and submission(book).score == MOST + 3
         del nb.cells[-1]
         nbformat.write(nb, path)
         with pytest.raises(ReleaseError, match=r"1 submissions .* gone or of another kind: extra"):
-            add_new_cells(book, ASSIGNMENT)
+            book.add_new_cells(ASSIGNMENT)
 
 
 def test_a_locked_gradebook_says_who_may_hold_it(course, monkeypatch):

@@ -82,7 +82,7 @@ class CourseGradebook:
             differs = self._differs(assignment)
         if differs is not None:
             folders = self._folders.source_directory, self._folders.release_directory
-            add_new_cells(self, assignment)
+            self.add_new_cells(assignment)
             with explained(self._lock.fix), self._lock.alone():  # two would both add the course
                 release_assignment(self.course, assignment, *folders)
             self._released.clear()
@@ -103,9 +103,11 @@ class CourseGradebook:
             self._released[assignment] = nbformat.read(text, as_version=4)
         return self._released[assignment]
 
-    def source_folder(self, assignment: str) -> Path:
-        """Where the assignment's source is, with the answers."""
-        return self._folder(self._folders.source_directory, ".", assignment)
+    def add_new_cells(self, assignment: str) -> list[str]:
+        """Prepare a release with new cells for submissions that were graded: see `changed_cells`."""
+        source = self._folder(self._folders.source_directory, ".", assignment)
+        with self.transaction():
+            return add_new_cells(self.nbgrader_book, source, assignment)
 
     def locked_sources(self, assignment: str) -> dict[str, str]:
         """The sources of the locked cells by grade id, with hidden tests and mark schemes."""

@@ -55,8 +55,8 @@ class Failure:
 
     NOTHING stands for what there is not, such as expected for a number worked by hand. If one field
     of a structure differs, expected and given are those of that field. recognized: the names of the
-    mistakes that give the same values, the best first. note: a sentence, if the given number fits the case of another name that the
-    notebook contains; or "".
+    mistakes that give the same values, the best first. note: a sentence, if the given number fits
+    the case of another name that the notebook contains; or "".
     """
 
     reason: str
