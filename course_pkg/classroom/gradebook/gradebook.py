@@ -104,7 +104,7 @@ class CourseGradebook:
         return self._released[assignment]
 
     def add_new_cells(self, assignment: str) -> list[str]:
-        """Prepare a release with new cells for submissions that were graded: see `changed_cells`."""
+        """Prepare a release with new cells for graded submissions: see `changed_cells`."""
         source = self._folder(self._folders.source_directory, ".", assignment)
         with self.transaction():
             return add_new_cells(self.nbgrader_book, source, assignment)
