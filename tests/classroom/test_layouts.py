@@ -87,6 +87,14 @@ def test_a_moodle_team_is_graded_for_each_member_and_not_for_who_has_its_number(
         found["[Green 19]"].read()
 
 
+def test_a_student_without_other_names_is_called_by_none(tmp_path):
+    """Or a second run, in which the gradebook knows the id, would grade everything again."""
+    path = zip_of(tmp_path, "ada.ipynb")
+    for roster in (None, Roster([Person("ada")], complete=False)):
+        (one,) = collect(path, A, roster=roster)
+        assert one.called == ()
+
+
 def test_an_anonymous_worksheet_of_moodle_is_a_roster(tmp_path):
     text = "Identifier,Status,Grade,Maximum Grade\nParticipant 17,Submitted,,28.00\n"
     roster = read_roster(written(tmp_path / "sheet.csv", text))

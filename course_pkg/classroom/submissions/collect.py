@@ -124,7 +124,8 @@ def _submissions(
         if when is None and layout in ("nbgrader", "flat") and not wrong:
             (file, at), *_ = one.places
             when = tree.modified(at if file else (*at, f"{assignment}.ipynb"))
-        called = tuple(text for p in team or filter(None, [person]) for text in p.called)
+        people = team or ([person] if person else [])
+        called = tuple(text for p in people for text in p.called if text != student)
         yield Submission(
             student,
             layout,
