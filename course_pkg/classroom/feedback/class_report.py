@@ -59,7 +59,6 @@ TABLE_COLUMNS = {  # of index.html, and whether each holds numbers ("n")
 }
 PAGE = 50  # students on a page of the table; class.js counts those that are shown
 MODE = 0o640  # grades are nobody else's business
-FOLDER_MODE = 0o750
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,8 @@ def write(course: Path, assignment: str, rows: Iterable[Row]) -> list[Row]:
     """
     into = course / folder(assignment)
     into.mkdir(parents=True, exist_ok=True)
-    for private in (into.parent, into):
-        private.chmod(private.stat().st_mode & FOLDER_MODE)
+    hide(into.parent)
+    hide(into)
     kept = []
     names = {"index.html"}
     for row in rows:
@@ -105,7 +104,7 @@ def write(course: Path, assignment: str, rows: Iterable[Row]) -> list[Row]:
 
 
 def hide(path: Path) -> None:
-    """Take a file's permissions from other users, if it exists and is ours."""
+    """Take the permissions on a file or folder from other users, if it exists and is ours."""
     with suppress(OSError):
         path.chmod(path.stat().st_mode & 0o770)
 
