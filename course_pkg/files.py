@@ -9,6 +9,9 @@ import errno
 import os
 import re
 import secrets
+import shutil
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _RUST_NUMBER = re.compile(r"\(os error (\d{1,5})\)$")
+FRESH_S = 60  # seconds for a process to lock the folder that it has made
 
 
 def disk_is_full(error: BaseException) -> bool:
@@ -111,6 +115,34 @@ def lock(path: Path, *, wait: bool = True, mode: int = 0o600) -> Iterator[int]:
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # even if a forked process has the file open
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def private_folder(prefix: str) -> Iterator[Path]:
+    """A temporary folder of this process, removed at the end of the block.
+
+    Folders of the same prefix whose process was killed are removed first: each folder is locked by
+    the process that made it.
+    """
+    import fcntl
+
+    for old in Path(tempfile.gettempdir()).glob(f"{escape(prefix)}*"):
+        with suppress(OSError):
+            if old.lstat().st_uid != os.getuid() or time.time() - old.stat().st_ctime < FRESH_S:
+                continue
+            descriptor = os.open(old, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(old, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as made:
+        descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield Path(made)
+        finally:
+            os.close(descriptor)
 
 
 def readable_size(count: float) -> str:

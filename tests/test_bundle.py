@@ -10,7 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from course_pkg.classroom.bundle import SHOWN, bundle, files
-from course_pkg.classroom.config_passwords import lines_with_passwords, passwords
+from course_pkg.classroom.config_passwords import (
+    lines_with_addresses,
+    lines_with_passwords,
+    passwords,
+)
 from course_pkg.classroom.release import ReleaseError, mistyped, release_assignment
 from course_pkg.cli import app
 
@@ -36,6 +40,7 @@ PRIVATE = [
     "course_pkg/__pycache__/x.pyc",
     "exercises/.ipynb_checkpoints/a.ipynb",
 ]
+PRIVATE_NAMES = [".env", "id_ed25519", "grader.pem", "Roster 2026.csv", "gradebook.db", "w.zip"]
 
 
 @pytest.fixture
@@ -62,17 +67,65 @@ def inside(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", ["llm.tar.gz", "llm.zip"])
 def test_the_archive_holds_nothing_of_the_instructors(course, tmp_path, name):
-    assert bundle(course, tmp_path / name) == len(SHARED)
+    made = bundle(course, tmp_path / name)
+    assert (made.count, made.left_out) == (len(SHARED), ())
     assert inside(tmp_path / name) == sorted(SHARED)
+
+
+def test_without_git_private_names_are_left_out_and_named(course, tmp_path):
+    private = [f"{folder}/{name}" for folder in ("book", "tools") for name in PRIVATE_NAMES]
+    for name in private:
+        (course / name).parent.mkdir(exist_ok=True)
+        (course / name).write_text("x")
+    assert bundle(course, tmp_path / "llm.zip").left_out == tuple(sorted(private))
+    assert inside(tmp_path / "llm.zip") == sorted(SHARED)
+
+
+def test_a_hard_link_to_a_private_file_stops_it(course, tmp_path):
+    (course / "course_pkg" / "x.py").hardlink_to(course / ".grading" / "secret")
+    with pytest.raises(ReleaseError, match=r"course_pkg/x\.py is a hard link"):
+        bundle(course, tmp_path / "llm.zip")
+
+
+def test_the_built_book_is_in_it_on_demand(course, tmp_path):
+    with pytest.raises(ReleaseError, match="run `make book`"):
+        bundle(course, tmp_path / "llm.zip", site=True)
+    (course / "_build" / "html" / "index.html").write_text("")
+    assert bundle(course, tmp_path / "llm.zip", site=True).count == len(SHARED) + 2
+    assert "_build/html/index.html" in inside(tmp_path / "llm.zip")
+
+
+ADDRESSES = [  # lines of a file, and whether one shows a secret
+    ("--index-url https://ada:sesame@pypi.example/simple", True),
+    ("# --extra-index-url https://t0ken@pypi.example/simple", True),
+    ("--index-url https://${TOKEN}@pypi.example/simple", False),
+    ("--index-url https://ada:${PASSWORD}@pypi.example/simple", False),
+    ("--index-url https://pypi.example/simple", False),
+    ("numpy==2.0  # https://example.org/@numpy", False),
+]
+
+
+def test_an_address_with_a_password_in_a_top_file_stops_it(course, tmp_path):
+    path = course / "requirements.txt"
+    for line, stops in ADDRESSES:
+        path.write_text(f"torch\n{line}\n")
+        assert lines_with_addresses(path) == ([2] if stops else []), line
+    path.write_text(ADDRESSES[0][0])
+    with pytest.raises(ReleaseError, match=r"requirements\.txt, line 1: an address with a user"):
+        bundle(course, tmp_path / "x.zip")
 
 
 def test_with_git_only_tracked_files_are_in_it(course):
     (course / "book").mkdir()
     (course / "book" / "notes-to-myself.md").write_text("not tracked")
-    assert "book/notes-to-myself.md" in set(files(course))
+    (course / "exercises" / "new").mkdir()
+    (course / "exercises" / "new" / "new.ipynb").write_text("{}")
+    assert "book/notes-to-myself.md" in files(course)[0]
     subprocess.run(["git", "init", "-q"], cwd=course, check=True)
     subprocess.run(["git", "add", *SHARED, "solutions"], cwd=course, check=True)
-    assert sorted(files(course)) == sorted(SHARED)
+    shown, left_out = files(course)
+    assert sorted(shown) == sorted(SHARED)
+    assert {"book/notes-to-myself.md", "exercises/new/new.ipynb"} <= set(left_out)
 
 
 @pytest.mark.parametrize("answer", ["### BEGIN SOLUTION", "### BEGIN HIDDEN TESTS"])
@@ -98,6 +151,7 @@ CONFIGURATIONS = [  # and whether they hold a password
     ("c.X.api_token = 'ses' + 'ame'", True),
     ("# postgresql://g:P/W@db", True),
     ("# PASSWORD = 'sesame'", True),
+    ("# a course of mine\n# c.X.db_url = ('postgresql://g:'\n#     'sesame@d')", True),
     ("c.X.url = b'postgresql://g:' + b'sesame@d'", True),
     ("c.X.urls.append('postgresql://g:' + 'sesame@d')", True),
     ("c.X.dsn = 'host=db user=g password=sesame'", True),
@@ -240,6 +294,15 @@ def test_every_file_of_the_repository_is_for_students_or_for_instructors():
     if done.returncode:
         pytest.skip("there is no git repository here")
     assert {line.split("/")[0] for line in done.stdout.splitlines()} == SHOWN | INSTRUCTORS
+
+
+def test_git_ignores_rosters_and_archives_of_a_class():
+    names = ["roster.csv", "roster-2026.csv", "grading-worksheet.csv", "class.zip", "a.tar.gz"]
+    command = ["git", "check-ignore", "--no-index", *names]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode == 128:
+        pytest.skip("there is no git repository here")
+    assert done.stdout.split() == names
 
 
 def test_make_in_the_students_copy_releases_and_grades_nothing(tmp_path, monkeypatch):

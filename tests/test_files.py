@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from course_pkg.files import atomic_file, lock, readable_size, write_atomically
+from course_pkg import files
+from course_pkg.files import atomic_file, lock, private_folder, readable_size, write_atomically
 
 
 def mode_of(path):
@@ -52,6 +53,17 @@ def test_an_error_leaves_only_the_old_file(tmp_path, monkeypatch, at, error):
         monkeypatch.setattr(os, "fsync", fail)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_killed_process_leaves_a_private_folder_that_the_next_one_removes(tmp_path, monkeypatch):
+    monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(files, "FRESH_S", -1)
+    (tmp_path / "course-x-old").mkdir()
+    (tmp_path / "other").mkdir()
+    with private_folder("course-x-") as first, private_folder("course-x-") as second:
+        assert first.is_dir() and second.is_dir()  # a living one is locked
+        assert set(tmp_path.iterdir()) == {first, second, tmp_path / "other"}
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
 def test_a_lock_excludes_others_until_the_block_ends(tmp_path):

@@ -21,6 +21,7 @@ NEEDS = {
     "course_pkg.classroom.cluster": ["cluster", "grade"],
     "course_pkg.deployment": ["serve"],
     "course_pkg.export": ["onnx"],
+    "course_pkg.grading.cell_client": ["grade"],
     "course_pkg.grading.own_notebook": ["grade"],
 }
 IMPORT_ALL = """

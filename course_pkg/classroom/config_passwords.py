@@ -8,11 +8,13 @@ Chapter: appendix/for-instructors.
 """
 
 import ast
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from itertools import pairwise
@@ -23,6 +25,8 @@ from course_pkg.classroom.release import ReleaseError
 
 TIME_LIMIT_S = 60
 FROM_ENVIRONMENT = "from-the-environment"  # what a variable gives that the file does not show
+MOST_LINES = 12  # of code that is commented out
+_USER = re.compile(r"\bhttps?://([^\s/@\"'<>]+)@", re.I)
 _URL = re.compile(r"""[\w+.-]+://[^\s"'<>]+""")
 _SECRET = re.compile(r"(password|passwd|pwd|passphrase|secret|token|api_?key|credentials?)\Z", re.I)
 _KEY_VALUE = re.compile(r"(?:^|[\s;])(?:password|passwd|pwd)\s*=\s*([^\s;]+)", re.I)  # libpq, ODBC
@@ -95,12 +99,32 @@ def _lines_with_urls(source: str) -> Iterator[int]:
             yield number
 
 
+def lines_with_addresses(path: Path) -> list[int]:
+    """The numbers of a file's lines with a web address that names a user, or has a password.
+
+    A name such as ${TOKEN} is that of a variable.
+    """
+    lines = path.read_text("utf-8", "replace").splitlines()
+    return [
+        number
+        for number, line in enumerate(lines, 1)
+        if any(not re.fullmatch(r"[^@]*\$[{(]?\w+[)}]?", user) for user in _USER.findall(line))
+        or any(has_password(url) for url in _URL.findall(line) if not set(url) & {"{", "$"})
+    ]
+
+
 def _lines_with_literals(source: str) -> Iterator[int]:
     """The numbers of lines whose code writes a password out, also if it is commented out."""
     pieces = [(0, source)]
-    for before, line in enumerate(source.splitlines()):
-        if line.lstrip().startswith("#"):
-            pieces.append((before, line.strip().lstrip("# ")))
+    lines = source.splitlines()
+    for before, line in enumerate(lines):
+        if not line.lstrip().startswith("#"):
+            continue
+        pieces.append((before, line.strip().lstrip("# ")))
+        comments = itertools.takewhile(lambda one: one.lstrip().startswith("#"), lines[before:])
+        bare = [one.strip().lstrip("#") for one in itertools.islice(comments, MOST_LINES)]
+        for count in range(2, len(bare) + 1):  # code on several lines that is commented out
+            pieces.append((before, textwrap.dedent("\n".join(bare[:count]))))
     for before, code in pieces:
         with suppress(SyntaxError, ValueError):  # most comments are not code
             nodes = [*ast.walk(ast.parse(code))]

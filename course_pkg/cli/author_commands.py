@@ -3,6 +3,7 @@
 Chapter: appendix/for-instructors.
 """
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -18,21 +19,47 @@ def release(
 
     They go to exercises/. Run this in the course's folder."""
     from course_pkg.classroom.release import release_assignment
+    from course_pkg.classroom.results.keys import FOLDER
 
     for assignment in assignments:
+        added = _added_cells(assignment) if Path(FOLDER).is_dir() else []
         changed = release_assignment(Path.cwd(), assignment)
         typer.echo(f"exercises/{assignment}: {'released' if changed else 'unchanged'}")
+        if added:
+            typer.echo(
+                f"new cells of graded submissions: {', '.join(added)}; points by hand are kept, "
+                f"and the next `course grade {shlex.quote(assignment)}` fills the new ones"
+            )
+
+
+def _added_cells(assignment: str) -> list[str]:
+    """The cells that the gradebook gets for graded submissions before the release."""
+    from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+
+    with CourseGradebook(Path.cwd()) as book:
+        return book.add_new_cells(assignment)
 
 
 def bundle(
     into: Annotated[Path, typer.Argument(help="A .tar.gz or .zip.")] = Path("llm-course.tar.gz"),
+    site: Annotated[bool, typer.Option("--site", help="With the built book, _build/html.")] = False,
 ) -> None:
     """Write the students' copy of the course.
 
-    It has no solutions, submissions, grades or tests. Run this in the course's folder."""
+    It has no solutions, submissions, grades or tests, and nothing that git doesn't track. Run this
+    in the course's folder. Exit code 1: it is written, and an assignment that it names is not in
+    it. 2: it is not written, and the message says why.
+    """
     from course_pkg.classroom import bundle as students
 
-    typer.echo(f"{into}: {students.bundle(Path.cwd(), into)} files")
+    made = students.bundle(Path.cwd(), into, site)
+    typer.echo(f"{into}: {made.count} files")
+    if made.left_out:
+        typer.echo(
+            f"not in it: {', '.join(made.left_out)}; `git add` what students should get", err=True
+        )
+        if any(name.startswith("exercises/") for name in made.left_out):
+            raise typer.Exit(NEEDS_A_LOOK)
 
 
 def author_check(

@@ -1,4 +1,4 @@
-"""The commands of `course` about a class: results, export-grades, extend and remove-student.
+"""The commands of `course` about a class: results, export-grades, extend, and students.
 
 Chapter: appendix/for-instructors.
 """
@@ -81,6 +81,9 @@ def export_grades(
         else:
             made = lms_export.canvas(rows, assignment, template, column)
         into = folder / f"{form}.csv"
+        if template is None:
+            scores = "Grade" if form is Format.MOODLE else column or assignment
+            lms_export.require_own(into, made, scores)
         write_atomically(into, made.text, class_report.MODE)
     typer.echo(f"{into.relative_to(course)}: scores of {made.written} students")
     to_mark = sum(bool(row.points and row.points.to_mark and not row.waits) for row in rows)
@@ -148,7 +151,6 @@ def remove_student(
     folder. It lists what it will delete, and asks. Files for Moodle and Canvas are deleted too:
     export them again. Exit code 1: not confirmed. 2: no such student.
     """
-    from course_pkg.classroom.feedback import class_report, lms_export
     from course_pkg.classroom.gradebook import students
 
     course = Path.cwd()
@@ -163,9 +165,35 @@ def remove_student(
             typer.confirm("Delete this?", abort=True)
         for name in students.remove_student(book, student, assignment):
             _rows(book, name)
-            for export in lms_export.FILES:  # they still have the student
-                (course / class_report.folder(name) / export).unlink(missing_ok=True)
+            _forget_exports(course, name)
     typer.echo(f"removed {student}")
+
+
+def rename_student(
+    old: Annotated[str, typer.Argument(help="The id to replace.")],
+    new: Annotated[str, typer.Argument(help="The id to use from now on.")],
+) -> None:
+    """Give a student another id.
+
+    Submissions, marks, results, feedback and files in submitted/ move to it. The next `course
+    grade` draws the new id's cases. Files for Moodle and Canvas are deleted: export them again.
+    Exit code 2: no such student, or both ids have submitted to one assignment.
+    """
+    from course_pkg.classroom.gradebook import students
+
+    with _gradebook(f"course rename-student {old}") as book:
+        for name in students.rename_student(book, old, new):
+            _rows(book, name)
+            _forget_exports(book.course, name)
+    typer.echo(f"{old} is {new} now")
+
+
+def _forget_exports(course: Path, assignment: str) -> None:
+    """Delete the files for Moodle and Canvas, in which a student is wrong now."""
+    from course_pkg.classroom.feedback import class_report, lms_export
+
+    for export in lms_export.FILES:
+        (course / class_report.folder(assignment) / export).unlink(missing_ok=True)
 
 
 def _rows(book: "CourseGradebook", assignment: str) -> "list[Row]":

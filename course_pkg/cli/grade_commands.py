@@ -35,6 +35,9 @@ def grade(
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds per submission.")] = 600,
     cell_timeout: Annotated[float, typer.Option(min=1, help="Seconds per cell.")] = 120,
     memory: Annotated[float, typer.Option(min=0.5, help="GB per submission.")] = 4,
+    max_output: Annotated[
+        float, typer.Option(min=0.1, help="MB per submission that its cells may put out.")
+    ] = 8,
     gpu_jobs: Annotated[
         int | None,
         typer.Option(min=0, max=32, help="GPUs to use, one submission on each [default: all]"),
@@ -95,6 +98,7 @@ def grade(
             time_limit_s=time_limit,
             cell_timeout_s=min(cell_timeout, time_limit),
             memory_bytes=int(memory * 1e9),
+            output_bytes=int(max_output * 1e6),
             sandboxed=not unsafe_no_sandbox,
             gpu_bytes=None if gpu_memory is None else int(gpu_memory * 1e9),
         ),
@@ -162,21 +166,25 @@ def run(course: Path, assignment: str, options: "Options") -> int:
     typer.echo(f"grades and reports: {class_report.folder(assignment)}/")
     if late := class_report.late_note(course, assignment):
         typer.echo(f"late: {late}")
-    return exit_code(records)
+    for text in show.warnings:
+        typer.echo(text, err=True)
+    return exit_code(records, show.warnings)
 
 
-def exit_code(records: "Sequence[Record]") -> int:
+def exit_code(records: "Sequence[Record]", warnings: "Sequence[str]" = ()) -> int:
     """The exit code of a run: 0 all graded, 1 some need a look or a GPU, 4 the grader failed.
 
-    >>> exit_code([])
-    0
+    warnings: what else needs a look, such as students whom a roster confuses.
+
+    >>> exit_code([]), exit_code([], ["not graded: 2 students have the id ada"])
+    (0, 1)
     """
     from course_pkg.classroom.results.record import State
 
     states = {record.state for record in records}
     if State.GRADING_ERROR in states:
         return FAILED
-    return NEEDS_A_LOOK if states - {State.GRADED} else 0
+    return NEEDS_A_LOOK if warnings or states - {State.GRADED} else 0
 
 
 def _scheduler(

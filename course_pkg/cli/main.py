@@ -120,7 +120,8 @@ def check(
     """Check your own notebook: run it, and print each report.
 
     The notebook runs in a fresh kernel, in its folder and with your rights, and its file stays as
-    it is. A cell that fails does not stop the others. Without NOTEBOOK, run this in the course's
+    it is. As in the grader, locked cells are those of the release, output over 8 MB is dropped,
+    and a cell that fails does not stop the others. Without NOTEBOOK, run this in the course's
     folder. Exit code 0: every point by program is earned. 1: some are not. 2: no such notebook.
     """
     from course_pkg.classroom.execution.runner_output import RunLimits
@@ -130,8 +131,10 @@ def check(
     if notebook is None:
         require_course(Path.cwd())
         notebook = own_notebook.own_notebook(Path.cwd(), assignment)
-    cell_s = RunLimits().cell_timeout_s
-    if not own_notebook.check_notebook(notebook, assignment, cell_s, typer.echo):
+    limits = RunLimits()
+    if not own_notebook.check_notebook(
+        notebook, assignment, limits.cell_timeout_s, limits.output_bytes, typer.echo
+    ):
         raise typer.Exit(NEEDS_A_LOOK)
 
 
@@ -149,6 +152,7 @@ for command in (
     class_commands.export_grades,
     class_commands.extend,
     class_commands.remove_student,
+    class_commands.rename_student,
 ):
     app.command()(command)
 app.command("eval")(eval_command.evaluate)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.calling import NOT_RUN, OutOfTime, is_stub, outcome, time_limit
 from course_pkg.grading.contract.display import first_lines
+from course_pkg.grading.contract.fair_time import FairClock
 from course_pkg.grading.contract.plain_values import as_plain, receive, send
 from course_pkg.grading.contract.report import Recorded, Score
 from course_pkg.grading.contract.verdict import lost
@@ -99,8 +100,10 @@ def _recorded(question_id: str, name: str, answer: Any) -> Recorded:
         reply = _request({"op": "inputs", "question": name})
         callers = importlib.import_module(reply["callers"]) if reply["callers"] else None
         calls = _Calls(reply["call"], answer, callers)
+        clock = FairClock()
         outcomes = calls.outcomes(reply["inputs"], reply["unchanged"])
-        _request({"op": "record", "question": name, "outcomes": outcomes})
+        said = {"op": "record", "question": name, "outcomes": outcomes}
+        _request({**said, "waited_s": clock.waited()})
     return Recorded(question_id)
 
 

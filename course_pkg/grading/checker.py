@@ -54,7 +54,8 @@ def _reply(request: Any, session: GradingSession) -> dict[str, Any]:
                     "callers": registry.module_name(session.answers.assignment.name, "student"),
                 }
             case {"op": "record", "question": str(name), "outcomes": outcomes}:
-                session.record(name, outcomes)
+                waited_s = request.get("waited_s")
+                session.record(name, outcomes, waited_s if isinstance(waited_s, float) else 0.0)
                 return {"recorded": True}
     except (UnknownQuestion, ChecksError) as error:
         return {"error": str(error)}
@@ -88,13 +89,15 @@ def prepare(assignment: str) -> None:
 def run(job: dict[str, Any], descriptors: list[int]) -> None:
     """Serve one student, then write the verdicts: what a child of the fork server does.
 
-    job: assignment and student. descriptors: where the verdicts go, the end of the socket, and
-    where the secret key comes from: its hex digits, in a file, so that no argument shows it.
+    job: assignment, student, and what else the student may be called. descriptors: where the
+    verdicts go, the end of the socket, and where the secret key comes from: its hex digits, in a
+    file, so that no argument shows it.
     """
     out, end, secret_file = descriptors
     with os.fdopen(secret_file) as file:
         secret = bytes.fromhex(file.read().strip())
-    session = GradingSession(job["assignment"], job["student"], secret)
+    called = tuple(job.get("called", ()))
+    session = GradingSession(job["assignment"], job["student"], secret, called=called)
     with socket.socket(fileno=end) as sock:
         serve(sock, session)
     until = time.monotonic() + EXPLAIN_WITHIN_S

@@ -1,33 +1,43 @@
 """Check a student's own notebook, as `course check` does: run it, and give the reports as text.
 
-The notebook runs in a fresh kernel, in its own folder, with the user's rights: it is their own
-code, so there is no sandbox. Their file is only read. A cell that fails does not stop the others.
+`assemble.notebook_to_run` decides what is run of it, as in the grader. It runs in a fresh kernel,
+in its own folder, with the user's rights: it is their own code, so there is no sandbox. Their file
+is only read. A cell that fails does not stop the others.
 
 Chapter: exercises.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from nbclient import NotebookClient
 from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 
 from course_pkg.errors import CourseError
+from course_pkg.files import readable_size
+from course_pkg.grading.assemble import Assembled, notebook_to_run
+from course_pkg.grading.cell_client import CellClient
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.question_record import points_text, program_points_text
 from course_pkg.grading.contract.questions import Question
 from course_pkg.grading.contract.report import Score
 from course_pkg.grading.contract.verdict import UNANSWERED
+from course_pkg.grading.read_notebook import MAX_BYTES, Unreadable, read, read_release
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 SHOWN = 60  # characters of a cell's first line
+PACKAGE = Path(__file__).resolve().parents[2]
+OWN_CELLS = "put imports and other code of yours into cells of your own"
+NOT_RESTORED = (
+    "there is no exercises/{0}/{0}.ipynb here, so locked cells run as they are; the grader "
+    "restores them"
+)
 SETUP = (
     "import course_pkg.grading.own_notebook as _own\n"
     "_own.show_scores_as_data(get_ipython())\n"
@@ -63,35 +73,57 @@ def own_notebook(course: Path, assignment: str) -> Path:
     return path
 
 
-def read_notebook(path: Path, assignment: str) -> NotebookNode:
-    """The notebook. Raises NotebookError unless it can be read and checks the assignment."""
+def read_notebook(path: Path, assignment: str) -> Assembled:
+    """What is run of a notebook. Raises NotebookError unless it can be read and checks that."""
     if not path.is_file():
         raise NotebookError(f"there is no notebook {path}")
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    released = released_notebook(path, assignment)
+    questions = registry.load(assignment).questions
     try:
-        notebook = nbformat.read(path, as_version=4)
-    except Exception as error:
-        said = str(error).splitlines()[0]
+        submitted = read(data)
+        checks = any(_questions(cell, assignment, questions) for cell in submitted["cells"])
+        if not checks:
+            raise NotebookError(
+                f'{path} has no check of {assignment}; expected cells with check("{assignment}/…", '
+                "…)"
+            )
+        if released is None:
+            return Assembled(submitted, (NOT_RESTORED.format(assignment),))
+        return notebook_to_run(data, released, assignment)
+    except Unreadable as error:
         raise NotebookError(
-            f"{path} is not a readable notebook ({said:.120}): restore a copy of it, or "
+            f"{path} is not a readable notebook ({error!s:.200}): restore a copy of it, or "
             f"move it away and get a new one with `course start {assignment}`"
         ) from None
-    questions = registry.load(assignment).questions
-    if not any(_questions(cell, assignment, questions) for cell in notebook.cells):
-        raise NotebookError(
-            f'{path} has no check of {assignment}; expected cells with check("{assignment}/…", …)'
-        )
-    return notebook
 
 
-def check_notebook(path: Path, assignment: str, cell_s: float, say: Callable[[str], None]) -> bool:
+def released_notebook(near: Path, assignment: str) -> dict[str, Any] | None:
+    """The released notebook: of the course's folder that is here, or above a path, or of this
+    package; None if there is none."""
+    for folder in (Path.cwd(), *near.resolve().parents, PACKAGE):
+        path = folder / "exercises" / assignment / f"{assignment}.ipynb"
+        if path.is_file():
+            return read_release(path.read_bytes())
+    return None
+
+
+def check_notebook(
+    path: Path, assignment: str, cell_s: float, output_bytes: int, say: Callable[[str], None]
+) -> bool:
     """Say what each question of a notebook earns, then the sum; whether every point is earned.
 
-    cell_s: seconds after which a cell is interrupted, unless the assignment asks for more. Raises
-    UnknownQuestion and NotebookError.
+    cell_s: seconds after which a cell is interrupted, unless the assignment asks for more.
+    output_bytes: that all cells may put out. Raises UnknownQuestion and NotebookError.
     """
-    notebook = read_notebook(path, assignment)
+    assembled = read_notebook(path, assignment)
+    for remark in assembled.remarks:
+        advice = f": {OWN_CELLS}" if "locked cell" in remark else ""
+        say(f"note: {remark}{advice}\n")
+    notebook = nbformat.from_dict(assembled.notebook)
     earned = {}
-    for message in messages(notebook, path.parent, assignment, cell_s):
+    for message in messages(notebook, path.parent, assignment, cell_s, output_bytes):
         say(f"{message.text}\n")
         if message.question:
             earned[message.question] = message.earned
@@ -102,15 +134,16 @@ def check_notebook(path: Path, assignment: str, cell_s: float, say: Callable[[st
 
 
 def messages(
-    notebook: NotebookNode, folder: Path, assignment: str, cell_s: float
+    notebook: NotebookNode, folder: Path, assignment: str, cell_s: float, output_bytes: int
 ) -> Iterator[Message]:
     """Run the notebook in `folder`; what each question earns, as soon as its cell has run."""
     asked = registry.load(assignment)
     missing = dict(asked.questions)
     notebook = nbformat.from_dict(notebook)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(SETUP))
-    client = NotebookClient(
+    client = CellClient(
         notebook,
+        output_bytes,
         kernel_name="python3",
         extra_arguments=["--log-level=ERROR"],
         timeout=int(max(cell_s, asked.cell_s)),
@@ -124,23 +157,33 @@ def messages(
         for index, cell in enumerate(notebook.cells):
             if cell.cell_type != "code" or not cell.source.strip():
                 continue
+            name = _name(cell, number)
             try:
                 client.execute_cell(cell, index)
             except DeadKernelError:
-                reason = f"the kernel died in {_name(cell, number)}, and later cells were not run"
+                reason = f"the kernel died in {name}, and later cells were not run"
                 yield Message(f"{reason}.")
                 break
-            for found in _of_cell(cell, _name(cell, number), assignment, asked.questions):
+            for found in _of_cell(cell, name, assignment, asked.questions):
                 missing.pop(found.question, None)
                 yield found
+            if client.flooded:
+                yield Message(f"{name} put out far too much and was interrupted.")
+            if client.ended:
+                reason = f"{name} ended the kernel, and later cells were not run"
+                yield Message(f"{reason}.")
+                break
             number += 1
+    if client.over:
+        limit = readable_size(output_bytes)
+        yield Message(f"note: the cells put out more than {limit}; the rest was dropped.")
     for question in missing.values():
         yield _nothing(assignment, question, reason)
 
 
-def written_points(notebook: NotebookNode) -> float:
+def written_points(notebook: Mapping[str, Any]) -> float:
     """The points of a notebook's cells that a person marks."""
-    marks = [cell.metadata.get("nbgrader", {}) for cell in notebook.cells]
+    marks = [cell["metadata"].get("nbgrader", {}) for cell in notebook["cells"]]
     return sum(
         mark.get("points") or 0
         for mark in marks
@@ -185,9 +228,11 @@ def _of_cell(
             yield Message(f"{error}.")
 
 
-def _questions(cell: NotebookNode, assignment: str, questions: dict[str, Question]) -> list[str]:
+def _questions(
+    cell: Mapping[str, Any], assignment: str, questions: dict[str, Question]
+) -> list[str]:
     """The questions that a cell asks to check."""
-    source = cell.source if cell.cell_type == "code" else ""
+    source = cell["source"] if cell["cell_type"] == "code" else ""
     named = re.findall(rf"""check\(\s*["']{re.escape(assignment)}/([^"']+)["']""", source)
     return [name for name in named if name in questions]
 

@@ -21,14 +21,23 @@ from course_pkg.labs.cells import Cells
 
 MODULES = "Python has its standard library and this course here. For other packages, use Jupyter."
 _cells = Cells()
+_defined: dict[str, list[str]] = {}  # what answers define, by the cell's name
 
 
 def run(emit: Callable[[str], None], arguments: str) -> str:
-    """Run a cell. arguments: {"code", "name", "quiet"}; quiet: hand over nothing.
+    """Run a cell. arguments: {"code", "name", "quiet", "forget"}.
 
-    Returns {"ended": whether without an error}, and the points if the cell ended with a `check`.
+    quiet: hand over nothing. forget: first forget what an earlier version of the cell has defined,
+    so that an answer that fails leaves none. Returns {"ended": whether without an error}, and the
+    points if the cell ended with a `check`.
     """
     given = json.loads(arguments)
+    if given.get("forget"):
+        from course_pkg.grading.assemble import defined_names
+
+        for name in _defined.pop(given["name"], ()):
+            _cells.names.pop(name, None)
+        _defined[given["name"]] = defined_names(given["code"])
 
     def hand_over(output: dict[str, Any]) -> None:
         if not given.get("quiet"):
@@ -46,7 +55,26 @@ def run(emit: Callable[[str], None], arguments: str) -> str:
 def reset(emit: Callable[[str], None], arguments: str) -> str:
     """Forget every name that cells have defined."""
     _cells.__init__()
+    _defined.clear()
     return json.dumps({})
+
+
+def imported(emit: Callable[[str], None], arguments: str) -> str:
+    """The answers in a notebook of the reader. arguments: {"text", "notebook", "name"}.
+
+    text: of the file; notebook: the released one; name: of the assignment. Returns {"cells": texts
+    by the cell's id}, or {"problem"}.
+    """
+    from course_pkg.grading.assemble import written_cells
+    from course_pkg.grading.read_notebook import Unreadable, read_release
+
+    given = json.loads(arguments)
+    released = read_release(json.dumps(given["notebook"]).encode())
+    data = given["text"].encode("utf-8", "replace")
+    try:
+        return json.dumps({"cells": written_cells(data, released, given["name"])})
+    except Unreadable as error:
+        return json.dumps({"problem": str(error)})
 
 
 def view(emit: Callable[[str], None], arguments: str) -> str:

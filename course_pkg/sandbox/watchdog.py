@@ -1,10 +1,11 @@
 """Limits on memory and processes without control groups: a thread measures, many times a second.
 
 It adds up the private and shared memory of all processes in a sandbox and the files in its tmpfs
-folders. Above a limit, it kills the sandbox's first process, and with it all others. It measures
-more often near the limit, but between two measurements a sandbox can exceed the limit for a moment.
-Memory that no process has mapped (in pipes and sockets) shows only when the whole machine runs out
-of memory. A tmpfs file that is also mapped, as tensors shared by two processes are, counts twice.
+folders, with what the kernel needs for each file. Above a limit, it kills the sandbox's first
+process, and with it all others. It measures more often near the limit, but between two measurements
+a sandbox can exceed the limit for a moment. Memory that no process has mapped (in pipes and
+sockets) shows only when the whole machine runs out of memory. A tmpfs file that is also mapped, as
+tensors shared by two processes are, counts twice.
 
 Chapter: appendix/for-instructors.
 """
@@ -28,6 +29,7 @@ GROWN = 0.1  # share of its limit: a sandbox that grew by this much lately is a 
 SHORT_LIMIT = 12  # measurements with too little available, until any sandbox is killed
 DEADLINE = 10.0  # seconds to wait for a killed sandbox
 KIB = 1024
+INODE = KIB  # bytes of the kernel's memory for a file in a tmpfs, also for an empty one
 
 
 class Watchdog:
@@ -170,6 +172,7 @@ class Watchdog:
         for folder in folders:
             space = os.fstatvfs(folder)
             memory += (space.f_blocks - space.f_bfree) * space.f_frsize
+            memory += (space.f_files - space.f_ffree) * INODE
         return memory, tasks
 
 

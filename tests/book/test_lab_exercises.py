@@ -14,10 +14,10 @@ from course_pkg.classroom.results.keys import secret
 from course_pkg.classroom.results.store import Store
 from course_pkg.classroom.runs.grade_class import Options, grade
 from course_pkg.classroom.runs.progress import ProgressDisplay
-from course_pkg.classroom.submissions.assemble import assemble
-from course_pkg.classroom.submissions.read_notebook import read
+from course_pkg.grading.assemble import assemble
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import answer_key
+from course_pkg.grading.read_notebook import read
 from course_pkg.labs.assignments import ASSIGNMENTS
 from course_pkg.sandbox.probe import probe
 from tests.book.support import ROOT

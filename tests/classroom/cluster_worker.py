@@ -33,7 +33,7 @@ def dask_setup(worker):
     run = local_executor.LocalExecutor.run_submission
     name = str(worker.name)
 
-    def run_submission(self, student, key, packed):
+    def run_submission(self, student, key, packed, called=()):
         if student.startswith(KILLER):
             os.kill(os.getpid(), signal.SIGKILL)
         if name == "full":

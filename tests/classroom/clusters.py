@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 
 ASSIGNMENT = "bleu"  # its questions need no torch, so it starts fast
 PRELOAD = Path(__file__).with_name("cluster_worker.py")
-LIMITS = RunLimits(cell_timeout_s=300.0, time_limit_s=600.0)
+LIMITS = RunLimits(cell_timeout_s=300.0, time_limit_s=600.0, output_bytes=300_000)
 CHANGES = ("start_s", "run_s", "write_s", "peak_bytes", "graded_at")  # from one run to the next
 CODE = {
     "dead": "import os; os._exit(3)",

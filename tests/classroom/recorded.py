@@ -9,7 +9,7 @@ from nbformat import NotebookNode
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.classroom.gradebook.graded_notebook import with_results
 from course_pkg.classroom.results.record import Record, State
-from course_pkg.classroom.submissions.assemble import questions_by_cell
+from course_pkg.grading.assemble import questions_by_cell
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.question_record import (
     FailureRecord,

@@ -9,19 +9,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.classroom.submissions import read_notebook
-from course_pkg.classroom.submissions.assemble import (
-    assemble,
+from course_pkg.grading import assemble as assembling
+from course_pkg.grading import read_notebook
+from course_pkg.grading.assemble import (
+    Assembled,
+    OtherAssignment,
     questions_by_cell,
     require_assignment,
+    written_cells,
 )
-from course_pkg.classroom.submissions.folders import Refused
-from course_pkg.classroom.submissions.read_notebook import Unreadable, read
 from course_pkg.grading.contract.registry import load
+from course_pkg.grading.read_notebook import Unreadable
 from tests.classroom.hostile import JSON
 from tests.classroom.recorded import ROOT
 
 RELEASE = (ROOT / "exercises" / "lora-math" / "lora-math.ipynb").read_bytes()
+
+
+def read(data):
+    return nbformat.from_dict(read_notebook.read(data))
+
+
+def assemble(submitted, released):
+    done = assembling.assemble(submitted, released)
+    return Assembled(nbformat.from_dict(done.notebook), done.remarks)
 
 
 def cell(kind="code", source="x = 1", **metadata):
@@ -393,7 +404,7 @@ def test_unknown_nbgrader_cells_become_extra_cells():
 
 def test_the_notebook_of_another_assignment_is_refused_and_a_poor_one_is_not():
     others = [test_cell(f"other-{n}", f"other-{n}") for n in range(4)]
-    with pytest.raises(Refused, match="not the notebook of lora-math: it has 0 of the"):
+    with pytest.raises(OtherAssignment, match="not the notebook of lora-math: it has 0 of the"):
         require_assignment(read(file(*others)), RELEASED, "lora-math")
     whole = [*RELEASED.cells, *others]
     for cells in ([], [cell("code", "mine")], RELEASED.cells[:1], whole):
@@ -454,3 +465,69 @@ def test_a_test_cell_that_does_not_check_exactly_one_question_is_an_error():
         released.cells[1].source = source
         with pytest.raises(ValueError, match="the test cell 'b' checks"):
             questions_by_cell(released, "demo")
+
+
+# Cells without nbgrader's metadata
+
+
+def bare(cells, keep=()):
+    """The cells as another editor keeps them: of the metadata, only what `keep` names."""
+    for one in cells:
+        one["metadata"] = {name: one["id"] for name in keep if name == "id"}
+        if "cell" not in keep:
+            one.pop("id", None)
+
+
+@pytest.mark.parametrize("keep", [("cell",), ("id",), ()])
+def test_cells_without_metadata_are_found_by_id_or_content(keep):
+    """In every order of editors: the blank never runs over the answer."""
+
+    def change(cells):
+        cells[3]["source"] = cells[3]["source"] = "def one(): return 1"
+        cells[7]["source"] = "my words"
+        cells[1]["source"] += "\nimport mine" if keep else ""
+        bare(cells, keep)
+
+    released = nbformat.from_dict(RELEASED)
+    released.cells[3].source = "def one():\n    raise NotImplementedError()"
+    cells = json.loads(nbformat.writes(released))["cells"]
+    change(cells)
+    done = assemble(read(file(*cells)), released)
+    assert [n for n in names(done.notebook) if n in NAMES] == NAMES
+    found = by_name(done.notebook)
+    assert found["one"].source == "def one(): return 1" and found["words"].source == "my words"
+    assert found["setup"].source == "import torch"
+    assert any("7 cells had lost their nbgrader metadata" in remark for remark in done.remarks)
+    ours = written_cells(file(*cells), released, "demo")
+    assert ours["id-one"] == "def one(): return 1" and ours["id-words"] == "my words"
+
+
+def test_a_blank_is_put_back_before_the_answer_that_another_cell_has():
+    released = nbformat.from_dict(RELEASED)
+    released.cells[5].source = "two = None"
+
+    def change(cells):
+        cells[3]["source"] = "def f(): return 1\ntwo = 2"
+        del cells[5]
+
+    cells = json.loads(nbformat.writes(released))["cells"]
+    change(cells)
+    order = names(assemble(read(file(*cells)), released).notebook)
+    assert order.index("two") < order.index("one") < order.index("check-two")
+
+
+def test_only_what_a_student_changed_is_called_changed():
+    """A typo in a locked cell was fixed after this student got the notebook."""
+    from nbgrader.utils import compute_checksum
+
+    released = nbformat.from_dict(RELEASED)
+    for number in (0, 1, 4):
+        meta = released.cells[number].metadata.nbgrader
+        meta.checksum = compute_checksum(released.cells[number])
+    cells = json.loads(nbformat.writes(released))["cells"]
+    for number in (0, 1, 4):
+        released.cells[number].source += "\n# better words"
+    assert assemble(read(file(*cells)), released).remarks == ()
+    cells[1]["source"] += "\nimport mine"
+    (remark,) = assemble(read(file(*cells)), released).remarks
+    assert remark == "the locked cell setup had been changed; the original was used"

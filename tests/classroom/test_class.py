@@ -128,7 +128,10 @@ def test_totals_agree_after_manual_grading_late_penalty_and_regrading(
     assert (totals().score, totals().by_hand, totals().late_s) == (22, 3, 7200)
     done = run(course, monkeypatch, "extend", ASSIGNMENT, "ada", "--hours", "2")
     assert done.exit_code == 0 and "not late, score 27 of 28" in done.output
-    assert totals().score == 27
+    assert totals().score == 27 and totals().to_mark == 0  # the written answer is the same
+    with CourseGradebook(course.root) as book:
+        book.nbgrader_book.find_grade("written", *[ASSIGNMENT] * 2, "ada").needs_manual_grade = True
+        book.nbgrader_book.db.commit()
     exported = run(course, monkeypatch, "export-grades", ASSIGNMENT, "--format", "canvas")
     assert ",27\n" in (course.root / "results" / ASSIGNMENT / "canvas.csv").read_text()
     assert exported.exit_code == 0, exported.output
@@ -229,6 +232,55 @@ def test_remove_student_leaves_a_student_alone_whose_id_ends_in_ipynb(
         assert done.exit_code == 0 and set(table(course)).isdisjoint({student}), done.output
     assert (submitted / "ada.ipynb" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb").exists()
     assert (submitted / "ben.ipynb").read_bytes() == NOTEBOOK
+
+
+def test_rename_student_moves_everything_to_the_new_id(course, monkeypatch, tmp_path):
+    with CourseGradebook(course.root) as book:
+        grade(book, *flat(tmp_path / "in", "ada", "ben"))
+        mark(book, 3.0)
+        save_roster(book, Roster([Person("al1", email="ada@uni.edu")], complete=True))
+    course.submit("ada", ASSIGNMENT, notebook(record()))
+    done = run(course, monkeypatch, "rename-student", "ada", "ben")
+    assert done.exit_code == 2 and f"both ada and ben have submitted ({ASSIGNMENT})" in done.output
+    done = run(course, monkeypatch, "rename-student", "ada", "al1")
+    assert done.exit_code == 0, done.output
+    row = table(course)["al1"]
+    assert (row["state"], row["by_hand"], set(table(course))) == ("graded", "3", {"al1", "ben"})
+    left = [p for p in course.root.rglob("*ada*") if "exercises" not in p.parts]
+    assert left == []
+    assert (course.root / "submitted" / "al1" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb").exists()
+    with CourseGradebook(course.root) as book:
+        people = {person.id: person.email for person in students(book).people}
+    assert people == {"al1": "ada@uni.edu", "ben": ""}
+    for old, new, says in (("ada", "x", "no student is called"), ("al1", "../x", "can't be a")):
+        done = run(course, monkeypatch, "rename-student", old, new)
+        assert done.exit_code == 2 and says in done.output
+
+
+def test_the_points_of_each_question_are_columns_and_other_users_read_nothing(
+    course, book, tmp_path
+):
+    grade(book, *flat(tmp_path / "in", "ada"), questions=questions({"counts": wrong()}))
+    row = table(course)["ada"]
+    assert (row["question: counts"], row["question: merge"]) == ("0", "7")
+    files = [course.root / "results", *(course.root / "results").rglob("*")]
+    assert [path for path in files if path.stat().st_mode & 0o007] == []
+
+
+def test_an_export_without_a_template_overwrites_no_filled_file(course, monkeypatch, tmp_path):
+    with CourseGradebook(course.root) as book:
+        grade(book, *flat(tmp_path / "in", "ada"))
+        save_roster(book, Roster([ADA], complete=True))
+    sheet = written(tmp_path / "worksheet.csv", WORKSHEET)
+    export = ("export-grades", ASSIGNMENT, "--format", "moodle")
+    into = course.root / "results" / ASSIGNMENT / "moodle.csv"
+    for _ in range(2):  # its own file may be replaced
+        assert run(course, monkeypatch, *export).exit_code == 0
+    assert run(course, monkeypatch, *export, "--template", str(sheet)).exit_code == 0
+    filled = into.read_bytes()
+    done = run(course, monkeypatch, *export)
+    assert done.exit_code == 2 and "was filled in from a template" in done.output
+    assert into.read_bytes() == filled
 
 
 def test_results_of_an_unknown_assignment_are_an_error(course, monkeypatch):

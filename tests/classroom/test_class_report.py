@@ -70,7 +70,8 @@ def test_the_csv_has_one_row_per_student_and_its_points_add_up(tmp_path):
     ]
     folder = write(tmp_path, ASSIGNMENT, rows)
     found = table(folder)
-    assert tuple(found[0]) == CSV_COLUMNS and folder == tmp_path / "results" / ASSIGNMENT
+    asked = tuple(f"question: {question.question}" for question in questions())
+    assert tuple(found[0]) == (*CSV_COLUMNS, *asked) and folder == tmp_path / "results" / ASSIGNMENT
     ada = found[0]
     assert (ada["first_name"], ada["last_name"]) == ("Ada", "Lovelace")
     numbers = [float(ada[name]) for name in ("automatic", "by_hand", "late_penalty", "score")]

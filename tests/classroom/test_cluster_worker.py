@@ -55,7 +55,7 @@ class Sandboxes:
     def stop(self):
         self.stopped = True
 
-    def run_submission(self, student, key, packed):
+    def run_submission(self, student, key, packed, called=()):
         if self.failure:
             raise self.failure
         if self.hold:

@@ -151,6 +151,7 @@ class TestStalls(Corpus):
 
     folder = "stalls"
     options = ("--jobs=4", "--time-limit=24", "--cell-timeout=8", "--memory=0.8")
+    options += ("--max-output=0.5",)
     ends = False
 
     def test_every_state_of_a_stall_occurs_and_the_classmate_is_graded_after_them(self, corpus):

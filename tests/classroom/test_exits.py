@@ -33,6 +33,7 @@ COMMANDS = {
     "grade": ([NAME], f"{RUNS}grade_class.grade"),
     "model": ([], "course_pkg.lm.smollm2.prepare"),
     "remove-student": (["ada", "--yes"], BOOK),
+    "rename-student": (["ada", "al1"], BOOK),
     "results": ([NAME], BOOK),
     "release": ([NAME], f"{RELEASE}release_assignment"),
     "sample-class": ([], f"{RUNS}sample_class.build"),
@@ -40,7 +41,7 @@ COMMANDS = {
     "serve": ([], "course_pkg.deployment.serve.serve"),
     "start": ([NAME], f"{RELEASE}start_work"),
 }
-OF_A_CLASS = ["export-grades", "extend", "remove-student", "results"]
+OF_A_CLASS = ["export-grades", "extend", "remove-student", "rename-student", "results"]
 IN_THE_COURSE = ["author-check", "bundle", "check", "grade", "release", "sample-class", "start"]
 IN_THE_COURSE += OF_A_CLASS
 DISK_FULL = OSError(28, "No space left on device")

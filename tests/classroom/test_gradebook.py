@@ -4,14 +4,17 @@ import csv
 import html
 import os
 import re
+import shutil
+import sqlite3
 from datetime import datetime, timedelta
 
 import nbformat
 import pytest
-from nbformat.v4 import new_output
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from nbgrader.api import MissingEntry
 from sqlalchemy import text
 
+from course_pkg.classroom.gradebook import nbgrader_api
 from course_pkg.classroom.gradebook.autograded import replace_folder
 from course_pkg.classroom.gradebook.class_rows import class_points
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook, GradebookError
@@ -19,10 +22,11 @@ from course_pkg.classroom.gradebook.graded_notebook import with_note, with_resul
 from course_pkg.classroom.gradebook.lateness import extend, refresh_penalties
 from course_pkg.classroom.release import ReleaseError
 from course_pkg.classroom.results.record import State
-from course_pkg.classroom.submissions.assemble import questions_by_cell
+from course_pkg.grading.assemble import questions_by_cell
 from tests.classroom.recorded import (
     ASSIGNMENT,
     HOSTILE,
+    ROOT,
     answered,
     notebook,
     questions,
@@ -133,10 +137,88 @@ def test_a_regrade_keeps_manual_scores_and_asks_for_a_review(book):
     write(book, record())
     found = grades(book)
     assert (found["written"].manual_score, found["check-counts"].manual_score) == (3.0, 2.0)
-    assert found["written"].needs_manual_grade and found["check-counts"].needs_manual_grade
+    assert found["check-counts"].needs_manual_grade  # its automatic points are others now
+    assert not found["written"].needs_manual_grade  # it is the same text
     assert found["check-counts"].auto_score == 3
     kept = book.nbgrader_book.find_comment("counts", ASSIGNMENT, ASSIGNMENT, "ada")
     assert kept.comment == "almost"
+
+
+def test_points_by_hand_are_reviewed_if_the_answer_changed(book):
+    def submit(text, code=""):
+        rec = record()
+        nb = notebook(rec)
+        nb.cells.append(new_markdown_cell(text))
+        (test,) = (n for n, c in enumerate(nb.cells) if "check-counts" in str(c.metadata))
+        nb.cells[test - 1].source += code
+        book.write(rec, nb, {}, None)
+        book.nbgrader_book.db.expire_all()
+        return {name for name, grade in grades(book).items() if grade.needs_manual_grade}
+
+    assert submit("one") == {"written"}
+    mark(book, 3.0)
+    mark(book, 2.5, "check-counts")
+    assert submit("one") == set()
+    assert submit("two") == {"written"}
+    mark(book, 3.0)
+    assert submit("two", "  # better") == {"check-counts"}
+    assert grades(book)["written"].manual_score == 3.0
+
+
+def graded_cell(name, cell, **marks):
+    known = dict(grade_id=name, schema_version=3, grade=False, solution=False, locked=False)
+    cell.metadata["nbgrader"] = {**known, "task": False, **marks}
+    return cell
+
+
+@pytest.mark.slow
+def test_cells_that_are_added_after_grading_keep_points_and_are_filled(course):
+    (course.root / "solutions").unlink()  # a link to ours
+    shutil.copytree(ROOT / "solutions" / ASSIGNMENT, course.root / "solutions" / ASSIGNMENT)
+    path = course.root / "solutions" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    with CourseGradebook(course.root) as book:
+        write(book, record())
+        mark(book, 3.0)
+        assert book.add_new_cells(ASSIGNMENT) == []
+        nb = nbformat.read(path, as_version=4)
+        new = graded_cell("more", new_markdown_cell("Why?"), grade=True, solution=True, points=2)
+        test = graded_cell("extra", new_code_cell("pass"), grade=True, locked=True, points=1)
+        nb.cells += [new, test]
+        nbformat.write(nb, path)
+        assert book.ensure_assignment(ASSIGNMENT)  # the release on disk is still the known one
+        assert book.add_new_cells(ASSIGNMENT) == ["more", "extra"]
+        book.nbgrader_book.db.expire_all()
+        found = grades(book)
+        assert (found["written"].manual_score, found["written"].needs_manual_grade) == (3.0, False)
+        assert (found["more"].needs_manual_grade, found["extra"].needs_manual_grade) == (
+            True,
+            False,
+        )
+        assert book.add_new_cells(ASSIGNMENT) == []
+        assert len(book.ensure_assignment(ASSIGNMENT).cells) == len(nb.cells)
+        assert submission(book).max_score == 28 + 3 and submission(book).score == MOST + 3
+        del nb.cells[-1]
+        nbformat.write(nb, path)
+        with pytest.raises(ReleaseError, match=r"1 submissions .* gone or of another kind: extra"):
+            book.add_new_cells(ASSIGNMENT)
+
+
+def test_a_locked_gradebook_says_who_may_hold_it(course, monkeypatch):
+    monkeypatch.setattr(nbgrader_api, "BUSY_S", 0)
+    with CourseGradebook(course.root) as book:
+        write(book, record())
+        other = sqlite3.connect(course.root / "gradebook.db")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(GradebookError, match=r"another program has locked .* formgrader"):
+            write(book, record("ben"))
+        other.close()
+
+
+def test_other_users_can_not_read_the_gradebook(course):
+    path = course.root / "gradebook.db"
+    path.chmod(0o664)
+    CourseGradebook(course.root).__exit__(None, None, None)
+    assert path.stat().st_mode & 0o777 == 0o660
 
 
 def test_an_unreadable_resubmission_scores_0_and_a_fixed_one_scores_again(book):

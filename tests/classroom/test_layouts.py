@@ -11,6 +11,7 @@ from course_pkg.classroom.submissions.roster import Person, Roster, RosterError
 from course_pkg.classroom.submissions.roster_files import read_roster
 from tests.classroom import test_collect
 from tests.classroom.test_collect import NOTEBOOK, A, make_zip
+from tests.tables import each_row
 
 WORKSHEET = (
     '\ufeffIdentifier,"Full name","Email address",Status,Grade,"Maximum Grade",'
@@ -60,11 +61,122 @@ def moodle(tmp_path, *, trailing="_", folders=True, extra=()):
 def test_a_moodle_zip_gives_full_names_or_the_rosters_ids(tmp_path, form):
     path = moodle(tmp_path, **form)
     assert outcomes(path) == {"Ada Lovelace": ["notes.txt"], "Zoë Müller": []}
-    people = [Person("al", "Ada", "Lovelace"), Person("zm", "X", "Y", lms_id="102")]
+    people = [Person("al", "Ada", "Lovelace"), Person("zm", lms_id="102")]
     roster = Roster(people, complete=True)
     assert outcomes(path, roster=roster) == {"al": ["notes.txt"], "zm": []}
     in_folder = ["Bo Li_103_assignsubmission_file_/my work/a (final).ipynb"]
     assert outcomes(moodle(tmp_path, **form, extra=in_folder))["Bo Li"] == []
+
+
+def test_a_moodle_team_is_graded_for_each_member_and_not_for_who_has_its_number(tmp_path):
+    folders = ("Blue_18_assignsubmission_file", "Green_19_assignsubmission_file")
+    path = zip_of(tmp_path, *(f"{name}/{A}.ipynb" for name in folders))
+    sheet = "Identifier,Full name,Email address,Group,Grade,Maximum Grade\n" + "".join(
+        f"Participant {n},{name},{name[:3]}@u.edu,{group},,28\n"
+        for n, name, group in (
+            (18, "Bob Stone", "Red"),
+            (19, "Cyd Young", "Blue"),
+            (20, "Dia Prince", "Blue"),
+        )
+    )
+    roster = read_roster(written(tmp_path / "sheet.csv", sheet))
+    found = {one.student: one for one in collect(path, A, roster=roster)}
+    assert set(found) == {"cyd@u.edu", "dia@u.edu", "[Green 19]"}
+    assert {"Cyd Young", "dia@u.edu"} <= set(found["cyd@u.edu"].called)
+    with pytest.raises(Refused, match=r"Green \(number 19\)"):
+        found["[Green 19]"].read()
+
+
+def test_a_student_without_other_names_is_called_by_none(tmp_path):
+    """Or a second run, in which the gradebook knows the id, would grade everything again."""
+    path = zip_of(tmp_path, "ada.ipynb")
+    for roster in (None, Roster([Person("ada")], complete=False)):
+        (one,) = collect(path, A, roster=roster)
+        assert one.called == ()
+
+
+def test_an_anonymous_worksheet_of_moodle_is_a_roster(tmp_path):
+    text = "Identifier,Status,Grade,Maximum Grade\nParticipant 17,Submitted,,28.00\n"
+    roster = read_roster(written(tmp_path / "sheet.csv", text))
+    path = zip_of(tmp_path, f"Participant_17_assignsubmission_file_/{A}.ipynb")
+    assert outcomes(path, roster=roster) == {"Participant 17": []}
+
+
+def encoded(tmp_path, codec, *names):
+    """A zip whose names are in a code page, without the flag for UTF-8."""
+    path = zip_of(
+        tmp_path, *(f"{'_' * len(name.encode(codec))}{i}.ipynb" for i, name in enumerate(names))
+    )
+    data = path.read_bytes()
+    for i, name in enumerate(names):
+        raw = name.encode(codec)
+        data = data.replace(b"_" * len(raw) + b"%d.ipynb" % i, raw + b"0.ipynb")
+    path.write_bytes(data)
+    return path
+
+
+@each_row(
+    ("codec", "name"),
+    [
+        ("cp437", "Jürgen"),
+        ("cp850", "Zoë"),
+        ("cp852", "Łukasz"),
+        ("gb18030", "李雷"),
+        ("cp866", "Яна"),
+    ],
+)
+def test_names_of_windows_are_read_as_the_roster_spells_them(tmp_path, codec, name):
+    path = encoded(tmp_path, codec, name, "ada")
+    found = outcomes(path)
+    assert found.pop("ada0") == []
+    (why,) = found.values()
+    assert "it is not in UTF-8" in why and "--roster" in why
+    roster = Roster([Person(f"{name}0"), Person("ada0")], complete=True)
+    assert outcomes(path, roster=roster) == {f"{name}0": [], "ada0": []}
+
+
+@each_row(
+    ("names", "used", "told"),
+    [
+        (
+            ["ada.ipynb", "bo.ipynb.txt", "cy.json", "di.zip"],
+            {"ada"},
+            "bo.ipynb.txt, cy.json, di.zip",
+        ),
+        (
+            [f"ada/{A}/{A}.ipynb", "cy/solution.ipynb", f"gi/{A}-final/{A}.ipynb", "README.txt"],
+            {"ada"},
+            f"README.txt, cy/solution.ipynb, gi/{A}-final",
+        ),
+        ([f"ada/{A}/{A}.ipynb", "bo/other/other.ipynb"], {"ada"}, None),
+        ([f"Ada L_1_assignsubmission_file_/{A}.ipynb", "x.txt"], {"Ada L"}, "x.txt"),
+    ],
+)
+def test_every_file_that_is_not_used_is_named(tmp_path, names, used, told):
+    said = []
+    path = zip_of(tmp_path, *names)
+    assert {one.student for one in collect(path, A, say=said.append)} == used
+    assert said == ([f"not used, since it is no submission to {A}: {told}"] if told else [])
+
+
+def test_a_folder_or_notebook_that_was_uploaded_again_is_taken_or_named_in_every_layout(tmp_path):
+    path = zip_of(tmp_path, f"ada/{A}/{A} (1).ipynb", f"bo/{A} (1)/{A}.ipynb", f"cy/{A}.ipynb")
+    found = outcomes(path)
+    assert found.pop("ada") == []
+    assert all(f"expected {who}/{A}/{A}.ipynb" in why for who, why in found.items())
+    assert set(found) == {"bo", "cy"}
+
+
+def test_other_notebooks_of_a_submission_are_known(tmp_path):
+    path = zip_of(tmp_path, f"ada/{A}/{A}.ipynb", f"ada/{A}/old.ipynb", f"ada/{A}/x/y.ipynb")
+    (one,) = collect(path, A)
+    assert one.read().not_run == ("old.ipynb",)
+
+
+def test_an_impossible_id_says_what_helps(tmp_path):
+    found = outcomes(zip_of(tmp_path, f"Seán O’Brien (Erasmus)_1_assignsubmission_file_/{A}.ipynb"))
+    (why,) = found.values()
+    assert "can't be a student's id: give the class with --roster" in why
 
 
 def test_moodles_worksheet_is_a_roster_with_times_that_students_do_not_control(tmp_path):

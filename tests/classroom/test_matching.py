@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,9 @@ DESCRIBED = [  # as an LMS may describe somebody, and whether it can be Ada
     (Person("", "Ada", "Lovelace", "ada@home.org"), False),
     (Person("", "Ada", "Lovelace", "ada@home.org", "101"), False),
     (Person("al1", email="ada@home.org"), False),
-    (Person("", "Grace", "Hopper", lms_id="101"), True),
+    (Person("", "Grace", "Hopper", lms_id="101"), False),  # the number of a group, say
+    (Person("", lms_id="101"), True),
+    (Person("al1", "Grace", "Hopper", lms_id="101"), True),
     (Person("", "Ada", "Lovelace", lms_id="102"), False),
     (Person("al1", lms_id="102"), False),
     (Person("AL1"), True),
@@ -45,8 +48,15 @@ def test_the_strongest_thing_that_both_have_decides():
 
 
 def test_ids_are_equal_without_case_and_kind_of_accents():
-    pairs = [("zoe\u0308", "zo\u00eb"), ("Zoë", "zoë"), ("ada ", "ada")]
+    pairs = [("zoe\u0308", "zo\u00eb"), ("Zoë", "zoë"), ("ada ", "ada"), ("A@U.edu", "a@u.edu")]
     assert [ids for ids in pairs if agreement(*map(Person, ids)) != 2] == []
+    assert agreement(Person("straße"), Person("strasse")) == 0
+
+
+def test_two_ids_of_one_person_are_found():
+    twice = Person("ada@uni.edu", "Ada", "Lovelace", "ADA@uni.edu")
+    roster = Roster([ADA, twice, Person("bo", "Bo", "Li")], complete=False)
+    assert [(one.id, other.id) for one, other in roster.doubles()] == [("ada@uni.edu", "al1")]
 
 
 def moodle_sheet(tmp_path, *people):
@@ -199,6 +209,37 @@ def test_of_two_people_with_one_id_both_are_refused(tmp_path):
     assert [person.id for person in roster.people] == ["bo"]
     assert [person.id for person, _ in roster.refused] == ["ada", "Ada"]
     assert "2 students have the id ada" in roster.refused[0][1]
+
+
+def test_a_classmates_address_in_moodles_worksheet_takes_nobodys_marks(tmp_path):
+    """Mallory has written Ada's address as her own, in capitals."""
+    people = [(1, "Ada Lovelace", "ada@uni.edu"), (2, "Mal Lory", "ADA@UNI.EDU")]
+    roster = read_roster(moodle_sheet(tmp_path, *people, (3, "Bo Li", "Bo@Uni.edu")))
+    assert [p.id for p in roster.people] == ["Participant 1", "Participant 2", "bo@uni.edu"]
+    names = (f"{who}_assignsubmission_file_/{A}.ipynb" for who in ("Ada Lovelace_1", "Mal Lory_2"))
+    found = outcomes(zip_of(tmp_path, *names), roster=roster)
+    assert found == {"Participant 1": [], "Participant 2": []}
+
+
+def test_a_roster_with_an_open_quotation_mark_is_refused(tmp_path):
+    with pytest.raises(RosterError, match=r"line 3: .* is a quotation mark missing"):
+        read_roster(written(tmp_path / "r.csv", 'id,first_name\nada,"Ada\nbo,Bo\n'))
+
+
+SPLIT = (
+    "LastName,FirstName,ID,SIS User ID,SIS Login ID,Section,a (1)\n    Points Possible,,,,,,100\n"
+    "Lovelace,Ada,11,s1,al1,S,\nYoung,Cy,13,s3,cy,S,EX\n"
+)
+
+
+def test_canvas_with_two_columns_for_names_scales_and_keeps_who_is_excused(tmp_path):
+    path = written(tmp_path / "c.csv", SPLIT)
+    cy = Person("cy", "Cy", "Young", lms_id="13")
+    made = canvas(rows(replace(ADA, lms_id="11"), cy, automatic=23), "a", path)
+    assert grades(made.text, "a (1)") == ["100", "85.71", "EX"]
+    assert (made.written, made.left_out, made.doubts) == (1, (), ())
+    assert any("excused (EX): cy" in note for note in made.notes)
+    assert [person.id for person in read_roster(path).people] == ["al1", "cy"]
 
 
 @pytest.mark.parametrize("bad", ["9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59Z", "gestern"])

@@ -24,7 +24,7 @@ from tests.classroom import NEEDS_SANDBOX
 
 from .test_progress import printed
 
-ASSIGNMENT = "ps1"
+ASSIGNMENT = "HW 1 (late)"  # as any folder may be called
 NAMES = {"solution": "s", "grade": "g", "locked": "l"}
 DOUBLE = "def double(x):\n    ### BEGIN SOLUTION\n    return 2 * x\n    ### END SOLUTION"
 TESTS = {  # name: points, source

@@ -51,6 +51,14 @@ def test_in_a_pipe_one_line_is_printed_per_finished_submission():
     assert show.graded == 2
 
 
+def test_a_warning_is_printed_and_kept_for_the_end():
+    console = piped()
+    with ProgressDisplay(console) as show:
+        show.warn("not graded: 2 students\nhave the id ada")
+    assert show.warnings == ["not graded: 2 students have the id ada"]
+    assert console.file.getvalue().strip() == show.warnings[0]
+
+
 @pytest.mark.parametrize("console", [piped, terminal])
 def test_student_text_is_never_markup_or_terminal_control(console):
     console = console()

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import asdict
 
+import nbformat
 import pytest
 
 from course_pkg.classroom.results import grade_key, keys, store
@@ -25,7 +26,15 @@ from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.grading_session import GradingSession
 from course_pkg.grading.contract.question_record import findings, nothing_earned
 from course_pkg.grading.contract.report import as_record
-from tests.classroom.recorded import ASSIGNMENT, HOSTILE, ROOT, questions, record, wrong
+from tests.classroom.recorded import (
+    ASSIGNMENT,
+    HOSTILE,
+    ROOT,
+    questions,
+    record,
+    released,
+    wrong,
+)
 
 IMPORTS = "import sys, pathlib; from course_pkg.classroom.results import keys"
 
@@ -339,6 +348,23 @@ def test_file_names_are_safe_and_distinct_on_any_file_system():
 
 
 # -- the key of a grading
+
+
+def test_a_fixed_typo_in_the_notebook_grades_nothing_again_and_another_graded_cell_does():
+    nb = released()
+    before = grade_key.notebook_hash(nb)
+    for cell in nb.cells:
+        cell.source += "\n# better words"
+        if "checksum" in cell.metadata.get("nbgrader", {}):
+            cell.metadata.nbgrader.checksum = "0" * 32
+    assert grade_key.notebook_hash(nb) == before
+    for change in (
+        {"cell_type": "code", "source": "x = 1"},
+        {"cell_type": "markdown", "metadata": {"nbgrader": {"grade_id": "x", "points": 1}}},
+    ):
+        more = {"metadata": {}, "source": "", "outputs": [], "execution_count": None, **change}
+        other = nbformat.from_dict({**nb, "cells": [*nb.cells, more]})
+        assert grade_key.notebook_hash(other) != before
 
 
 def test_another_build_of_torch_grades_nothing_again_and_another_version_does(monkeypatch):

@@ -11,6 +11,7 @@ from course_pkg.grading.contract.calling import WrongUse, outcome, read_folder
 from course_pkg.grading.contract.comparators import ROOM
 from course_pkg.grading.contract.grading_session import GradingSession
 from course_pkg.grading.contract.questions import ChecksError, parse_questions
+from course_pkg.grading.contract.verdict import NOTHING
 
 QUESTIONS = """
 [question.poem]
@@ -63,7 +64,7 @@ def test_one_folder_is_judged_by_every_property(session):
     assert verdict.earned == 2
     failure = verdict.failures["signed"]
     assert failure.reason == "these are other words"
-    assert (failure.inputs, failure.expected, failure.given) == (None, None, None)
+    assert (failure.inputs, failure.expected, failure.given) == (NOTHING, NOTHING, NOTHING)
     assert "words" not in as_json([verdict]).replace("other words", "")
 
 

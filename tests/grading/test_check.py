@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_output
 from nbgrader.utils import determine_grade
 
 from course_pkg.grading.check import INTERRUPTED, _Calls, check, variant
-from course_pkg.grading.contract.calling import NOT_RUN
+from course_pkg.grading.contract.calling import NOT_RUN, outcome
 from course_pkg.grading.contract.registry import UnknownQuestion, assignments, load
 from tests.chromium import Tab, low_contrast, running
 
@@ -195,6 +195,34 @@ def test_what_is_wrong_is_said_in_the_words_of_the_task():
         ("bleu/by-hand/counts", [(9, 9), (8, 8), (7, 7), (6, 6)], "      n = 1: "),
     ):
         assert says in check(question, answer).report
+
+
+def test_only_a_stubs_own_error_means_that_nothing_is_answered():
+    import torch
+
+    def unwritten(n):
+        # YOUR CODE HERE
+        raise NotImplementedError()
+
+    def told(n):
+        raise NotImplementedError("later")
+
+    lacks = torch.nn.Module()
+    for answer, unanswered in (
+        (unwritten, True),
+        (told, True),
+        (lambda n: lacks(torch.ones(2)), False),  # Module has no forward
+        (lambda n: torch.ones(2, dtype=torch.complex64).clamp(0, 1), False),
+    ):
+        found = outcome(("n",), answer, {"n": 1})
+        assert ("unanswered" in found) == unanswered, found
+        assert unanswered or "NotImplementedError" in found["error"] or "clamp" in found["error"]
+
+
+def test_none_and_empty_values_are_shown_as_given():
+    for answer, shown in (([], "[]"), ({}, "{}"), (None, "None"), (0, "0")):
+        report = check("lora-math/counts", lambda *_, a=answer: a).report
+        assert f"given: {shown}" in report, report
 
 
 def test_none_is_explained_everywhere():

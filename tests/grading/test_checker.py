@@ -111,6 +111,40 @@ def test_a_number_that_fits_the_notebooks_name_says_so():
     assert reply(" hana-m ", right("HANA-M")) == (1, None)
 
 
+def test_the_case_of_a_students_other_names_is_theirs_and_a_classmates_is_not():
+    """In Moodle the id is an address, and students type their names."""
+    called = ("Ada Lovelace", "ada@uni.edu", "101")
+
+    def earned(typed):
+        session = GradingSession(ASSIGNMENT, "ada@uni.edu", KEY, called=called)
+        session.cases("by-hand/parameters")  # another cell may have looked at it before
+        case = _reply({"op": "variant", "variant": "by-hand", "student": typed}, session)["inputs"]
+        assert (case == GradingSession(ASSIGNMENT, typed).variant("by-hand")) == bool(
+            typed.strip() != "Grace Hopper"
+        )
+        session.inputs("by-hand/parameters")
+        shown = GradingSession(ASSIGNMENT, typed).variant("by-hand")
+        answer = shown["rank"] * (shown["d"] + shown["k"])
+        session.record("by-hand/parameters", [{"value": answer}])
+        return session.verdict("by-hand/parameters").earned
+
+    own = ("ADA Lovelace ", "Lovelace, Ada", "Ada@Uni.edu", "101")
+    assert [earned(typed) for typed in (*own, "Grace Hopper")] == [1, 1, 1, 1, 0]
+
+
+def test_what_an_answer_waits_for_a_processor_does_not_count():
+    now = 0.0
+    session = GradingSession(ASSIGNMENT, "ada", KEY, clock=lambda: now)
+    right = [{"value": case.expected} for case in session.cases("counts")]
+    for waited_s, late_s in ((0.0, 65.0), (10.0, None), (float("nan"), 65.0), (-9.0, 65.0)):
+        now = 0.0
+        session.inputs("counts")
+        now = 65.0
+        said = {"op": "record", "question": "counts", "outcomes": right, "waited_s": waited_s}
+        _reply(said, session)
+        assert session.verdict("counts").late_s == late_s, waited_s
+
+
 def test_a_name_of_hidden_characters_does_not_make_the_results_unusable():
     """Each takes ten characters to show, and the results may only have short texts."""
     typed = "\U000e0001" * 100

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from course_pkg.grading.contract import calling
+from course_pkg.grading.contract import calling, fair_time
 from course_pkg.grading.contract.calling import OutOfTime, time_limit
 from course_pkg.grading.contract.comparators import within_size
+from course_pkg.grading.contract.fair_time import FairClock
 from course_pkg.grading.contract.plain_values import as_plain
 from tests.waiting import wait_until
 
@@ -22,6 +23,31 @@ def test_a_loop_that_catches_everything_once_ends_too():
         except BaseException:
             while True:
                 pass
+
+
+def test_time_in_which_others_had_the_processor_does_not_count(monkeypatch):
+    """The signal comes again until the time that counts is over."""
+    asked = []
+
+    def seconds(clock):
+        asked.append(1)
+        return 1.0 if len(asked) > 2 else 0.0
+
+    monkeypatch.setattr(calling, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(FairClock, "seconds", seconds)
+    with pytest.raises(OutOfTime), time_limit(0.5):
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        while True:
+            pass
+    assert len(asked) == 3
+
+
+def test_a_clock_leaves_out_what_its_task_has_waited(monkeypatch):
+    now = iter((10.0, 17.0))
+    waited = iter((1.0, 3.0))
+    monkeypatch.setattr(fair_time, "waited_s", lambda task: next(waited))
+    monkeypatch.setattr(fair_time, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    assert FairClock().seconds() == 5.0
 
 
 def test_handler_and_timer_of_the_notebook_are_restored(monkeypatch):

@@ -14,7 +14,7 @@ from course_pkg.grading.contract.display import shorten, shorten_pair
 from course_pkg.grading.contract.draws import Case, draw_cases
 from course_pkg.grading.contract.plain_values import as_plain
 from course_pkg.grading.contract.report import as_record
-from course_pkg.grading.contract.verdict import finite, judge, wrong_number
+from course_pkg.grading.contract.verdict import NOTHING, finite, judge, wrong_number
 from tests.grading.small_assignment import answer_key
 
 
@@ -186,7 +186,7 @@ def test_the_right_value_of_a_number_by_hand_is_not_shown():
     key = answer_key()
     cases = draw_cases(key, key["by-hand/twice"], random.Random(0), {"n": 3})
     failure = judge(key, key["by-hand/twice"], cases, [{"value": 1.5}]).failures["value"]
-    assert (failure.expected, failure.given, failure.recognized) == (None, 1.5, ("half",))
+    assert (failure.expected, failure.given, failure.recognized) == (NOTHING, 1.5, ("half",))
 
 
 def test_a_value_that_can_not_be_compared_is_wrong_and_the_rest_keeps_its_points():

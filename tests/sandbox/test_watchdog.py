@@ -102,6 +102,23 @@ def test_killing_waits_until_all_is_gone_and_closing_closes_all_descriptors(sand
 
 
 @needs_sandbox
+def test_files_count_also_when_they_are_empty(sandbox):
+    enforcer = watchdog.Watchdog(80 * MIB, 50)
+    enforcer.watch(sandbox.init)
+    folder = os.open(f"/proc/{sandbox.init}/root/srv", os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # the sandbox is gone
+            for number in range(200_000):
+                if enforcer.out_of_memory():
+                    break
+                os.close(os.open(str(number), os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+        wait_until(enforcer.out_of_memory)
+    finally:
+        os.close(folder)
+        enforcer.close()
+
+
+@needs_sandbox
 def test_a_program_that_has_ended_before_it_is_watched_is_no_error(sandbox):
     ended = subprocess.Popen(["true"])
     ended.wait()

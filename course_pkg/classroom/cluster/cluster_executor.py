@@ -114,13 +114,15 @@ class ClusterExecutor:
         """A quarter more submissions than the workers run at a time: the next ones wait there."""
         return max(1, self._room + self._room // 4 + 1)
 
-    def run_submission(self, student: str, key: bytes, packed: bytes) -> RunResult:
+    def run_submission(
+        self, student: str, key: bytes, packed: bytes, called: tuple[str, ...] = ()
+    ) -> RunResult:
         """Run one submission on some worker.
 
         Raises NoGpu, ExecutorLost, ValueError if a worker's reply is not what a run can give, and
         RuntimeError with the worker's reason if its grader failed.
         """
-        task = messages.task_bytes(messages.Task(self._work, student, key, packed))
+        task = messages.task_bytes(messages.Task(self._work, student, key, packed, called))
         with self._in_flight(len(task)):
             frame = self._answer(task)
         if frame.kind == frames.GIVEN_UP:

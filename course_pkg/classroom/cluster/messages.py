@@ -68,6 +68,7 @@ class Task:
     student: str
     key: bytes
     packed: bytes
+    called: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ def work_of(assignment: ClassAssignment, limits: RunLimits) -> Work:
 def task_bytes(task: Task) -> bytes:
     """A task as a line of JSON, then the packed submission."""
     head = {"work": asdict(task.work), "student": task.student, "key": task.key.hex()}
+    head["called"] = task.called
     return json.dumps(head).encode() + b"\n" + task.packed
 
 
@@ -172,7 +174,8 @@ def read_request(data: bytes) -> Task | Preparation:
     work = Work(**{**head["work"], "limits": RunLimits(**head["work"]["limits"])})
     if "student" not in head:
         return Preparation(work, head["files"])
-    return Task(work, head["student"], bytes.fromhex(head["key"]), packed)
+    called = tuple(head["called"])
+    return Task(work, head["student"], bytes.fromhex(head["key"]), packed, called)
 
 
 def most_bytes(limits: RunLimits) -> int:

@@ -12,7 +12,6 @@ import functools
 import itertools
 import os
 import resource
-import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +38,7 @@ from course_pkg.classroom.results.grade_key import (
     current_judging_hash,
     judging_hash,
 )
+from course_pkg.files import private_folder
 from course_pkg.grading import checks
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.display import one_line
@@ -68,7 +68,8 @@ class WarmExecutor:
         self._executor: LocalExecutor | None = None
         self._runs: dict[str, int] = {}  # run -> its submissions in this process
         self._stopped: set[str] = set()  # runs
-        self._received: dict[str, tempfile.TemporaryDirectory[str]] = {}  # checks by their hash
+        self._received: dict[str, Path] = {}  # checks by their hash
+        self._keep: list[ExitStack] = []  # the folders are removed with them
         # A fork server ends with the thread that has started it.
         self._owner = ThreadPoolExecutor(1, "course-fork-servers")
 
@@ -149,22 +150,26 @@ class WarmExecutor:
         Raises Unfit if they are not those of the work.
         """
         contents = {name: text.encode() for name, text in files.items()}
-        made = tempfile.TemporaryDirectory(prefix="course-checks-")
-        folder = Path(made.name) / work.assignment.replace("-", "_")
-        for name, content in contents.items():
-            path = folder / name
-            if not path.resolve().is_relative_to(folder.resolve()):
-                raise Unfit(f"{name!r} leaves the folder of the checks")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        try:
-            questions = parse_questions(work.assignment, files.get("questions.toml", ""))
-            same = checks_hash(questions, contents) == work.checks
-        except ChecksError:
-            same = False
-        if not same:
-            raise Unfit("the checks that arrived, or what they import here, differ from those sent")
-        self._received.setdefault(work.checks, made)
+        with ExitStack() as stack:
+            made = stack.enter_context(private_folder("course-checks-"))
+            folder = made / work.assignment.replace("-", "_")
+            for name, content in contents.items():
+                path = folder / name
+                if not path.resolve().is_relative_to(folder.resolve()):
+                    raise Unfit(f"{name!r} leaves the folder of the checks")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            try:
+                questions = parse_questions(work.assignment, files.get("questions.toml", ""))
+                same = checks_hash(questions, contents) == work.checks
+            except ChecksError:
+                same = False
+            if not same:
+                raise Unfit(
+                    "the checks that arrived, or what they import here, differ from those sent"
+                )
+            self._received.setdefault(work.checks, made)
+            self._keep.append(stack.pop_all())
 
     def has(self, work: Work) -> bool:
         """Whether the checks are those of the work. Raises Unfit if the package has others."""
@@ -180,8 +185,8 @@ class WarmExecutor:
         os.environ.pop(registry.RECEIVED, None)
         checks.__path__[:] = [str(registry.CHECKS)]
         if folder is not None:
-            os.environ[registry.RECEIVED] = folder.name
-            checks.__path__.append(folder.name)
+            os.environ[registry.RECEIVED] = str(folder)
+            checks.__path__.append(str(folder))
 
 
 def _ready(*args: object) -> LocalExecutor:
@@ -233,7 +238,8 @@ def _reply(request: Task | Preparation, gpu: bool) -> Reply:
                 if gpu and (why := executor.without_gpu()):
                     return Reply("no-gpu", why[:MAX_WORDS])
                 return Reply("fit", room=executor.room())
-            result = executor.run_submission(request.student, request.key, request.packed)
+            asked = (request.student, request.key, request.packed, request.called)
+            result = executor.run_submission(*asked)
             return Reply("result", result=result)
     except (Unfit, NoSandbox) as error:
         return Reply("unfit", one_line(str(error), MAX_WORDS))

@@ -40,6 +40,7 @@ from course_pkg.classroom.execution.sandbox_views import (
     student_view,
 )
 from course_pkg.classroom.results.record import MAX_RESULTS, State
+from course_pkg.files import private_folder
 from course_pkg.lm import smollm2
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.fork_server import ForkServer
@@ -91,8 +92,8 @@ class ForkServers:
             self._student_view = student_view(self.assignment, self._course, disk_bytes)
             if self.assignment.checks:
                 self._checker_view = checker_view(self.assignment, self._course)
-        private = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="course-fork-"))
-        extra = {**known_places(), **QUIET_DEBUGGER, "TMPDIR": private}
+        private = self._stack.enter_context(private_folder("course-fork-"))
+        extra = {**known_places(), **QUIET_DEBUGGER, "TMPDIR": str(private)}
         env = policy.environment(extra | fork_server_environment(self._gpus))
         kernels = ForkServer(RUNNER, kernel_modules(self.assignment), env)
         self._kernels = self._stack.enter_context(kernels)
@@ -110,10 +111,13 @@ class ForkServers:
         for server in filter(None, (self._kernels, self._checkers)):
             server.ready()
 
-    def run_submission(self, student: str, key: bytes, packed: bytes, slot: int) -> RunResult:
+    def run_submission(
+        self, student: str, key: bytes, packed: bytes, slot: int, called: tuple[str, ...] = ()
+    ) -> RunResult:
         """Run one submission. slot: a number that no other running submission has, 0 to 31.
 
-        key, packed: from `submission_key` and `local_executor.pack`. Waits for a GPU if it uses
+        key, packed: from `submission_key` and `local_executor.pack`. called: names that the
+        student may use in the notebook. Waits for a GPU if it uses
         one. Raises SandboxFailed if the grader fails, NoGpu if one is required and there is none.
         """
         if not 0 <= slot < SLOTS:
@@ -139,7 +143,7 @@ class ForkServers:
             on_gpu = gpu and GpuRun(gpu, self._gpus, self._limits.gpu_bytes, kernel)
             if checker is not None:
                 ends = [end.fileno() for end in (verdicts_in, checker_end, secret)]
-                job = {"assignment": self.assignment.name, "student": student}
+                job = {"assignment": self.assignment.name, "student": student, "called": called}
                 checker.start(self._checkers, job, ends)
             processes = [process for process in (checker, kernel) if process is not None]
             stack.enter_context(self._can_be_stopped(processes))

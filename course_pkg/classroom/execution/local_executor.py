@@ -91,13 +91,15 @@ class LocalExecutor:
         """Why submissions that could use a GPU get none; "" if they do, or use none."""
         return self._gpus.why or "none" if self._gpus is not None and not self._gpus else ""
 
-    def run_submission(self, student: str, key: bytes, packed: bytes) -> RunResult:
+    def run_submission(
+        self, student: str, key: bytes, packed: bytes, called: tuple[str, ...] = ()
+    ) -> RunResult:
         """Run one submission: see `ForkServers.run_submission`."""
         if self._servers is None:
             raise NoGpu(self._gpus.why)
         slot = self._slots.get()
         try:
-            result = self._servers.run_submission(student, key, packed, slot)
+            result = self._servers.run_submission(student, key, packed, slot, called)
         finally:
             self._slots.put(slot)
         if self._gpus is not None and self._gpus.lost and not result.gpu:

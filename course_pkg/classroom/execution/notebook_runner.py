@@ -23,14 +23,16 @@ from ipykernel.kernelapp import IPKernelApp
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import KernelProvisionerBase
-from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 from nbformat.v4 import new_notebook
 
+from course_pkg.grading.cell_client import CellClient
 from course_pkg.grading.check import CHECKER_FD
+from course_pkg.grading.contract.fair_time import crowding
 
-GRACE_S = 5.0  # for a cell to stop after an interrupt, on a machine with much else to do
+GRACE_S = 5.0  # for a cell to stop after an interrupt, on a quiet machine
+PLOTS = "matplotlib_inline.backend_inline"
 START_WITHIN_S = 30
 
 nbformat.validate(new_notebook())  # the fork server compiles the schema, which takes 30 ms
@@ -85,22 +87,6 @@ class ForkProvisioner(KernelProvisionerBase):
         return self.connection_info
 
 
-class _Runner(NotebookClient):
-    """nbclient with a limit on output: beyond it, the kernel is killed.
-
-    bytes_left: how much more output the notebook may produce.
-    """
-
-    bytes_left = 0
-
-    def output(self, outs: Any, msg: Any, display_id: Any, cell_index: int) -> Any:
-        self.bytes_left -= len(json.dumps(msg["content"], default=str))
-        if self.bytes_left < 0:
-            os.kill(self.km.provisioner.pid, signal.SIGKILL)
-            return None
-        return super().output(outs, msg, display_id, cell_index)
-
-
 def _fork_kernel(environment: dict[str, str], work: str, out: int) -> tuple[int, int]:
     """Fork a kernel; its process id, and the pipe on which it waits for its connection file.
 
@@ -124,6 +110,7 @@ def _fork_kernel(environment: dict[str, str], work: str, out: int) -> tuple[int,
         app.config.InteractiveShell.banner1 = ""
         app.config.InteractiveShellApp.ignore_cwd = True
         app.initialize([])
+        sys.modules.pop(PLOTS, None)  # imported before there was a kernel, it shows no plots
         sys.path.insert(0, "")  # only now: the kernel must not import the student's files
         app.start()
     finally:
@@ -165,18 +152,20 @@ async def _execute(
     manager = AsyncKernelManager(transport="ipc", ip=f"{job['runtime']}/kernel")
     manager.connection_file = f"{job['runtime']}/kernel.json"
     manager.provisioner = ForkProvisioner(kernel_id="k", kernel_spec=None, parent=manager)
-    client = _Runner(notebook, km=manager, allow_errors=True, timeout=job["cell_timeout_s"])
+    output_bytes = job["max_output_bytes"]
+    client = CellClient(
+        notebook, output_bytes, km=manager, allow_errors=True, timeout=job["cell_timeout_s"]
+    )
     client.startup_timeout = START_WITHIN_S
-    client.bytes_left = job["max_output_bytes"]
+    code = [n for n, c in enumerate(notebook.cells) if c.cell_type == "code" and c.source.strip()]
     began = time.monotonic()
     end: dict[str, Any] = {"end": "ran"}
     try:
         await manager.start_kernel(waiting=waiting)
         await client.async_start_new_kernel_client()
         _write(lines, {"started": time.monotonic() - began})
-        for index, cell in enumerate(notebook.cells):
-            if cell.cell_type != "code" or not cell.source.strip():
-                continue
+        for index in code:
+            cell = notebook.cells[index]
             timed_out = False
             began = time.monotonic()
             try:
@@ -185,15 +174,17 @@ async def _execute(
                 timed_out = True
             seconds = time.monotonic() - began
             line = {"cell": index, "outputs": _plain(cell.outputs), "s": seconds}
+            line |= {"over": client.over, "flooded": client.flooded}
             _write(lines, {**line, "late": timed_out, "ended": not timed_out})
             if timed_out and not await _interrupted(manager, client.kc):
                 end = {"end": "stuck", "cell": index}
                 break
+            if client.ended and index != code[-1]:
+                end = {"end": "died", "code": "quit", "cell": index}
+                break
     except DeadKernelError:
         end = {"end": "died", "code": await manager.provisioner.poll(), "cell": index}
         _write(lines, {"cell": index, "outputs": _plain(cell.outputs), "ended": False})
-    if client.bytes_left < 0:
-        end = {"end": "overflow", "cell": index}
     _write(lines, end)
 
 
@@ -201,7 +192,7 @@ async def _interrupted(manager: AsyncKernelManager, client: AsyncKernelClient) -
     """Interrupt the kernel; whether it is then ready for the next cell."""
     await manager.provisioner.send_signal(signal.SIGINT)
     message = client.kernel_info()
-    until = time.monotonic() + GRACE_S
+    until = time.monotonic() + GRACE_S * crowding()
     while (left := until - time.monotonic()) > 0:
         with suppress(Exception):  # Empty, or anything that a hostile kernel sends
             reply = await client.shell_channel.get_msg(timeout=left)

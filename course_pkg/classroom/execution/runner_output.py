@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from course_pkg.classroom.results.record import MAX_RESULTS, State
 from course_pkg.errors import NO_SANDBOX, FailedError
 from course_pkg.files import readable_size
+from course_pkg.grading.contract.fair_time import crowding
 from course_pkg.sandbox.limits import ResourceLimits
 from course_pkg.sandbox.probe import SandboxState
 from course_pkg.sandbox.waiting import readable
@@ -95,10 +96,10 @@ def read_runner_output(result: RunResult, descriptor: int, limits: RunLimits, be
 
     began: when the run started, on the monotonic clock. Never raises for what it reads.
     """
-    until = began + limits.time_limit_s
+    until = began + limits.time_limit_s * crowding()
     room = 3 * limits.output_bytes + 2**20
     unfinished: list[bytes] = []
-    late: list[int] = []
+    struck = _Struck()
     while True:
         left = until - time.monotonic()
         if left <= 0 or not readable(descriptor, left):
@@ -117,12 +118,20 @@ def read_runner_output(result: RunResult, descriptor: int, limits: RunLimits, be
         for part in others:
             line = b"".join(unfinished)
             unfinished = [part]
-            if _is_last(result, parsed(line), late, limits, began):
+            if _is_last(result, parsed(line), struck, limits, began):
                 return None
 
 
+@dataclass
+class _Struck:
+    """The cells that a limit has struck: on time, and on output."""
+
+    late: list[int] = field(default_factory=list)
+    flooded: list[int] = field(default_factory=list)
+
+
 def _is_last(
-    result: RunResult, line: dict[str, Any], late: list[int], limits: RunLimits, began: float
+    result: RunResult, line: dict[str, Any], struck: _Struck, limits: RunLimits, began: float
 ) -> bool:
     """Fill in what one line says; whether it was the last line."""
     match line:
@@ -132,21 +141,24 @@ def _is_last(
             result.end(State.GRADING_ERROR, f"the sandbox could not be entered: {why[:300]}")
             return True
         case {"cell": index} if read_cell(result, line):
-            if line.get("late") is True and len(late) < 100:
-                late.append(index)
-                result.end(State.CELL_TIMED_OUT, _late(late, limits))
+            if line.get("late") is True and len(struck.late) < 100:
+                struck.late.append(index)
+                result.end(State.CELL_TIMED_OUT, _late(struck.late, limits))
+            elif line.get("flooded") is True and len(struck.flooded) < 100:
+                struck.flooded.append(index)
+                if not struck.late:
+                    result.end(State.TOO_MUCH_OUTPUT, _flooded(struck.flooded))
+            if line.get("over") is True and not result.remarks:
+                result.remarks = (f"{_too_much(limits)}; the rest is not shown",)
         case {"end": "ran"}:
             return True
         case {"end": "stuck"}:
-            why = f"{_late(late, limits)}; it did not stop, so later cells were not run"
+            why = f"{_late(struck.late, limits)}; it did not stop, so later cells were not run"
             result.end(State.CELL_TIMED_OUT, why)
             return True
         case {"end": "died", "cell": int(index)} if 0 <= index < MAX_CELLS:
             code = _exit(line.get("code"))
             result.end(State.KERNEL_DIED, f"the kernel died in cell {index + 1}{code}")
-            return True
-        case {"end": "overflow"}:
-            result.end(State.TOO_MUCH_OUTPUT, _too_much(limits))
             return True
     return False
 
@@ -192,14 +204,14 @@ def explain(result: RunResult, kernel: "SandboxedProcess", limits: RunLimits) ->
         elif enforcer.killed_within_limits():
             result.end(State.GRADING_ERROR, "the machine ran short of memory")
     if enforcer.out_of_processes():
-        result.remarks = (f"it tried to run more than {limits.processes} processes at once",)
+        result.remarks += (f"it tried to run more than {limits.processes} processes at once",)
     result.limits = kernel.enforced_by
     result.peak_bytes = enforcer.peak_bytes()
 
 
 def read_all(descriptor: int, most: int, seconds: float) -> tuple[bytes, str]:
     """All bytes of a pipe, and ""; or b"" and why, if they are too late or more than `most`."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + seconds * crowding()
     data = b""
     while len(data) <= most:
         left = until - time.monotonic()
@@ -217,11 +229,18 @@ def _late(late: list[int], limits: RunLimits) -> str:
     return f"cell {names} took longer than {limits.cell_timeout_s:g} s"
 
 
+def _flooded(cells: list[int]) -> str:
+    names = ", ".join(str(index + 1) for index in cells[:10])
+    return f"cell {names} put out far too much and was interrupted; the others ran"
+
+
 def _too_much(limits: RunLimits) -> str:
     return f"its cells put out more than {readable_size(limits.output_bytes)}"
 
 
 def _exit(code: Any) -> str:
+    if code == "quit":
+        return ", by quit or exit"
     if type(code) is not int:
         return ""
     return f" (signal {-code})" if code < 0 else f" (exit code {code})"

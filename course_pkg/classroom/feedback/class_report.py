@@ -11,6 +11,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,7 +58,7 @@ TABLE_COLUMNS = {  # of index.html, and whether each holds numbers ("n")
     "why": "",
 }
 PAGE = 50  # students on a page of the table; class.js counts those that are shown
-MODE = 0o644
+MODE = 0o640  # grades are nobody else's business
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,15 @@ def write(course: Path, assignment: str, rows: Iterable[Row]) -> list[Row]:
     """
     into = course / folder(assignment)
     into.mkdir(parents=True, exist_ok=True)
+    hide(into.parent)
+    hide(into)
     kept = []
     names = {"index.html"}
     for row in rows:
         if row.record is not None:
             path = into / f"{file_stem(row.student)}.html"
             names.add(path.name)
+            hide(path)
             if pages.fingerprint_in(path) != (fingerprint := pages.fingerprint(row)):
                 write_atomically(path, pages.student(row, fingerprint), MODE)
             row = replace(row, record=without_words(row.record))
@@ -99,17 +103,27 @@ def write(course: Path, assignment: str, rows: Iterable[Row]) -> list[Row]:
     return kept
 
 
+def hide(path: Path) -> None:
+    """Take the permissions on a file or folder from other users, if it exists and is ours."""
+    with suppress(OSError):
+        path.chmod(path.stat().st_mode & 0o770)
+
+
 def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
     """The class as CSV, texts quoted and inert. Points are empty for a student without any.
 
-    score = automatic + by_hand - late_penalty, at least 0, as in nbgrader's own export.
+    score = automatic + by_hand - late_penalty, at least 0, as in nbgrader's own export. After the
+    columns of CSV_COLUMNS there is one for each question, with the points by program.
 
     >>> grades_csv("lora-math", []).startswith('"student","first_name","last_name","assignment"')
     True
     """
     out = io.StringIO()
+    rows = list(rows)
+    asked = dict.fromkeys(q.question for row in rows if row.record for q in row.record.questions)
+    columns = (*CSV_COLUMNS, *(f"question: {name}" for name in asked))
     writer = csv.DictWriter(
-        out, CSV_COLUMNS, restval="", quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n"
+        out, columns, restval="", quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n"
     )
     writer.writeheader()
     for row in rows:
@@ -133,6 +147,8 @@ def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
             texts |= {name: getattr(row.record, name) for name in ("limits", "sandbox", "gpu")}
             for name in ("start_s", "run_s", "write_s"):
                 numbers[name] = round(getattr(row.record, name), 3)
+        if row.record and row.score is not None:
+            numbers |= {f"question: {q.question}": q.earned for q in row.record.questions}
         cells = {name: inert(one_line(text)) for name, text in texts.items()}
         writer.writerow(cells | numbers)
     return out.getvalue()

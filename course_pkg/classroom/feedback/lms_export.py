@@ -20,7 +20,7 @@ from course_pkg.classroom.feedback.lms_rows import number, owners, shared_number
 from course_pkg.classroom.gradebook.class_rows import Row
 from course_pkg.classroom.submissions.names import inert
 from course_pkg.classroom.submissions.roster import RosterError
-from course_pkg.classroom.submissions.roster_files import POINTS, read_table
+from course_pkg.classroom.submissions.roster_files import POINTS, is_points_row, read_table
 from course_pkg.files import atomic_file
 from course_pkg.grading.contract.display import one_line
 
@@ -40,6 +40,7 @@ CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 COMMENTS = "Feedback comments"  # the teacher's own, which go back to Moodle as they are
 NAMES = {*CANVAS, "LastName", "FirstName", "Integration ID", "Root Account"}
 FEEDBACK = "moodle-feedback.zip"
+EXCUSED = "EX"  # instead of points, in Canvas
 NO_NUMBER = (
     "students without Moodle's number: {}; Moodle needs --template with the worksheet that you "
     "downloaded from it, or the column lms_user_id in the roster"
@@ -106,6 +107,27 @@ def canvas(
     return _filled(kept, table, rows, name, POINTS, ())
 
 
+def require_own(into: Path, made: Exported, column: str) -> None:
+    """Raise RosterError if a file has rows or columns that an export without a template lacks.
+
+    It was filled in from a template then, and may be the only copy with the system's names.
+    column: of the scores, which may differ.
+    """
+    if not into.exists():
+        return
+    header, rows = read_table(into)
+    own = csv.DictReader(io.StringIO(made.text))
+
+    def named(row: dict[str, str]) -> dict[str, str]:
+        return {name: text for name, text in row.items() if name not in (column, "Maximum Grade")}
+
+    known = [named(row) for row in own]
+    if header != list(own.fieldnames or ()) or any(named(row) not in known for row in rows):
+        raise RosterError(
+            f"{into} was filled in from a template: give --template again, or move the file away"
+        )
+
+
 def feedback_zip(course: Path, assignment: str, rows: Sequence[Row], into: Path) -> int:
     """Write nbgrader's feedback as a zip that Moodle's "Upload multiple feedback files" reads.
 
@@ -155,9 +177,14 @@ def _filled(
     found, doubts = owners(header, table, rows)
     given = set()
     scaled = set()
-    every = next((r[column] for r in table if POINTS in r.get("Student", "")), "")
+    every = next((r[column] for r in table if is_points_row(r)), "")
+    excused = []
     for entry, row in zip(table, found, strict=True):
         if row is None or row.score is None or row.points is None:
+            continue
+        if maximum == POINTS and entry.get(column, "").strip().upper() == EXCUSED:
+            excused.append(row.student)
+            given.add(row.student)
             continue
         most = every if maximum == POINTS else entry.get(maximum, "")
         score = row.score
@@ -175,7 +202,10 @@ def _filled(
     )
     left = sorted(row.student for row in rows if row.score is not None and row.student not in given)
     notes += tuple(f"scores are scaled from {change} points" for change in sorted(scaled))
-    return Exported(out.getvalue(), len(given), tuple(left), tuple(doubts), notes)
+    if excused:
+        notes += (f"left as they are, because they are excused ({EXCUSED}): {', '.join(excused)}",)
+    written = len(given) - len(excused)
+    return Exported(out.getvalue(), written, tuple(left), tuple(doubts), notes)
 
 
 def _column(path: Path, header: list[str], name: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from course_pkg.classroom.gradebook.class_rows import Row
 from course_pkg.classroom.submissions.names import shown
 from course_pkg.classroom.submissions.roster import Person, Roster, agreement, folded
-from course_pkg.classroom.submissions.roster_files import POINTS, people_in
+from course_pkg.classroom.submissions.roster_files import is_points_row, people_in
 
 
 def owners(
@@ -78,7 +78,7 @@ def _described(header: Sequence[str], entry: dict[str, str]) -> Person | None:
 
     Canvas's login may look like an e-mail address, but it need not be the student's.
     """
-    if POINTS in entry.get("Student", ""):
+    if is_points_row(entry):
         return None
     found = people_in(header, [entry])
     if not found:

@@ -8,6 +8,7 @@ several for each submission.
 Chapter: appendix/for-instructors.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
@@ -21,7 +22,7 @@ from course_pkg.classroom.results.keys import secret
 from course_pkg.classroom.results.record import Record, State, with_words
 from course_pkg.classroom.results.store import Store
 from course_pkg.classroom.submissions.roster import Person
-from course_pkg.grading.contract.question_record import notes
+from course_pkg.grading.contract.question_record import notes, unjudged
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Row:
     def reason(self) -> str:
         """Why the state is not "graded", and numbers that fit another name."""
         if self.record is not None:
-            texts = self.record.reason, *notes(self.record.questions)
+            said = notes(self.record.questions), unjudged(self.record.questions)
+            texts = self.record.reason, *itertools.chain(*said)
             return "; ".join(text for text in texts if text)
         if self.points is None:
             return ""

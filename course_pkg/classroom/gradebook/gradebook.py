@@ -2,9 +2,9 @@
 
 It writes the same rows, files and permissions as `nbgrader autograde`, so formgrader,
 generate_feedback and export work. Two things differ. A submission is written in one transaction
-through nbgrader's API, whose own preprocessor commits after every cell. And after a new
-submission, points given by hand must always be reviewed, also those of written tasks; automatic
-points are never those of an earlier submission.
+through nbgrader's API, whose own preprocessor commits after every cell. And points given by hand
+must be reviewed after the answer has changed, also those of written tasks; automatic points are
+never those of an earlier submission.
 
 Chapter: appendix/for-instructors.
 """
@@ -23,11 +23,13 @@ from course_pkg.classroom.gradebook.autograded import (
     one_name,
     replace_folder,
 )
+from course_pkg.classroom.gradebook.changed_cells import add_new_cells
 from course_pkg.classroom.gradebook.graded_notebook import (
     has_grade_id,
     points_shown,
     with_note,
     with_nothing,
+    work_by_grade,
 )
 from course_pkg.classroom.gradebook.nbgrader_api import (
     GradebookError,
@@ -80,6 +82,7 @@ class CourseGradebook:
             differs = self._differs(assignment)
         if differs is not None:
             folders = self._folders.source_directory, self._folders.release_directory
+            self.add_new_cells(assignment)
             with explained(self._lock.fix), self._lock.alone():  # two would both add the course
                 release_assignment(self.course, assignment, *folders)
             self._released.clear()
@@ -99,6 +102,12 @@ class CourseGradebook:
             text = path / f"{assignment}.ipynb"
             self._released[assignment] = nbformat.read(text, as_version=4)
         return self._released[assignment]
+
+    def add_new_cells(self, assignment: str) -> list[str]:
+        """Prepare a release with new cells for graded submissions: see `changed_cells`."""
+        source = self._folder(self._folders.source_directory, ".", assignment)
+        with self.transaction():
+            return add_new_cells(self.nbgrader_book, source, assignment)
 
     def locked_sources(self, assignment: str) -> dict[str, str]:
         """The sources of the locked cells by grade id, with hidden tests and mark schemes."""
@@ -130,9 +139,12 @@ class CourseGradebook:
             )
         with self.transaction():
             self._restore(assignment, shown)
+            before = self._work(student, assignment)
             self._write_folder(student, assignment, shown, files, timestamp)
             save_person(self.nbgrader_book, person or Person(student))
-            self._write_scores(student, assignment, shown, timestamp, ran)
+            now = work_by_grade(shown)
+            changed = {name for name, work in now.items() if work != before.get(name)}
+            self._write_scores(student, assignment, shown, timestamp, ran, changed)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -180,6 +192,14 @@ class CourseGradebook:
             if source.locked:
                 cell.source = source.source
 
+    def _work(self, student: str, assignment: str) -> dict[str, list[str]]:
+        """The student's work that was graded last, as `work_by_grade` gives it; {} if none was."""
+        folder = self._folder(self._folders.autograded_directory, student, assignment)
+        try:
+            return work_by_grade(nbformat.read(folder / f"{assignment}.ipynb", as_version=4))
+        except Exception:  # there is none, or somebody else has changed it
+            return {}
+
     def _write_folder(
         self,
         student: str,
@@ -209,7 +229,13 @@ class CourseGradebook:
         notebook: NotebookNode,
         timestamp: datetime | None,
         ran: bool,
+        changed: Collection[str],
     ) -> None:
+        """Write the points of every graded cell. changed: cells whose answer is another one now.
+
+        Points by hand stay. They are to be reviewed if the answer, or the automatic points of the
+        cell, are not those for which they were given.
+        """
         from nbgrader.utils import compute_checksum, determine_grade, is_grade, is_solution, is_task
 
         with self.nbgrader_book.db.no_autoflush:  # nbgrader builds the rows before it adds them
@@ -223,12 +249,15 @@ class CourseGradebook:
             name = cell.metadata.nbgrader.grade_id
             if is_grade(cell) or is_task(cell):
                 grade = grades[name]
+                earlier = grade.auto_score
                 if is_task(cell):
                     grade.auto_score = None if ran else 0
                 else:
                     grade.auto_score, _ = determine_grade(cell)
-                by_hand = grade.manual_score is not None
-                grade.needs_manual_grade = by_hand or grade.auto_score is None
+                if grade.manual_score is None:
+                    grade.needs_manual_grade = grade.auto_score is None
+                elif name in changed or grade.auto_score != earlier:
+                    grade.needs_manual_grade = True
             if is_solution(cell) or is_task(cell):
                 empty = compute_checksum(cell) == cell.metadata.nbgrader.checksum
                 silent = empty and not is_task(cell)

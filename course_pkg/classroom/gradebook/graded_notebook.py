@@ -101,6 +101,33 @@ def is_test(cell: NotebookNode) -> bool:
     return bool(cell.cell_type == "code" and meta.get("grade") and not meta.get("solution"))
 
 
+def work_by_grade(notebook: NotebookNode) -> dict[str, list[str]]:
+    """For each graded cell, the student's texts that are graded there, by grade id.
+
+    Of a test, the code since the graded cell before it; of a written answer, its own text; of a
+    written task, the cells behind it, up to the next cell of the release.
+    """
+    work: dict[str, list[str]] = {}
+    code: list[str] = []
+    task = ""
+    for cell in notebook.cells:
+        meta = cell.metadata.get("nbgrader", {})
+        if has_grade_id(cell):
+            task = meta.grade_id if meta.get("task") else ""
+        if meta.get("task"):
+            work[meta.grade_id] = []
+        elif meta.get("grade") and meta.get("solution"):
+            work[meta.grade_id] = [cell.source]
+        elif is_test(cell):
+            work[meta.grade_id] = code
+            code = []
+        elif task:
+            work[task].append(cell.source)
+        elif cell.cell_type == "code":
+            code.append(cell.source)
+    return work
+
+
 def points_shown(notebook: NotebookNode) -> float:
     """The points of all tests, as nbgrader reads them."""
     from nbgrader.utils import determine_grade

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import logging
 import os
-import re
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 from course_pkg.classroom.assignment import ClassAssignment, resolve
 from course_pkg.classroom.gradebook.server_lock import FileLock, Held, ServerLock
 from course_pkg.classroom.release import program_path, require_course
+from course_pkg.classroom.submissions.names import valid_assignment
 from course_pkg.classroom.submissions.roster import Person
 from course_pkg.errors import CourseError, FailedError
 from course_pkg.grading.contract.registry import UnknownQuestion
@@ -32,8 +32,12 @@ if TYPE_CHECKING:
     from nbgrader.preprocessors import AssignLatePenalties
 
 BUSY_S = 30  # seconds to wait for another program that writes to the gradebook
+LOCKED = (
+    f"another program has locked gradebook.db for more than {BUSY_S} s, such as formgrader or an "
+    "nbgrader command (`fuser gradebook.db` names it); wait for it, or end it, and run the same "
+    "command again: nothing of this step was written"
+)
 SERVER = "postgresql"
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 INDEXES = (
     ("submitted_assignment", "student_id"),
     ("submitted_notebook", "assignment_id"),
@@ -104,7 +108,7 @@ def find_assignment(course: Path, name: str) -> ClassAssignment:
         return assignment  # without nbgrader, which takes a second to import
     names = configured(course).folders
     folders = [course / names.source_directory, course / names.release_directory]
-    if _NAME.fullmatch(name) and any(_has_notebook(f / name) for f in folders):
+    if valid_assignment(name) and any(_has_notebook(f / name) for f in folders):
         return assignment
     known = {p.name for f in folders if f.is_dir() for p in f.iterdir() if _has_notebook(p)}
     there = ", ".join(sorted(known)) or "none"
@@ -129,12 +133,21 @@ def opened(folders: "CourseDirectory") -> "tuple[Gradebook, FileLock | ServerLoc
     try:
         with explained(lock.fix), _programs(), lock.alone():  # two would both create the tables
             book = Gradebook(url, folders.course_id)
+            _hide(book)
             lock.watch(book.db)
             ensure_indexes(book)
             return book, lock
     except BaseException:
         lock.close()
         raise
+
+
+def _hide(book: "Gradebook") -> None:
+    """Take the permissions on a gradebook in a file from other users."""
+    file = book.engine.url.database
+    if book.engine.name == "sqlite" and file:
+        with contextlib.suppress(OSError):
+            os.chmod(file, os.stat(file).st_mode & 0o770)
 
 
 def is_server(url: str) -> bool:
@@ -196,6 +209,9 @@ def explained(fix: str) -> Iterator[None]:
         if _is_full_disk(error):
             full = errno.ENOSPC
             raise OSError(full, "the disk is full, so it was not changed", "gradebook.db") from None
+        code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise GradebookError(LOCKED) from None
         why = " ".join(str(error.__cause__ or error).split())
         lost = isinstance(error, DBAPIError) and error.connection_invalidated
         kind = GradebookLost if lost else GradebookError

@@ -4,6 +4,7 @@ Chapter: appendix/for-instructors.
 """
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from course_pkg.classroom.gradebook.nbgrader_api import GradebookError, save_per
 from course_pkg.classroom.results.keys import secret
 from course_pkg.classroom.results.store import Store
 from course_pkg.classroom.submissions.names import valid_student
-from course_pkg.classroom.submissions.roster import Person, Roster
+from course_pkg.classroom.submissions.roster import Person, Roster, folded
 
 if TYPE_CHECKING:
     from course_pkg.classroom.gradebook.gradebook import CourseGradebook
@@ -35,6 +36,72 @@ def students(book: "CourseGradebook") -> Roster:
             for row in book.nbgrader_book.students
         ]
     return Roster((Person(*(text or "" for text in row)) for row in known), complete=False)
+
+
+def with_known_ids(roster: Roster, known: Roster) -> Roster:
+    """The roster, with the gradebook's spelling of an id that differs in case alone."""
+    spelled = {folded(person.id): person.id for person in known.people}
+    people = (replace(p, id=spelled.get(folded(p.id), p.id)) for p in roster.people)
+    return Roster(people, roster.complete, roster.refused)
+
+
+def rename_student(book: "CourseGradebook", old: str, new: str) -> list[str]:
+    """Give a student another id, with submissions, marks, files and records; the assignments.
+
+    What the gradebook knows of the new id stays. Raises GradebookError if the old id is unknown,
+    the new one is impossible, or both have submitted to one assignment.
+    """
+    from nbgrader.api import SubmittedAssignment
+    from sqlalchemy import update
+
+    if not valid_student(new):
+        raise GradebookError(f"{new!r} can't be a student's id")
+    require_known(book, old)
+    store = Store(book.course, secret(book.course))
+    inner = book.nbgrader_book
+    with book.reading():
+        people = {row.id: row for row in inner.students}
+        has = {who: set() for who in (old, new)}
+        for who in people.keys() & has.keys():
+            has[who] = {submission.name for submission in inner.student_submissions(who)}
+    both = has[old] & has[new]
+    both |= {name for name in store.assignments() if _recorded(store, name, old, new)}
+    taken = [name for name in FOLDERS if (book.course / name / new).exists()]
+    moved = [name for name in FOLDERS if (book.course / name / old).exists()]
+    if clash := sorted(both) or sorted({*taken} & {*moved}):
+        raise GradebookError(
+            f"both {old} and {new} have submitted ({', '.join(clash)}): remove one submission with "
+            f"`course remove-student ID --assignment NAME` first"
+        )
+    with book.transaction():
+        if old in people:
+            row = people[old]
+            fields = (row.first_name, row.last_name, row.email, row.lms_user_id)
+            known = people.get(new)
+            if known is not None:
+                theirs = (known.first_name, known.last_name, known.email, known.lms_user_id)
+                fields = tuple(b or a for a, b in zip(fields, theirs, strict=True))
+            save_person(inner, Person(new, *(text or "" for text in fields)))
+            where = SubmittedAssignment.student_id == old
+            inner.db.execute(update(SubmittedAssignment).where(where).values(student_id=new))
+            inner.db.expire_all()
+            inner.remove_student(old)
+    for name in moved:
+        (book.course / name / old).rename(book.course / name / new)
+    flat = book.course / "submitted" / f"{old}.ipynb"
+    if flat.is_file():
+        flat.rename(flat.with_name(f"{new}.ipynb"))
+    changed = set(has[old])
+    for name in store.assignments():
+        if (record := store.load(name, old)) is not None:
+            store.save(replace(record, student=new))
+            store.forget(name, old)
+            changed.add(name)
+    return sorted(changed)
+
+
+def _recorded(store: Store, assignment: str, *students: str) -> bool:
+    return all(store.path(assignment, student).exists() for student in students)
 
 
 def traces(course: Path, student: str, assignment: str | None = None) -> list[Path]:

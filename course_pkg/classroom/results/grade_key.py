@@ -29,8 +29,7 @@ LIBRARIES = ("ipykernel", "nbclient", "numpy", "torch", "transformers")
 JUDGING: tuple[Name, ...] = (
     ("course_pkg.classroom.execution.local_executor", WHOLE),
     ("course_pkg.classroom.runs.scoring", WHOLE),
-    ("course_pkg.classroom.submissions.assemble", WHOLE),
-    ("course_pkg.classroom.submissions.read_notebook", WHOLE),
+    ("course_pkg.grading.assemble", WHOLE),
 )
 WORDS = ("says", "hint", "because")  # keys of `questions.toml` that people read
 
@@ -76,13 +75,19 @@ def checks_hash(assignment: Assignment, files: Mapping[str, bytes], root: Path =
 
 
 def notebook_hash(notebook: Any) -> str:
-    """SHA-256 of what runs in a released notebook: its code cells, with nbgrader's metadata."""
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    parts = [(_structure(cell.source), cell.metadata.get("nbgrader")) for cell in cells]
-    return _digest(*(text for source, mark in parts for text in (source, repr(mark))))
+    """SHA-256 of what runs in a released notebook, and of what is graded: no texts, no comments."""
+    parts = []
+    for cell in notebook.cells:
+        marks = dict(cell.metadata.get("nbgrader", {}))
+        marks.pop("checksum", None)  # of the text, comments included
+        if cell.cell_type == "code":
+            parts.append(code_structure(cell.source))
+        parts.append(repr(sorted(marks.items())))
+    return _digest(*parts)
 
 
-def _structure(source: str) -> str:
+def code_structure(source: str) -> str:
+    """The structure of a cell's code."""
     try:
         return structure(source)
     except SyntaxError:  # IPython's own lines, or an empty answer

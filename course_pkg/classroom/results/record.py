@@ -53,7 +53,10 @@ class State(StrEnum):
     )
     KERNEL_DIED = "kernel-died", "the kernel died; later cells were not run"
     OUT_OF_MEMORY = "out-of-memory", "the memory limit was exceeded; later cells were not run"
-    TOO_MUCH_OUTPUT = "too-much-output", "the output limit was exceeded; later cells were not run"
+    TOO_MUCH_OUTPUT = (
+        "too-much-output",
+        "one or more cells put out far too much, and were interrupted: see its reason",
+    )
     UNREADABLE = "unreadable", "the file is not a readable notebook; nothing was run"
     REFUSED = "refused", "the submission was not accepted; nothing was run"
     RECORD_CHANGED = (
@@ -230,8 +233,8 @@ def _failure(question: Question, row: Any) -> FailureRecord | None:
 
 
 def _shown(text: str | None) -> str | None:
-    """A text to show; None for what the checker writes if there is nothing to show."""
-    return None if text in (None, "None", "{}", "[]") else one_line(text, MAX_TEXT)
+    """A text to show; None if there is none."""
+    return None if text is None else one_line(text, MAX_TEXT)
 
 
 def _require(row: Any, names: set[str]) -> None:

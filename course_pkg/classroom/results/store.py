@@ -19,6 +19,7 @@ from typing import Any
 
 from course_pkg.classroom.results.keys import FOLDER, derived_key, grading_folder, length_prefixed
 from course_pkg.classroom.results.record import Record, State, strict_json
+from course_pkg.classroom.submissions.names import valid_assignment
 from course_pkg.files import write_atomically
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.question_record import (
@@ -114,7 +115,7 @@ class Store:
 
     def path(self, assignment: str, student: str) -> Path:
         """The file of a student's record."""
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", assignment):
+        if not valid_assignment(assignment):
             raise ValueError(f"{assignment!r} is not the name of an assignment")
         return self._folder / assignment / f"{file_stem(student)}.json"
 
@@ -157,6 +158,7 @@ def _record(fields: dict[str, Any]) -> Record:
             q["late_s"],
             q.get("by_hand", False),
             tuple(q.get("follows", ())),
+            q.get("unjudged", ""),
         )
         for q in fields["questions"]
     )

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import nbformat
+
 from course_pkg.classroom.assignment import ClassAssignment
 from course_pkg.classroom.execution.local_executor import ExecutorLost, LocalExecutor, pack
 from course_pkg.classroom.execution.run_gpus import NoGpu
@@ -28,10 +30,11 @@ from course_pkg.classroom.results.store import Store, content_key
 from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.classroom.runs.recorder import Graded, Recorder
 from course_pkg.classroom.runs.scoring import CheckerScoring, NotebookScoring
-from course_pkg.classroom.submissions import assemble, read_notebook
 from course_pkg.classroom.submissions.folders import Refused
 from course_pkg.classroom.submissions.submission import Files, Submission
-from course_pkg.grading.contract.question_record import notes
+from course_pkg.grading.assemble import Assembled, OtherAssignment, notebook_to_run
+from course_pkg.grading.contract.question_record import notes, unjudged
+from course_pkg.grading.read_notebook import Unreadable
 
 if TYPE_CHECKING:
     from course_pkg.classroom.cluster.cluster_executor import ClusterExecutor
@@ -137,27 +140,27 @@ class Batch:
         try:
             files = submission.read()
             content = digest(files.notebook, files.beside)
-            notebook = read_notebook.read(files.notebook)
-            assemble.require_assignment(notebook, self._released, self._assignment)
-            return self._run(submission, files, assemble.assemble(notebook, self._released))
+            assembled = notebook_to_run(files.notebook, self._released, self._assignment)
+            return self._run(submission, files, assembled)
         except ExecutorLost:  # it says nothing about the submission
             raise
         except NoGpu as error:
             return Graded(self._record(submission, State.WAITING, str(error), files=content))
-        except Refused as error:
+        except (Refused, OtherAssignment) as error:
             return Graded(self._record(submission, State.REFUSED, str(error)))
-        except read_notebook.Unreadable as error:
+        except Unreadable as error:
             return Graded(self._record(submission, State.UNREADABLE, str(error), files=content))
         except Exception as error:  # the grader's own error must not stop the other submissions
             return Graded(self._failed(submission, f"{type(error).__name__}: {error}"))
 
-    def _run(self, submission: Submission, files: Files, assembled: assemble.Assembled) -> Graded:
+    def _run(self, submission: Submission, files: Files, assembled: Assembled) -> Graded:
         scoring = self._scoring
-        notebook = scoring.to_run(assembled.notebook)
+        notebook = scoring.to_run(nbformat.from_dict(assembled.notebook))
         content = digest(files.notebook, files.beside)
         key = submission_key(self._secret, self._assignment, submission.student, content)
         packed = pack(notebook, files.beside)
-        result = self._executor.run_submission(submission.student, key, packed)
+        called = submission.called
+        result = self._executor.run_submission(submission.student, key, packed, called)
         state = result.state
         reason = result.reason
         questions = scoring.nothing()
@@ -172,12 +175,20 @@ class Batch:
             state = State.ANSWER_LATE
             reason = "; ".join(late)[:500]
             late = ()
+        told = tuple(text for text in unjudged(questions) if not reason or reason not in text)
         record = self._record(
             submission,
             state,
             reason,
             questions=questions,
-            remarks=assembled.remarks + result.remarks + late + notes(questions),
+            remarks=(
+                *_not_run(files),
+                *assembled.remarks,
+                *result.remarks,
+                *late,
+                *notes(questions),
+                *told,
+            ),
             start_s=round(result.start_s, 3),
             run_s=round(result.run_s, 3),
             peak_bytes=result.peak_bytes,
@@ -214,6 +225,14 @@ class Batch:
     def _key(self, submission: Submission, files: Files) -> str:
         return content_key(
             student=submission.student,
+            called=submission.called,
             files=digest(files.notebook, files.beside),
             **self._key_of_run,
         )
+
+
+def _not_run(files: Files) -> tuple[str, ...]:
+    """A remark about notebooks that are beside the one that was run."""
+    if not files.not_run:
+        return ()
+    return (f"beside the notebook that was run, there was {', '.join(files.not_run[:5])}",)

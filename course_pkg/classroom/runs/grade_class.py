@@ -7,6 +7,7 @@ same submissions grades nothing.
 Chapter: appendix/for-instructors.
 """
 
+import shlex
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from course_pkg.classroom.gradebook.class_rows import class_rows
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.classroom.gradebook.lateness import late_without_time
 from course_pkg.classroom.gradebook.nbgrader_api import find_assignment
-from course_pkg.classroom.gradebook.students import save_roster, students
+from course_pkg.classroom.gradebook.students import save_roster, students, with_known_ids
 from course_pkg.classroom.results.keys import course_lock
 from course_pkg.classroom.results.record import Record, without_words
 from course_pkg.classroom.runs.batch import Batch
@@ -72,7 +73,7 @@ def grade(course: Path, name: str, options: Options, show: ProgressDisplay) -> l
         raise NoSandbox(state)
     roster = read_roster(options.roster) if options.roster else None
     for _, why in roster.refused if roster else ():
-        show.note(f"not graded: {why}")
+        show.warn(f"not graded: {why}")
     everyone = collect(options.submitted, name, layout=options.layout)  # writes nothing
     show.expect(len(set(options.students)) or len(everyone))
     with (
@@ -81,10 +82,12 @@ def grade(course: Path, name: str, options: Options, show: ProgressDisplay) -> l
         CourseGradebook(course) as book,
         book.grading(name),
     ):
-        known_students = students(book) if roster is None else roster
-        chosen = collect(options.submitted, name, options.students, options.layout, known_students)
+        known = students(book)
+        who = known if roster is None else with_known_ids(roster, known)
+        asked = (options.submitted, name, options.students, options.layout, who)
+        chosen = collect(*asked, say=show.note)
         if options.roster:
-            save_roster(book, roster)
+            save_roster(book, who)
         batch = Batch(course, assignment, options.limits, book, runs)
         records = {}
         waiting = []
@@ -100,6 +103,11 @@ def grade(course: Path, name: str, options: Options, show: ProgressDisplay) -> l
             records[number] = without_words(record)
         found = [records[number] for number in sorted(records)]
         class_report.write(course, name, class_rows(book, name, found))
+        for one, other in students(book).doubles():
+            show.note(
+                f"{one.id} and {other.id} may be one person: if so, `course rename-student "
+                f"{shlex.quote(one.id)} {shlex.quote(other.id)}`"
+            )
     return found
 
 

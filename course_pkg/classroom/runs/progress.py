@@ -94,6 +94,7 @@ class ProgressDisplay:
     ) -> None:
         self.console = console or Console()
         self.graded = 0  # submissions graded in this run, not before
+        self.warnings: list[str] = []
         self._clock = clock
         self._began = self._said = clock()
         self._done = 0
@@ -156,6 +157,11 @@ class ProgressDisplay:
     def note(self, text: str) -> None:
         """Print a line about the run itself. Any thread may call it."""
         self.console.print(Text(one_line(text, 2_000), "yellow"), soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """Print a line about something that needs a look, and keep it for the end of the run."""
+        self.warnings.append(one_line(text, 2_000))
+        self.note(text)
 
     def close(self) -> None:
         """Stop updating; the last state of the table stays on the terminal."""

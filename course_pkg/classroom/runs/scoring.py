@@ -9,7 +9,9 @@ Chapter: appendix/for-instructors.
 """
 
 import hashlib
+import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import nbformat
@@ -18,9 +20,10 @@ from nbformat import NotebookNode
 from course_pkg.classroom.assignment import ClassAssignment
 from course_pkg.classroom.execution.runner_output import RunResult
 from course_pkg.classroom.gradebook.graded_notebook import is_test
+from course_pkg.classroom.results.grade_key import code_structure
 from course_pkg.classroom.results.keys import length_prefixed
 from course_pkg.classroom.results.record import IN_KERNEL, checked_results
-from course_pkg.classroom.submissions.assemble import questions_by_cell
+from course_pkg.grading.assemble import questions_by_cell
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.question_record import (
     FailureRecord,
@@ -28,12 +31,13 @@ from course_pkg.grading.contract.question_record import (
     QuestionRecord,
     nothing_earned,
 )
-from course_pkg.grading.contract.verdict import late
+from course_pkg.grading.contract.verdict import UNANSWERED, late
 
 AGAIN = "grade it again with --regrade --student; if that does not help, report it as a bug"
 NOT_RUN = "this test was not run"
 UNFINISHED = "this test did not run to its end: it took too long, or the kernel died"
 FAILED = "the test failed"
+CRASHED = "your answer's cell ended with an error, so nothing was checked: {}"
 
 
 class CheckerScoring:
@@ -64,9 +68,34 @@ class CheckerScoring:
             why = result.no_verdicts or "it ended before it wrote its results"
             raise ValueError(f"the checker could not judge the answers: {why}; {AGAIN}")
         try:
-            return checked_results(result.verdicts, self._questions)
+            judged = checked_results(result.verdicts, self._questions)
         except ValueError as error:
             raise ValueError(f"the checker's results can't be used ({error}); {AGAIN}") from None
+        reasons = self._reasons(notebook, result)
+        return tuple(_with_reason(q, reasons.get(q.question, "")) for q in judged)
+
+    def _reasons(self, notebook: NotebookNode, result: RunResult) -> dict[str, str]:
+        """Why a question may have no answer: by its test cell and the answer's cells before it."""
+        found = {}
+        failed = ""
+        for index, cell in enumerate(notebook.cells):
+            if cell.cell_type != "code":
+                continue
+            error = _error(result.outputs.get(index, []))
+            late = index in result.unfinished
+            if not is_test(cell):
+                mine = cell.metadata.get("nbgrader", {}).get("solution")
+                failed = (result.reason if late else error) if mine and (late or error) else failed
+                continue
+            question = self.by_cell[cell.metadata.nbgrader.grade_id]
+            if failed:
+                found[question] = CRASHED.format(failed)
+            elif late or index not in result.outputs:
+                found[question] = result.reason
+            elif error:
+                found[question] = f"its check ended with an error: {error}"
+            failed = ""
+        return found
 
     def late_answers(self, questions: tuple[QuestionRecord, ...]) -> tuple[str, ...]:
         """For each question whose last answer came too late: a sentence that says so."""
@@ -88,8 +117,9 @@ class NotebookScoring:
 
     def __init__(self, released: NotebookNode, sources: Mapping[str, str]) -> None:
         self._sources = dict(sources)
-        parts = [text for item in sorted(self._sources.items()) for text in item]
-        self.hash = hashlib.sha256(length_prefixed(*parts)).hexdigest()
+        code = {_name(cell) for cell in released.cells if cell.cell_type == "code"}
+        tests = sorted((n, code_structure(s)) for n, s in self._sources.items() if n in code)
+        self.hash = hashlib.sha256(length_prefixed(*itertools.chain(*tests))).hexdigest()
         self._points = {
             cell.metadata.nbgrader.grade_id: cell.metadata.nbgrader.points
             for cell in released.cells
@@ -101,7 +131,7 @@ class NotebookScoring:
         """The notebook with the source of every locked cell, which holds the hidden tests."""
         copy = nbformat.from_dict(notebook)
         for cell in copy.cells:
-            name = cell.metadata.get("nbgrader", {}).get("grade_id")
+            name = _name(cell)
             if cell.cell_type == "code":  # a mark scheme stays out of the sandbox
                 cell.source = self._sources.get(name, cell.source)
         return copy
@@ -128,6 +158,30 @@ class NotebookScoring:
     def late_answers(self, questions: tuple[QuestionRecord, ...]) -> tuple[str, ...]:
         """Nothing: only cells and the submission have a time limit."""
         return ()
+
+
+def _with_reason(question: QuestionRecord, why: str) -> QuestionRecord:
+    """The question; if it was not answered at all, with the reason."""
+    failures = [p.failure for p in question.properties]
+    if not why or not all(f is not None and f.reason == UNANSWERED for f in failures):
+        return question
+    text = one_line(why, 400)
+    lost = tuple(replace(p, failure=FailureRecord(text)) for p in question.properties)
+    return replace(question, properties=lost, unjudged=text)
+
+
+def _error(outputs: Any) -> str:
+    """The error that ended a cell, from its untrusted outputs; "" for none, and for a stub's."""
+    for output in outputs if isinstance(outputs, list) else ():
+        if isinstance(output, dict) and output.get("output_type") == "error":
+            parts = (output.get(part) for part in ("ename", "evalue"))
+            name, value = (part[:300] if isinstance(part, str) else "?" for part in parts)
+            return "" if name == "NotImplementedError" else f"{name}: {value}"
+    return ""
+
+
+def _name(cell: NotebookNode) -> str | None:
+    return cell.metadata.get("nbgrader", {}).get("grade_id")
 
 
 def question_of_test(name: str, points: float, earned: float, reason: str) -> QuestionRecord:

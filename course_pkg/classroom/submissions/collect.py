@@ -10,19 +10,23 @@ Chapter: appendix/for-instructors.
 
 import unicodedata
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
 from course_pkg.classroom.submissions.folders import MAX_LISTED, Folder, Refused
-from course_pkg.classroom.submissions.layouts import Found, find, skipped
+from course_pkg.classroom.submissions.layouts import MOODLE, Found, find, skipped, stem
 from course_pkg.classroom.submissions.names import shown, valid_student
-from course_pkg.classroom.submissions.roster import Person, Roster
+from course_pkg.classroom.submissions.roster import Person, Roster, folded
 from course_pkg.classroom.submissions.submission import Submission
 from course_pkg.classroom.submissions.zips import Zip
 from course_pkg.errors import CourseError
 
+MAX_NAMED = 20  # paths that were not used
 EXPECTED = "<student>/{0}/{0}.ipynb, <student>.ipynb, or a zip from Moodle or Canvas"
+
+
+GIVE_IDS = "give the class with --roster, which has an id for each name"
 
 
 class SourceError(CourseError, ValueError):
@@ -35,21 +39,27 @@ def collect(
     students: Collection[str] = (),
     layout: str = "auto",
     roster: Roster | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> list[Submission]:
     """The submissions to an assignment, sorted by student; only those of `students`, if any.
 
     source: a folder or a zip. layout: one of `layouts.LAYOUTS`. roster: gives Moodle's and
-    Canvas's names their ids; if it is complete, nobody else is accepted. Raises SourceError.
+    Canvas's names their ids; if it is complete, nobody else is accepted. say: is told what was
+    looked at and not used. Raises SourceError.
     """
-    tree = _open(source, assignment)
+    tree = _open(source, assignment, roster)
     if len(tree.children(())) > MAX_LISTED:
         raise SourceError(f"{source} holds more than {MAX_LISTED:,} names")
-    kind, found = find(tree, (), assignment, layout, roster)
+    kind, found, unused = find(tree, (), assignment, layout, roster)
     tops = [n for n in tree.children(()) if not skipped(n) and not tree.problem((n,))]
     if isinstance(tree, Zip) and not found and len(tops) == 1:  # a folder that was zipped whole
-        kind, found = find(tree, (tops[0],), assignment, layout, roster)
+        kind, found, unused = find(tree, (tops[0],), assignment, layout, roster)
     if not found:
         raise SourceError(_nothing(tree, source, assignment, layout))
+    if unused:
+        more = f", and {len(unused) - MAX_NAMED} more" if len(unused) > MAX_NAMED else ""
+        named = ", ".join(map(shown, unused[:MAX_NAMED]))
+        say(f"not used, since it is no submission to {assignment}: {named}{more}")
     made = _submissions(tree, found, assignment, kind, roster)
     submissions = sorted(made, key=lambda s: (s.student, s.path))
     chosen = {unicodedata.normalize("NFC", student) for student in students}
@@ -64,7 +74,7 @@ def collect(
     return [s for s in submissions if not chosen or s.student in chosen]
 
 
-def _open(source: Path, assignment: str) -> Folder | Zip:
+def _open(source: Path, assignment: str, roster: Roster | None) -> Folder | Zip:
     if not source.exists():
         parent = source.parent
         names = [p.name for p in parent.iterdir()] if parent.is_dir() else []
@@ -73,7 +83,7 @@ def _open(source: Path, assignment: str) -> Folder | Zip:
         expected = f"expected a folder or zip with {EXPECTED.format(assignment)}"
         raise SourceError(f"{source} does not exist; {found if near else expected}")
     try:
-        return Folder(source) if source.is_dir() else Zip(source)
+        return Folder(source) if source.is_dir() else Zip(source, lambda name: _has(roster, name))
     except zipfile.BadZipFile as error:
         raise SourceError(
             f"{source} can't be read as a zip ({error}); unpack it, and give the folder instead"
@@ -87,24 +97,27 @@ def _submissions(
 ) -> Iterator[Submission]:
     numbers: dict[str, set[str]] = {}  # in Moodle or Canvas, of the people of one name
     for one in found:
-        numbers.setdefault(_folded(one.name), set()).add(one.lms_id)
-    ids = {one.path: _identity(one, numbers, layout, roster) for one in found if not one.skipped}
-    alike: dict[str, list[str]] = {}
-    for name, _, _ in ids.values():
-        alike.setdefault(_folded(name), []).append(name)
-    taken = {name for name, _, _ in ids.values()}
+        numbers.setdefault(folded(one.name), set()).add(one.lms_id)
+    entries = []
     for one in found:
         if one.skipped:
             label = f"[{shown(one.name)}]"  # never a student's id
             yield Submission(label, layout, tree, one, assignment, one.skipped)
             continue
-        name, person, unknown = ids[one.path]
+        name, person, unknown = _identity(one, numbers, layout, roster)
+        team = roster.members(one.name) if roster and unknown else []
+        entries += [(one, p.id, p, None, team) for p in team] or [(one, name, person, unknown, [])]
+    alike: dict[str, list[str]] = {}
+    for _, name, *_ in entries:
+        alike.setdefault(folded(name), []).append(name)
+    taken = {name for _, name, *_ in entries}
+    for one, name, person, unknown, team in entries:
         student = unicodedata.normalize("NFC", name)
         wrong = one.wrong or unknown
         if not valid_student(student):
-            wrong = wrong or f"{shown(name)} can't be a student's id"
+            wrong = wrong or f"{shown(name)} can't be a student's id: {GIVE_IDS}"
             student = shown(name)
-        elif len(same := alike[_folded(name)]) > 1:
+        elif len(same := alike[folded(name)]) > 1:
             wrong = _alike(name, same)
             student = name if student in taken else student
         when = person.submitted_at if person else None
@@ -112,9 +125,29 @@ def _submissions(
         if when is None and layout in ("nbgrader", "flat") and not wrong:
             (file, at), *_ = one.places
             when = tree.modified(at if file else (*at, f"{assignment}.ipynb"))
+        people = team or ([person] if person else [])
+        called = tuple(text for p in people for text in p.called if text != student)
         yield Submission(
-            student, layout, tree, one, assignment, wrong, when, trusted=trusted, person=person
+            student,
+            layout,
+            tree,
+            one,
+            assignment,
+            wrong,
+            when,
+            trusted=trusted,
+            person=person,
+            called=called,
         )
+
+
+def _has(roster: Roster | None, name: str) -> bool:
+    """Whether the roster has the person of a path in a zip."""
+    if roster is None:
+        return False
+    match = MOODLE.fullmatch(name)
+    text = match["name"] if match else stem(name)
+    return bool(roster.fitting(Person(text, text)) or roster.members(text))
 
 
 def _identity(
@@ -130,14 +163,10 @@ def _identity(
         return name, None, roster.unknown(described)
     if layout in ("nbgrader", "flat"):
         return one.name, None, None
-    others = numbers[_folded(one.name)] - {one.lms_id}
+    others = numbers[folded(one.name)] - {one.lms_id}
     name = f"{one.name} {one.lms_id}" if others else one.name
     first, _, last = one.name.rpartition(" ")
     return name, Person(name, first, last, lms_id=one.lms_id), None
-
-
-def _folded(name: str) -> str:
-    return unicodedata.normalize("NFC", name).casefold()
 
 
 def _alike(name: str, names: list[str]) -> str:

@@ -30,6 +30,7 @@ _FILE = r"(?P<number>[0-9]+_)?(?P<file>.+)"
 CANVAS = re.compile(rf"(?=_(?P<late>LATE_)?(?P<id>[0-9]+)_{_FILE})")
 ANONYMOUS = re.compile(rf"(?P<late>LATE_)?(?P<id>anon_\w{{5}})_{_FILE}")
 ENTRIES = ("text.html", "link.html")
+AGAIN = re.compile(r"(.+?)(?:-(\d+)| ?\((\d+)\))?")  # a name, and how often it was uploaded before
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,12 @@ class Found:
 
 def find(
     tree: Folder | Zip, base: Parts, assignment: str, layout: str, roster: Roster | None = None
-) -> tuple[str, list[Found]]:
-    """The layout of a source, and what it holds: students' folders, or notebooks.
+) -> tuple[str, list[Found], list[str]]:
+    """The layout of a source, what it holds, and the paths that were looked at and not used.
 
     layout: one of LAYOUTS; "auto" takes the one that most names fit. roster: decides
-    whose a file from Canvas is if its name does not. [] if nothing fits.
+    whose a file from Canvas is if its name does not. What it holds are students' folders, or
+    notebooks; [] if nothing fits.
     """
     names = {n: folder for n, folder in tree.children(base).items() if not skipped(n)}
     odd = [n for n in names if tree.problem((*base, n))]  # a link or an unsafe path: never opened
@@ -109,42 +111,66 @@ def find(
         others = flat
         expected = f"only <student>/{assignment}/{assignment}.ipynb"
     if not found and not any(stem(n) != n for n in odd):
-        return layout, []
+        return layout, [], []
+    used = {*others, *odd, *(one.path[len(base)] for one in found if len(one.path) > len(base))}
+    used |= {name for one in found for name in (at[len(base)] for _, at in one.places)}
+    unused = []
+    for name in set(names) - used:
+        if layout == "nbgrader" and names[name]:  # it may have other assignments
+            unused += (f"{name}/{inner}" for inner in _astray(tree, (*base, name), assignment))
+        else:
+            unused.append(name)
     for name in others:
         what = "the folder" if name in nested else "the file"
         why = f"skipped {what} {shown(name)}; expected {expected}"
         found.append(Found(name, (*base, name), (), skipped=why))
     for name in odd:
         found.append(Found(stem(name), (*base, name), (), wrong=tree.problem((*base, name))))
-    return layout, found
+    return layout, found, sorted(unused)
+
+
+def _astray(tree: Folder | Zip, at: Parts, assignment: str) -> list[str]:
+    """What a student's folder without the assignment has: notebooks, and folders of like names."""
+    begins = _bare(assignment)
+    return [
+        name
+        for name, folder in tree.children(at).items()
+        if not skipped(name) and (_bare(name).startswith(begins) if folder else stem(name) != name)
+    ]
 
 
 def near(names: Collection[str], assignment: str) -> list[str]:
-    """The names in a student's folder that are the assignment's, or almost."""
+    """The names in a student's folder that are the assignment's, or almost.
+
+    >>> near(["lora-math (1)", "bleu"], "lora-math"), near(["lora-math.ipynb"], "lora-math")
+    (['lora-math (1)'], ['lora-math.ipynb'])
+    """
     exact = [name for name in names if name == assignment]
-    return exact or [name for name in names if _bare(name) == _bare(assignment)]
+    return exact or [name for name in names if _bare(assignment) in _bare_forms(name)]
 
 
 def choose(names: Collection[str], assignment: str, exact: bool) -> str | None:
     """Which of the files is the assignment's notebook; None if that is not clear.
 
     Systems add "-1" or " (1)" to the name of a file that was uploaded again: the last one counts.
+    exact: whether the name must be the assignment's, but for that.
 
     >>> choose(["a.ipynb", "lora-math-1.ipynb", "lora-math-2.ipynb"], "lora-math", exact=False)
     'lora-math-2.ipynb'
     """
     if f"{assignment}.ipynb" in names:
         return f"{assignment}.ipynb"
-    if exact:
-        return None
     notebooks = [name for name in names if "/" not in name and stem(name) != name]
     again = {}
     for name in notebooks:
-        match = re.fullmatch(r"(.+?)(?:-(\d+)| ?\((\d+)\))?", stem(name))
-        if match and _bare(match[1]) == _bare(assignment):
+        match = AGAIN.fullmatch(stem(name))
+        same = match and (match[1] == assignment if exact else _bare(match[1]) == _bare(assignment))
+        if same:
             again[name] = int((match[2] or match[3] or "0")[:9])
     if again:
         return max(again, key=lambda name: (again[name], name))
+    if exact:
+        return None
     if not notebooks:
         notebooks = [name for name in names if stem(name) != name]
     return notebooks[0] if len(notebooks) == 1 else None
@@ -158,6 +184,12 @@ def stem(name: str) -> str:
 def skipped(name: str) -> bool:
     """Whether a file or folder is one that operating systems and Jupyter add."""
     return name in NOT_DATA or name.startswith("._")
+
+
+def _bare_forms(name: str) -> set[str]:
+    """A name without signs, and so without the number of an upload."""
+    match = AGAIN.fullmatch(stem(name))
+    return {_bare(name), _bare(match[1]) if match else ""}
 
 
 def _bare(name: str) -> str:
@@ -177,7 +209,7 @@ def _nested(tree: Folder | Zip, at: Parts, assignment: str) -> Found:
 
 
 def _moodle(tree: Folder | Zip, base: Parts, names: list[str]) -> Iterator[Found]:
-    folders = {}
+    folders = []
     files = []
     texts = []
     is_folder = tree.children(base)
@@ -188,13 +220,13 @@ def _moodle(tree: Folder | Zip, base: Parts, names: list[str]) -> Iterator[Found
         if match["plugin"] != "file":
             texts.append(replace(one, places=()))
         elif is_folder[name]:
-            folders[match["id"]] = one
+            folders.append(one)
         else:
             files.append(replace(one, places=((match["file"], at),)))
-    yield from folders.values()
+    yield from folders
     grouped = list(_group(base, files))
     yield from grouped
-    seen = {*folders, *(one.lms_id for one in grouped)}
+    seen = {one.lms_id for one in (*folders, *grouped)}
     for one in texts:
         if one.lms_id not in seen:
             seen.add(one.lms_id)

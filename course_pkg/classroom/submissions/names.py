@@ -64,6 +64,18 @@ def valid_student(student: str) -> bool:
     return plain[0] and student[-1] not in " ." and all(inside)
 
 
+def valid_assignment(name: str) -> bool:
+    """Whether a text can be an assignment's name, which is a folder's: visible, and no pattern.
+
+    nbgrader allows no "+".
+
+    >>> [valid_assignment(name) for name in ("HW 1 (late)", "../hw", ".hw", "a*", "a+b")]
+    [True, False, False, False, False]
+    """
+    plain = name.isprintable() and not set(name) & set('/\\*?[]+:"<>|')
+    return 0 < len(name) <= MAX_ID and plain and name[0] not in ". -" and name[-1] not in " ."
+
+
 def inert(text: str) -> str:
     """The text, with an apostrophe wherever a spreadsheet would begin a formula.
 

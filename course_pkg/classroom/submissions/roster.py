@@ -22,6 +22,8 @@ class RosterError(CourseError, ValueError):
 class Person:
     """One student. lms_id: their number in Moodle or Canvas. submitted_at: in UTC.
 
+    group: of students who submit together, in Moodle.
+
     Also what a row or a file name says about somebody; what it does not say is "".
     """
 
@@ -31,11 +33,17 @@ class Person:
     email: str = ""
     lms_id: str = ""
     submitted_at: datetime | None = None
+    group: str = ""
 
     @property
     def full_name(self) -> str:
         """First and last name."""
         return f"{self.first_name} {self.last_name}".strip()
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """What the student may call themselves: full name, id, e-mail address and number."""
+        return tuple(text for text in (self.full_name, self.id, self.email, self.lms_id) if text)
 
 
 def agreement(described: Person, student: Person) -> int:
@@ -43,7 +51,8 @@ def agreement(described: Person, student: Person) -> int:
 
     The first of these that both have decides: e-mail address, number, id, name. An id that differs
     decides nothing, since each system has its own; the id of a description may also be the
-    student's e-mail address. A name is never compared with an id.
+    student's e-mail address. A name is never compared with an id. A number alone is not enough for
+    somebody of another name: that of a group, or of another course, may be the same.
 
     >>> agreement(Person("", "ada", "LOVELACE"), Person("al1", "Ada", "Lovelace"))
     1
@@ -53,6 +62,8 @@ def agreement(described: Person, student: Person) -> int:
     codes = {folded(student.id), folded(student.email)} - {""}
     same_id = True if folded(described.id) in codes else None
     decides = next((same for same in (email, number, same_id) if same is not None), None)
+    if email is None and number and not same_id and _names(described) and _names(student):
+        decides = same_name(described, student)
     if decides is None:
         return 1 if same_name(described, student) else 0
     return 1 + [email, number, same_id].count(True) if decides else 0
@@ -97,6 +108,20 @@ class Roster:
         most = max(fits.values(), default=0)
         return [p for p in near.values() if most and fits[p.id] == most]
 
+    def doubles(self) -> list[tuple[Person, Person]]:
+        """Pairs of ids that may belong to one person, by all that is known about both."""
+        found = {}
+        for person in self.people:
+            for other in (p for key in _keys(person) for p in self._by_key[key]):
+                if person.id < other.id and agreement(person, other):
+                    found[person.id, other.id] = (person, other)
+        return list(found.values())
+
+    def members(self, group: str) -> list[Person]:
+        """The students of a group of that name."""
+        name = folded(group)
+        return [person for person in self.people if name and folded(person.group) == name]
+
     def unknown(self, described: Person) -> str:
         """What to say about somebody who is not in the roster; similar names for the first 20."""
         for person, why in self.refused:
@@ -116,10 +141,10 @@ class Roster:
 def folded(text: str) -> str:
     """A text by which ids and e-mail addresses are compared: without case or kind of accents.
 
-    >>> folded(" Zoe\u0308@Uni.edu") == folded("zo\u00cb@uni.edu")
-    True
+    >>> folded(" Zoe\u0308@Uni.edu") == folded("zo\u00cb@uni.edu"), folded("Straße")
+    (True, 'straße')
     """
-    return _nfc(_nfc(text).casefold()).strip()
+    return _nfc(_nfc(text).lower()).strip()
 
 
 def _same(one: str, other: str) -> bool | None:

@@ -45,10 +45,13 @@ def read_roster(path: Path) -> Roster:
     if people_in(header, []) is None:
         raise RosterError(
             f"{path} has the columns {', '.join(map(shown, header[:8])) or 'none'}; expected id, "
-            "first_name, last_name, email, or Moodle's grading worksheet, or Canvas's gradebook"
+            "first_name, last_name, email of your own; or Identifier, Full name, Email address of "
+            "Moodle's grading worksheet, downloaded with Moodle in English; or Student, ID, SIS "
+            "Login ID of Canvas's gradebook"
         )
-    rows = [row for row in rows if POINTS not in row.get("Student", "")]
+    rows = [row for row in rows if not is_points_row(row)]
     made = [(person, row) for row in rows for person in people_in(header, [row]) or ()]
+    made = _without_shared_addresses(made)
     times = Counter(folded(person.id) for person, _ in made)
     people = []
     refused = []
@@ -72,13 +75,34 @@ def read_roster(path: Path) -> Roster:
 
 def people_in(header: Sequence[str], rows: Sequence[dict[str, str]]) -> list[Person] | None:
     """The people in a table, without times; None if its columns are not those of a roster."""
-    if "Identifier" in header and "Full name" in header:
+    if "Identifier" in header and not {"Full name", "Grade"}.isdisjoint(header):
         return [_moodle(row) for row in rows]
     if "ID" in header and ("Student" in header or "LastName" in header):
         return [_canvas(row) for row in rows if any(row.get(n) for n in ("ID", "SIS Login ID"))]
     if any(name in header for name in ID):
         return [_own(row) for row in rows]
     return None
+
+
+def is_points_row(row: dict[str, str]) -> bool:
+    """Whether it is the row of Canvas's gradebook that has the points possible."""
+    return any(POINTS in row.get(name, "") for name in ("Student", "LastName", "FirstName"))
+
+
+def _without_shared_addresses(
+    made: list[tuple[Person, dict[str, str]]],
+) -> list[tuple[Person, dict[str, str]]]:
+    """The people of Moodle's worksheet, where students may write a classmate's address as theirs.
+
+    An address of several people identifies none of them: their id is then Moodle's identifier.
+    """
+    times = Counter(folded(person.id) for person, _ in made)
+    return [
+        (replace(person, id=row["Identifier"].strip(), email=""), row)
+        if times[folded(person.id)] > 1 and "@" in person.id and row.get("Identifier")
+        else (person, row)
+        for person, row in made
+    ]
 
 
 def _own(row: dict[str, str]) -> Person:
@@ -94,20 +118,25 @@ def _own(row: dict[str, str]) -> Person:
 def _moodle(row: dict[str, str]) -> Person:
     first, _, last = _first(row, "Full name").rpartition(" ")
     number = re.search(r"[0-9]+$", _first(row, "Identifier"))
-    return _person(
-        _first(row, "Username", "ID number", "Email address"),
+    known = ("Username", "ID number", "Email address")
+    if not _first(row, "Full name"):  # anonymous marking
+        known = (*known, "Identifier")
+    name = _first(row, *known)
+    person = _person(
+        name.lower() if "@" in name else name,
         first,
         last,
         _first(row, "Email address"),
         number[0] if number else "",
     )
+    return replace(person, group=one_line(_first(row, "Group"), MAX_FIELD))
 
 
 def _canvas(row: dict[str, str]) -> Person:
     last, _, first = _first(row, "Student").partition(",")
     login = _first(row, "SIS Login ID", "SIS User ID", "ID")
     return _person(
-        login,
+        login.lower() if "@" in login else login,
         _first(row, "FirstName") or first,
         _first(row, "LastName") or last,
         login if "@" in login else "",
@@ -169,9 +198,11 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     first = text.split("\n", 1)[0]
     mark = max(",;\t", key=first.count)
     try:
-        table = list(csv.reader(io.StringIO(text, newline=""), delimiter=mark))
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
+        table = list(reader)
     except csv.Error as error:
-        raise RosterError(f"{path} is not a CSV file ({error})") from None
+        where = f"line {reader.line_num}: {error}; is a quotation mark missing?"
+        raise RosterError(f"{path} is not a CSV file ({where})") from None
     header = [name.strip("\ufeff \t\r\n\xa0") for name in table[0]] if table else []
     empty = dict.fromkeys(header, "")
     return header, [empty | dict(zip(header, row, strict=False)) for row in table[1:] if any(row)]

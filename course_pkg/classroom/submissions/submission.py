@@ -29,6 +29,7 @@ class Files:
 
     notebook: bytes
     beside: dict[str, bytes]
+    not_run: tuple[str, ...] = ()  # other notebooks beside it
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Submission:
     """One student's submission. For an impossible id, `student` is the name found, escaped.
 
     timestamp: when it was submitted, in UTC: the roster's time if `trusted`, else that of the file;
-    None if neither is known. person: what is known about the student besides the id. layout: of the
-    source.
+    None if neither is known. person: what is known about the student besides the id. called: what
+    the student, or one of a team, may be called in the notebook. layout: of the source.
     """
 
     student: str
@@ -49,6 +50,7 @@ class Submission:
     timestamp: datetime | None = None
     trusted: bool = False
     person: Person | None = None
+    called: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
@@ -89,7 +91,8 @@ class Submission:
                     f"{self.path}: the files are more than {MAX_BYTES:,} bytes together (counted "
                     f"up to {shown(name)})"
                 )
-        return Files(notebook, files)
+        others = tuple(shown(n) for n in files if "/" not in n and stem(n) != n)
+        return Files(notebook, files, others)
 
     def _no_notebook(self, names: Collection[str]) -> str:
         there = sorted(shown(n) for n in names if stem(n) != n)

@@ -9,6 +9,7 @@ Chapter: appendix/for-instructors.
 import stat
 import zipfile
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +24,12 @@ MAX_RATIO = 200  # unpacked size by packed size, of entries larger than RATIO_FR
 RATIO_FROM = 1_000_000  # bytes
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _UTF8_FLAG = 0x800
+# What systems write without that flag: Windows in Europe, and in China, Japan and Korea.
+CODECS = ("cp437", "cp850", "cp852", "cp866", "cp1252", "gb18030", "shift_jis", "euc_kr", "big5")
+UNKNOWN_LETTERS = (
+    "it is not in UTF-8, as some programs of Windows write it: give the class with --roster, "
+    "which tells how it is spelled, or unpack the zip there and give the folder"
+)
 
 
 @dataclass(slots=True)
@@ -35,9 +42,13 @@ class _Node:
 
 
 class Zip:
-    """The submissions in a zip. Raises BadZipFile or OSError."""
+    """The submissions in a zip. Raises BadZipFile or OSError.
 
-    def __init__(self, path: Path) -> None:
+    known: whether a name at the top is somebody's. It decides in which code page the names are
+    that are not in UTF-8.
+    """
+
+    def __init__(self, path: Path, known: Callable[[str], bool] = lambda _: False) -> None:
         if not path.is_file():
             raise zipfile.BadZipFile("it is not a file")
         try:  # latin-1 keeps every byte of a name without the UTF-8 flag
@@ -48,19 +59,21 @@ class Zip:
         if len(entries) > MAX_ENTRIES:
             raise zipfile.BadZipFile(f"{len(entries):,} entries; at most {MAX_ENTRIES:,}")
         self._root = _Node(below={})
+        self._codec = _codec(entries, known)
         times = Counter(entry.orig_filename for entry in entries)
         for entry in entries:
             self._add(entry, _problem(entry, times[entry.orig_filename] > 1))
 
     def _add(self, entry: zipfile.ZipInfo, wrong: str | None) -> None:
-        name = _name(entry)
+        name = _name(entry, self._codec)
+        why = "" if self._codec or _utf8(entry) is not None else f": {UNKNOWN_LETTERS}"
         node = self._root
         for depth, part in enumerate(name.removesuffix("/").split("/"), 1):
             if node.below is None:
                 node.below = {}
             node = node.below.setdefault(part, _Node())
             if part in ("", ".", "..") or "\\" in part or "\0" in part or depth > MAX_DEPTH:
-                node.wrong = f"is not a plain path in the zip ({shown(name)})"
+                node.wrong = f"is not a plain path in the zip ({shown(name)}){why}"
                 return
         node.wrong = node.wrong or wrong
         if not name.endswith("/"):
@@ -119,11 +132,41 @@ class Zip:
         return node
 
 
-def _name(entry: zipfile.ZipInfo) -> str:
-    """An entry's name; most systems write UTF-8 even without the flag that says so."""
-    if entry.flag_bits & _UTF8_FLAG:
-        return entry.orig_filename
-    return entry.orig_filename.encode("latin-1").decode("utf-8", "backslashreplace")
+def _utf8(entry: zipfile.ZipInfo) -> str | None:
+    """An entry's name, if it is in UTF-8: most systems write that, even without the flag."""
+    name = entry.orig_filename
+    return name if entry.flag_bits & _UTF8_FLAG else _decoded(name)
+
+
+def _decoded(name: str) -> str | None:
+    """The text of bytes in UTF-8, which come as Latin-1; None for other bytes."""
+    try:
+        return name.encode("latin-1").decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _name(entry: zipfile.ZipInfo, codec: str) -> str:
+    """An entry's name. codec: for one that is not in UTF-8; "" escapes its bytes."""
+    name = _utf8(entry)
+    if name is None:
+        name = entry.orig_filename.encode("latin-1").decode(codec or "utf-8", "backslashreplace")
+    return name
+
+
+def _codec(entries: list[zipfile.ZipInfo], known: Callable[[str], bool]) -> str:
+    """The code page in which most of the names that are not in UTF-8 are known; "" for none."""
+    tops = {e.orig_filename.partition("/")[0] for e in entries if not e.flag_bits & _UTF8_FLAG}
+    names = [name for name in tops if _decoded(name) is None]
+    best = ""
+    most = 0
+    for codec in CODECS if names else ():
+        texts = (name.encode("latin-1").decode(codec, "replace") for name in names)
+        count = sum(map(known, texts))
+        if count > most:
+            best = codec
+            most = count
+    return best
 
 
 def _problem(entry: zipfile.ZipInfo, again: bool) -> str | None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from course_pkg.files import readable_size
 from course_pkg.grading.contract.comparators import wrong_type
+from course_pkg.grading.contract.fair_time import FairClock
 from course_pkg.grading.contract.plain_values import Array, NotPlain, as_plain
 
 NOT_RUN = "not run, because an earlier input took too long"
@@ -57,8 +58,8 @@ def outcome(
     try:
         value = _call(call, answer, inputs, unchanged, callers) if call else answer
         return {"value": as_plain(value)}
-    except NotImplementedError:
-        return {"unanswered": True}
+    except NotImplementedError as error:
+        return {"unanswered": True} if _is_of_stub(error) else {"error": _describe(error)}
     except NotPlain as error:
         return {"error": f"your answer gave {error}"}
     except Exception as error:
@@ -74,6 +75,14 @@ def is_stub(answer: Any) -> bool:
     if isinstance(answer, FunctionType):  # one whose only statement is `raise NotImplementedError`
         return answer.__code__.co_names == ("NotImplementedError",)
     return any(answer is nothing for nothing in (None, ..., NotImplemented))
+
+
+def _is_of_stub(error: NotImplementedError) -> bool:
+    """Whether the answer's own code raises it, as a stub does; libraries say what they lack."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    if last.filename.startswith(_libraries()):
+        return False
+    return (last.line or "raise").startswith("raise")
 
 
 def require_type(value: Any, kind: Any, wanted: str) -> Any:
@@ -136,31 +145,37 @@ def _same(now: Any, before: Any) -> bool:
 
 def _describe(error: Exception) -> str:
     """The error, and the line of the student's code that raised it, in one line."""
-    libraries = (os.path.dirname(os.path.dirname(__file__)), *set(sysconfig.get_paths().values()))
     frames = traceback.extract_tb(error.__traceback__)
-    frames = [frame for frame in frames if not frame.filename.startswith(libraries)]
+    frames = [frame for frame in frames if not frame.filename.startswith(_libraries())]
     where = f"{AT_LINE}{frames[0].line}`)" if frames and frames[0].line else ""
     told = str(error) if isinstance(error, WrongUse) else f"{type(error).__name__}: {error}"
     text = told[:400] + where[:200]
     return text.encode("utf-8", "replace").decode()
 
 
+def _libraries() -> tuple[str, ...]:
+    """The folders whose code is not the answer's."""
+    return (os.path.dirname(os.path.dirname(__file__)), *set(sysconfig.get_paths().values()))
+
+
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise OutOfTime in the body once it has taken that long, by the signal SIGALRM.
 
-    There is a limit only where Jupyter runs cells: in the main thread, on Linux and macOS. A call
-    into C is interrupted when it returns. A timer that was set before is set again. In a browser
-    `course_pkg.labs.browser` gives the timer.
+    What it waits for processors that other programs use does not count. There is a limit only where
+    Jupyter runs cells: in the main thread, on Linux and macOS. A call into C is interrupted when it
+    returns. A timer that was set before is set again. In a browser `course_pkg.labs.browser` gives
+    the timer.
     """
     if not _has_alarm():
         yield
         return
     began = time.monotonic()
+    clock = FairClock()
     active = True
 
-    def stop(*_: Any) -> None:
-        if active:
+    def stop(*_: Any) -> None:  # if it is too early, the signal comes again
+        if active and clock.seconds() >= seconds:
             raise OutOfTime
 
     handler = signal.signal(signal.SIGALRM, stop)

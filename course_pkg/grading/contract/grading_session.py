@@ -19,6 +19,7 @@ own case and leave the question as hard as it was:
 Chapter: appendix/for-instructors.
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -50,7 +51,8 @@ class GradingSession:
 
     student: "" for the example case. secret: the submission's key (PUBLIC_SECRET for readers).
     clock: seconds. answers: the answer key, by default the assignment's own. recorded: outcomes by
-    question from earlier sessions of the same student; this one adds its own.
+    question from earlier sessions of the same student; this one adds its own. called: other names
+    of the student, such as the full name: a case that belongs to one of them is theirs too.
 
     >>> session = GradingSession("bleu", student="ada")
     >>> session.verdict("corpus").earned
@@ -65,6 +67,7 @@ class GradingSession:
         clock: Callable[[], float] = time.monotonic,
         answers: AnswerKey | None = None,
         recorded: dict[str, Any] | None = None,
+        called: tuple[str, ...] = (),
     ) -> None:
         self.student = student
         self.secret = secret
@@ -76,18 +79,26 @@ class GradingSession:
         self._outcomes: dict[str, Any] = {} if recorded is None else recorded
         self._late: dict[str, float] = {}
         self._typed: dict[str, str] = {}
+        self._called = {_words(name) for name in called}
+        self._signed: dict[str, str] = {}  # by variant: the student's name in the notebook
 
     def variant(self, name: str, typed: str | None = None) -> Any:
         """The student's own case of a variant. Raises UnknownQuestion.
 
-        typed: the name in the notebook. It does not change the case, but `verdict` says if a wrong
-        number fits the case of that name.
+        typed: the name in the notebook. If it is one of the student's own, the case is that of this
+        name. Any other does not change the case, but `verdict` says if a wrong number fits it.
         """
         variants = {q.variant: q for q in self.questions.values() if q.variant}
         registry.find(variants, name, f"variant of {self.answers.assignment.name}")
         if typed is not None:
             self._typed[name] = typed[:MAX_NAME]
-        return draw_variant(self.answers, name, self.student)
+            signed = typed if _words(typed[:MAX_NAME]) in self._called else self.student
+            if signed != self._signed.get(name, self.student):
+                self._signed[name] = signed
+                for question in self.questions.values():
+                    if question.variant == name:
+                        self._cases.pop(question.name, None)
+        return draw_variant(self.answers, name, self._signed.get(name, self.student))
 
     def inputs(self, name: str) -> list[Any]:
         """The inputs of a question's cases, in order; every call starts the question's time."""
@@ -99,13 +110,17 @@ class GradingSession:
         """For each case of a question, whether the answer must leave its arguments unchanged."""
         return [case.unchanged for case in self._asked(name)]
 
-    def record(self, name: str, outcomes: Any) -> None:
-        """Keep an answer, if its inputs were looked at, it is complete, and it came in time."""
+    def record(self, name: str, outcomes: Any, waited_s: float = 0.0) -> None:
+        """Keep an answer, if its inputs were looked at, it is complete, and it came in time.
+
+        waited_s: how long it waited for a processor, as the student's side says, which is not
+        trusted: whoever says too much gets at most the time of the cell.
+        """
         question = self.answers[name]
         opened = self._opened.get(name)
         if opened is None or not isinstance(outcomes, list):
             return
-        took = self.clock() - opened
+        took = self.clock() - opened - (waited_s if waited_s > 0 else 0.0)
         if took > DEADLINE_S:
             self._late[name] = took
         elif len(outcomes) == len(self._asked(name)):
@@ -154,7 +169,8 @@ class GradingSession:
         """The verdict, which says so if a number by hand fits the case of the notebook's name."""
         question = verdict.question
         typed = self._typed.get(question.variant)
-        own = typed is None or same_name(typed) == same_name(self.student)
+        names = (self.student, self._signed.get(question.variant, self.student))
+        own = typed is None or same_name(typed) in map(same_name, names)
         if own or verdict.earned == question.points:
             return verdict
         case = draw_variant(self.answers, question.variant, typed)
@@ -180,6 +196,15 @@ class GradingSession:
     def _asked(self, name: str) -> list[Case]:
         """The cases for the student's side: an artifact has one, without inputs."""
         return [Case("", {}, None)] if self.answers[name].artifact else self.cases(name)
+
+
+def _words(name: str) -> str:
+    """A name by which its owner is recognized: "Lovelace, Ada" is "Ada Lovelace".
+
+    >>> _words("Lovelace, Ada") == _words("ada LOVELACE")
+    True
+    """
+    return " ".join(sorted(re.findall(r"\w+", same_name(name))))
 
 
 def other_name(typed: str, student: str) -> str:

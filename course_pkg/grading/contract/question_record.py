@@ -56,6 +56,7 @@ class QuestionRecord:
     """What one question earned, property by property; late_s and follows as in the verdict.
 
     by_hand: whether the answer is a number worked by hand, on a case that the student knows.
+    unjudged: why there was nothing to judge, such as the error that ended the answer's cell; or "".
     """
 
     question: str
@@ -63,6 +64,7 @@ class QuestionRecord:
     late_s: float | None = None
     by_hand: bool = False
     follows: tuple[str, ...] = ()
+    unjudged: str = ""
 
     @property
     def points(self) -> int:
@@ -109,6 +111,11 @@ def notes(questions: Iterable[QuestionRecord]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f.note for f in failures if f is not None and f.note))
 
 
+def unjudged(questions: Iterable[QuestionRecord]) -> tuple[str, ...]:
+    """For each question that had nothing to judge, why."""
+    return tuple(f"{q.question}: {q.unjudged}" for q in questions if q.unjudged)
+
+
 def title(question_id: str, record: QuestionRecord) -> str:
     """The first line of a report, such as "lora-math/counts: 2 of 3 points"."""
     return f"{question_id}: {record.earned:g} of {points_text(record.points)}"
@@ -148,6 +155,8 @@ class Finding:
 
 def findings(record: QuestionRecord) -> list[Finding]:
     """The mistakes behind the lost points, each once, with all properties that it costs."""
+    if record.unjudged:
+        return [Finding(record.properties, _sentence(record.unjudged))]
     groups: dict[object, list[PropertyRecord]] = {}
     for p in record.properties:
         if p.failure is not None:
@@ -159,7 +168,7 @@ def _mistake(p: PropertyRecord) -> object:
     """What is equal for two properties that one mistake costs."""
     if p.failure.explanations:
         return p.failure.explanations, p.failure.note
-    if p.failure.given is None:  # an error, not a value that differs
+    if p.failure.given in (None, repr(None)):  # an error, or no value: not one that differs
         return p.failure.reason, p.failure.note
     return p.name
 

@@ -23,7 +23,7 @@ from course_pkg.grading.contract.question_record import (
     title,
 )
 from course_pkg.grading.contract.report_html import report_html
-from course_pkg.grading.contract.verdict import Failure, Verdict
+from course_pkg.grading.contract.verdict import NOTHING, Failure, Verdict
 
 
 def as_record(verdict: Verdict) -> QuestionRecord:
@@ -45,7 +45,9 @@ def failure_texts(failure: Failure) -> dict[str, str | None]:
     Of long values, the part is shown in which they first differ; the reason then says where.
     """
     values = {"inputs": failure.inputs, "expected": failure.expected, "given": failure.given}
-    shown = {name: None if v is None else shorten(v) for name, v in values.items()}
+    shown = {name: None if v is NOTHING else shorten(v) for name, v in values.items()}
+    if not failure.inputs:  # nothing went in, as for files that the answer wrote
+        shown["inputs"] = None
     reason = failure.reason[:500]
     if pair := shorten_pair(failure.expected, failure.given):
         shown["expected"], shown["given"], place = pair
@@ -98,7 +100,8 @@ class Score(float):
 
         Raises KeyError, with the names of the properties that failed.
         """
-        failed = {key: f for key, f in self.verdict.failures.items() if f and f.inputs}
+        lost = self.verdict.failures.items()
+        failed = {key: f for key, f in lost if f and f.inputs not in (NOTHING, {})}
         if name not in failed:
             raise KeyError(f"no property {name!r} failed here; these did: {', '.join(failed)}")
         return with_tensors(failed[name].inputs)

@@ -36,20 +36,33 @@ SAYS = {
 }
 
 
+class _Nothing:
+    """Where no value is: None is a value, which an answer may give."""
+
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+    def __reduce__(self) -> str:
+        return "NOTHING"
+
+
+NOTHING = _Nothing()
+
+
 @dataclass(frozen=True)
 class Failure:
     """Why a property was lost: the smallest case that failed.
 
-    expected: None for a number worked by hand. If one field of a structure differs, expected and
-    given are those of that field. recognized: the names of the mistakes that give the same values,
-    the best first. note: a sentence, if the given number fits the case of another name that the
-    notebook contains; or "".
+    NOTHING stands for what there is not, such as expected for a number worked by hand. If one field
+    of a structure differs, expected and given are those of that field. recognized: the names of the
+    mistakes that give the same values, the best first. note: a sentence, if the given number fits
+    the case of another name that the notebook contains; or "".
     """
 
     reason: str
-    inputs: Any = None
-    expected: Any = None
-    given: Any = None
+    inputs: Any = NOTHING
+    expected: Any = NOTHING
+    given: Any = NOTHING
     recognized: tuple[str, ...] = ()
     note: str = ""
 
@@ -91,7 +104,7 @@ class _Row:
         """The expected and the given value, or those of the one field that differs."""
         if isinstance(self.reason, Difference):
             return self.reason.expected, self.reason.given
-        given = self.outcome.get("value") if isinstance(self.outcome, dict) else None
+        given = self.outcome.get("value", NOTHING) if isinstance(self.outcome, dict) else NOTHING
         return self.case.expected, given
 
 
@@ -164,7 +177,7 @@ def _failure(question: Question, failed: list[_Row]) -> Failure:
     if row.reason in (UNANSWERED, INCOMPLETE):
         return Failure(row.reason, row.case.inputs)
     expected, given = row.differing
-    shown = None if question.variant else expected
+    shown = NOTHING if question.variant else expected
     return Failure(str(row.reason), row.case.inputs, shown, given)
 
 

@@ -1,7 +1,8 @@
 """Read the notebook file that a student submitted: untrusted bytes in, a new notebook out.
 
-`read` keeps the cells' types, sources and grade ids and nothing else: no output, attachment,
-metadata or kernel of the student's. The file's size bounds its time and memory.
+`read` keeps the cells' types, sources and what identifies them (grade id, nbgrader's checksum, the
+cell's own id), and nothing else: no output, attachment, metadata or kernel of the student's. The
+file's size bounds its time and memory. Only the standard library is imported.
 
 Chapter: appendix/for-instructors.
 """
@@ -11,9 +12,6 @@ import json
 import re
 from typing import Any
 
-import nbformat
-from nbformat import NotebookNode
-
 from course_pkg.grading.contract.display import one_line
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -22,6 +20,8 @@ MAX_CELLS = 2_000
 MAX_GRADE_ID = 100
 TYPES = ("code", "markdown", "raw")
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
+_CHECKSUM = re.compile(r"[0-9a-f]{32}")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SURROGATES = re.compile("[\ud800-\udfff\0]")
 _METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -33,13 +33,13 @@ class Unreadable(ValueError):
     """The bytes are not a notebook; the message says why."""
 
 
-def read(data: bytes) -> NotebookNode:
-    """A new notebook of the cells in untrusted bytes: their types, sources and grade ids.
+def read(data: bytes) -> dict[str, Any]:
+    """A new notebook of the cells in untrusted bytes: their types, sources and what names them.
 
     One malformed cell makes the file unreadable, as it does for Jupyter. Only nbformat 4 is
     accepted. Raises Unreadable.
 
-    >>> read(b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}').cells
+    >>> read(b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}')["cells"]
     []
     """
     tree = _parse(data)
@@ -56,6 +56,16 @@ def read(data: bytes) -> NotebookNode:
     if len(cells) > MAX_CELLS:
         raise Unreadable(f"{len(cells):,} cells; at most {MAX_CELLS:,}")
     return new_notebook([_cell(cell, number) for number, cell in enumerate(cells, 1)])
+
+
+def read_release(data: bytes) -> dict[str, Any]:
+    """The notebook that students got, with its metadata: the course's own file, which is trusted.
+
+    >>> read_release(b'{"cells": [{"source": ["a\\n", "b"]}]}')
+    {'cells': [{'source': 'a\nb'}]}
+    """
+    tree = json.loads(data)
+    return {**tree, "cells": [{**c, "source": "".join(c["source"])} for c in tree["cells"]]}
 
 
 def _parse(data: bytes) -> dict[str, Any]:
@@ -85,7 +95,7 @@ def _integer(digits: str) -> int:
     return int(digits) if len(digits) < 16 else 0
 
 
-def _cell(cell: Any, number: int) -> NotebookNode:
+def _cell(cell: Any, number: int) -> dict[str, Any]:
     kind = cell.get("cell_type") if isinstance(cell, dict) else None
     if not isinstance(kind, str) or kind not in TYPES:
         typed = isinstance(kind, str)
@@ -93,10 +103,18 @@ def _cell(cell: Any, number: int) -> NotebookNode:
         raise Unreadable(f"cell {number} is {found}; expected code, markdown or raw")
     made = new_cell(kind, _text(cell.get("source", ""), f"cell {number}"))
     meta = cell.get("metadata")
-    meta = meta.get("nbgrader") if isinstance(meta, dict) else None
-    name = meta.get("grade_id") if isinstance(meta, dict) else None
+    meta = meta if isinstance(meta, dict) else {}
+    marks = meta.get("nbgrader")
+    marks = marks if isinstance(marks, dict) else {}
+    name = marks.get("grade_id")
     if isinstance(name, str) and 0 < len(name) <= MAX_GRADE_ID:
-        made.metadata.nbgrader = NotebookNode(grade_id=_SURROGATES.sub("\ufffd", name))
+        made["metadata"]["nbgrader"] = {"grade_id": _SURROGATES.sub("\ufffd", name)}
+        checksum = marks.get("checksum")
+        if isinstance(checksum, str) and _CHECKSUM.fullmatch(checksum):
+            made["metadata"]["nbgrader"]["checksum"] = checksum
+    own = cell.get("id", meta.get("id"))  # in format 4.0, some editors keep it in the metadata
+    if isinstance(own, str) and _ID.fullmatch(own):
+        made["metadata"]["id"] = own
     return made
 
 
@@ -112,20 +130,18 @@ def _kind(value: Any) -> str:
     return "nothing" if value is None else names.get(type(value), "a number")
 
 
-def new_cell(kind: str, source: str) -> NotebookNode:
+def new_cell(kind: str, source: str) -> dict[str, Any]:
     """A cell of this type with this source, and nothing else."""
     extra = {"outputs": [], "execution_count": None} if kind == "code" else {}
-    return nbformat.from_dict({"cell_type": kind, "metadata": {}, "source": source, **extra})
+    return {"cell_type": kind, "metadata": {}, "source": source, **extra}
 
 
-def new_notebook(cells: list[NotebookNode]) -> NotebookNode:
+def new_notebook(cells: list[dict[str, Any]]) -> dict[str, Any]:
     """A Python notebook of these cells, each with an id."""
     taken = {cell.get("id") for cell in cells}
     for number, cell in enumerate(cells, 1):
         if "id" not in cell:
             name = f"own-{number}"
-            cell.id = name if name not in taken else f"own-{number}-again"
+            cell["id"] = name if name not in taken else f"own-{number}-again"
     meta = copy.deepcopy(_METADATA)
-    return nbformat.from_dict(
-        {"nbformat": 4, "nbformat_minor": 5, "metadata": meta, "cells": cells}
-    )
+    return {"nbformat": 4, "nbformat_minor": 5, "metadata": meta, "cells": cells}
