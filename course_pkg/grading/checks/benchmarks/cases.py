@@ -78,7 +78,7 @@ def same_program(expected: str, given: Any) -> str | None:
 
 
 def without_fences(expected: str, given: Any) -> str | None:
-    """A comparator: the same program, but for the lines of fences, which another property judges."""
+    """A comparator: the same program, but for lines of fences, which another property judges."""
     if not isinstance(given, str):
         return same_program(expected, given)
     texts = (re.sub(r"^```.*\n?", "", text, flags=re.MULTILINE) for text in (expected, given))
@@ -225,7 +225,7 @@ def _texts(rng: Random, size: int, kind: str) -> Inputs:
 
     covered: long stretches and single words; one word is twice in the item. normalized: other
     layout and signs, and a number. borders: a run is divided between two texts, another one is in
-    pieces, and one begins within a word. short: the item has fewer than n words; then n, or any of these.
+    pieces, and one begins within a word. short: the item has fewer than n words; then n; then any.
     """
     n = rng.randint(3, 5)
     if kind == "short":

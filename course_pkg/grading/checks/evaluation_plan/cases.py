@@ -210,7 +210,7 @@ def better_paired(rng: Random, size: int) -> Inputs:
 
 
 def better_direction(rng: Random, size: int) -> Inputs:
-    """Clearly worse; not clear beside a lower score and an equal run; one of each; then the first or the last."""
+    """Clearly worse; not clear beside a lower score and an equal run; one of each; then any."""
     worse = rng.choice([(0, 9), (0, 10), (1, 12)])
     counts = ([worse], [(6, 0), (1, 2), (0, 0)], [worse, rng.choice([(8, 0), (9, 0)])])
     counts = counts[size if size < 3 else rng.choice([0, 2])]

@@ -161,10 +161,11 @@ merge_scaling = partial(_without_layer, scale=2.5)
 
 
 def merge_zero(rng: Random, size: int) -> Inputs:
-    """The magnitude is the norms of W + ΔW, of which a row is 0."""
+    """The magnitude is the norms of W + ΔW, which are small; a row is 0."""
     layer = _without_layer(rng, size)
     row = rng.randrange(3)
     for name in ("weight", "lora_B", "magnitude"):
+        layer[name] *= 0.1
         layer[name][row] = 0.0
     return layer
 
