@@ -102,8 +102,8 @@ def _answer(rng: Random, size: int, kind: str) -> Inputs:
     fence = rng.choice(["```python\n", "```py\n", "```\n"])
     if kind == "none" and size < 3:
         return {"text": program + call * size, "name": name}
-    if kind == "none":
-        return {"text": f"{before}{fence}{program}```\n", "name": name}
+    if kind == "none":  # one line, in which nothing but the fences can go wrong
+        return {"text": f"{before}{fence}{name} = lambda x: x * {factor}\n```\n", "name": name}
     if kind == "cut":
         return {"text": before + fence + program, "name": name}
     if kind == "defines":
