@@ -103,7 +103,8 @@ def _answer(rng: Random, size: int, kind: str) -> Inputs:
     if kind == "none" and size < 3:
         return {"text": program + call * size, "name": name}
     if kind == "none":  # one line, in which nothing but the fences can go wrong
-        return {"text": f"{before}{fence}{name} = lambda x: x * {factor}\n```\n", "name": name}
+        line = f"def {name}(x): return x * {factor}\n"
+        return {"text": f"{before}{fence}{line}```\n", "name": name}
     if kind == "cut":
         return {"text": before + fence + program, "name": name}
     if kind == "defines":
