@@ -15,6 +15,7 @@ from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
 
 from course_pkg.fingerprints.structure import structure
+from course_pkg.grading import guesses
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
 from course_pkg.grading.contract.display import mark
@@ -49,7 +50,7 @@ def matrix(assignment: str, students: int = STUDENTS) -> list[MatrixRow]:
     """
     answers = answer_key(assignment)
     names = ["", *(f"student-{i}" for i in range(1, students))]
-    sessions = [GradingSession(assignment, name) for name in names]
+    sessions = [GradingSession(assignment, name, answers=answers) for name in names]
     return [
         _row(answers, question, wrong, [session.cases(question.name) for session in sessions])
         for question in answers.assignment.questions.values()
@@ -111,7 +112,7 @@ def problems(assignment: str, folder: Path) -> list[str]:
     folder: of the source notebooks, whose solution cells must be the model answers.
     """
     notebook = folder / assignment / f"{assignment}.ipynb"
-    found = _constants(assignment)
+    found = list(guesses.found(assignment))
     if not (registry.folder(assignment) / "__init__.py").is_file():
         found.append(f"{registry.folder(assignment)} has no __init__.py: add an empty one")
     if not notebook.is_file():
@@ -154,24 +155,6 @@ def _nearest(question: Question, cells: list[dict]) -> str:
     nearest = max(sources, key=lambda one: SequenceMatcher(None, answer, one).ratio(), default=[])
     diff = unified_diff(answer, nearest, "questions.toml", "the notebook", lineterm="", n=1)
     return "".join(f"\n    {line}" for line in diff)
-
-
-def _constants(assignment: str) -> list[str]:
-    """The properties whose right answers are the same for everybody, against what they say."""
-    answers = answer_key(assignment)
-    sessions = [GradingSession(assignment, "", bytes([i]), answers=answers) for i in range(8)]
-    found = []
-    for question in answers.assignment.questions.values():
-        drawn = [session.cases(question.name) for session in sessions if question.call]
-        for prop in question.properties if drawn else ():
-            values = {str([c.expected for c in cs if c.property == prop.name]) for cs in drawn}
-            if (len(values) == 1) != prop.constant:
-                found.append(
-                    f"{question.name}/{prop.name}: the right answers are "
-                    + ("not " if prop.constant else "")
-                    + "the same for everybody: draw more, or correct `constant`"
-                )
-    return found
 
 
 def same_code(cell: str, answer: str, name: str) -> bool:

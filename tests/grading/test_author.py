@@ -54,16 +54,13 @@ def test_too_many_attested_points_are_named(copied, tmp_path):
     assert problems(tmp_path) == ["attested properties have 3 of 27 points; at most a tenth"]
 
 
-def test_what_is_constant_must_say_so_and_nothing_else_may(copied, tmp_path):
-    copied("questions.toml", ", constant = true", "")
-    copied(
-        "questions.toml",
-        "property.shorter = { points = 1",
-        "property.shorter = { constant = true, points = 1",
-    )
-    first, second = sorted(problems(tmp_path))
-    assert "the right answers are the same for everybody" in first
-    assert "brevity-penalty/shorter: the right answers are not the same" in second
+def test_a_property_that_a_guess_earns_must_say_so_and_no_other_may(copied, tmp_path):
+    text = "property.shorter = { points = 1"
+    copied("questions.toml", text, "property.shorter = { constant = true, points = 1")
+    copied("questions.toml", "longer = { points = 1, cases = 8", "longer = { points = 1, cases = 2")
+    first, second = problems(tmp_path)
+    assert "brevity-penalty/shorter: it is called constant" in first
+    assert "longer: a guess is right for 32 of 32 students (1.0; 1.0): draw more" in second
 
 
 def test_a_wrong_answer_that_no_case_tells_apart_makes_the_questions_unusable(copied):

@@ -90,7 +90,7 @@ def test_a_draw_or_a_right_value_that_raises_is_named():
 
 def test_a_comparator_that_can_not_be_built_names_the_question():
     for spec, message in (
-        ('{ kind = "numbers" }', "kind is 'numbers'; expected one of number, array"),
+        ('{ kind = "numbers" }', "kind is 'numbers'; expected one of number, whether, array"),
         ('{ kind = "number", tolerance = 1 }', "unexpected keyword argument 'tolerance'"),
         ('{ kind = "cases", name = "same" }', "no attribute 'same'"),
     ):

@@ -18,6 +18,7 @@ from course_pkg.grading.contract.plain_values import Array, encode
 Comparator = Callable[[Any, Any], str | None]
 PRINTED = "did you print the result instead of returning it?"
 ROOM = 256 * 1024  # bytes that a value may have, plus 8 times as many as the expected one
+EQUAL = 1e-6  # between two numbers that `whether` takes for the same
 MAX_ERROR = 1_000  # characters of an error that are kept
 
 
@@ -60,6 +61,25 @@ def number(rtol: float = 0.0, atol: float = 0.0) -> Comparator:
         if abs(given - expected) > atol + rtol * abs(expected):
             return "the number differs"
         return None
+
+    return compare
+
+
+def whether(equals: float) -> Comparator:
+    """A number, of which only matters whether it is that one: 0 for an empty text, and not else.
+
+    >>> whether(0)(0.25, 0.5), whether(0)(0.25, 0.0)
+    (None, 'the number differs')
+    """
+    is_number = number(atol=math.inf)
+
+    def compare(expected: float, given: Any) -> str | None:
+        if (reason := is_number(expected, given)) is not None:
+            return reason
+        if isinstance(given, Array):
+            given = given.numpy().item()
+        same = (abs(given - equals) <= EQUAL) == (abs(expected - equals) <= EQUAL)
+        return None if same else "the number differs"
 
     return compare
 
@@ -167,7 +187,8 @@ def anything() -> Comparator:
     return lambda expected, given: None
 
 
-BUILDERS = {build.__name__: build for build in (number, array, exactly, row, parts, anything)}
+_BUILDERS = (number, whether, array, exactly, row, parts, anything)
+BUILDERS = {build.__name__: build for build in _BUILDERS}
 
 
 def comparator(spec: Mapping[str, Any], cases: Any = None) -> Comparator:

@@ -57,7 +57,7 @@ def draw_cases(
     for prop in question.properties:
         attempts = MAX_DRAWS if prop.draw else 1  # the student's own case is always the same
         for _ in range(attempts):
-            drawn = [_draw(answers, question, prop, rng, i, variant) for i in range(prop.cases)]
+            drawn = [draw_case(answers, question, prop, rng, i, variant) for i in range(prop.cases)]
             if not (missed := undetected(answers, question, prop, drawn)):
                 break
         else:
@@ -95,9 +95,15 @@ def _fails(answers: AnswerKey, question: Question, case: Case, wrong: WrongAnswe
     return answers.difference(question, case.property, case.expected, result["value"]) is not None
 
 
-def _draw(
-    answers: AnswerKey, question: Question, prop: Property, rng: Random, size: int, variant: Any
+def draw_case(
+    answers: AnswerKey,
+    question: Question,
+    prop: Property,
+    rng: Random,
+    size: int,
+    variant: Any = None,
 ) -> Case:
+    """One case of a property, drawn once: it need not tell a wrong answer from the right one."""
     inputs = answers.draw(question, prop.draw, rng, size) if prop.draw else variant
     expected = answers.expected(question, inputs)
     if question.artifact:  # what is expected of files is not a file itself
@@ -121,6 +127,15 @@ def question_rng(secret: bytes, *parts: str) -> Random:
     encoded = [part.encode("utf-8") for part in parts]
     message = b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
     return Random(int.from_bytes(hmac.new(secret, message, hashlib.sha256).digest(), "big"))
+
+
+def each_then_any(rng: Random, size: int, kinds: int) -> int:
+    """The kind of a case: each of so many kinds once, then any, so that nobody knows their order.
+
+    >>> [each_then_any(Random(size), size, 2) for size in range(6)]
+    [0, 1, 0, 0, 0, 1]
+    """
+    return size if size < kinds else rng.randrange(kinds)
 
 
 def numpy_rng(rng: Random) -> Any:

@@ -29,7 +29,8 @@ class Property:
     says: what must hold, in the student's words. hint: what to look at on failure. draw: the
     function in `cases.py` that draws the inputs of one case; "" for a number worked by hand.
     cases: how many are drawn. unchanged: an answer must also leave its arguments unchanged.
-    constant: by nature, the right answers are the same for everybody; then it is worth one point.
+    constant: one answer is right for everybody, as an example that students construct may be; then
+    it is worth one point. `course author-check` finds any other.
     attested: part of it is only observed in the student's process, which a program there can forge.
     compare: the comparator, if it is not the question's.
     """

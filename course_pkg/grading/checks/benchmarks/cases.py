@@ -4,6 +4,7 @@ Chapter: exercises.
 """
 
 import math
+import re
 from functools import partial
 from random import Random
 from statistics import fmean
@@ -76,12 +77,20 @@ def same_program(expected: str, given: Any) -> str | None:
     return Difference.at("the program", "the text differs", expected, given)
 
 
+def without_fences(expected: str, given: Any) -> str | None:
+    """A comparator: the same program, but for lines of fences, which another property judges."""
+    if not isinstance(given, str):
+        return same_program(expected, given)
+    texts = (re.sub(r"^```.*\n?", "", text, flags=re.MULTILINE) for text in (expected, given))
+    return same_program(*texts)
+
+
 def _answer(rng: Random, size: int, kind: str) -> Inputs:
     """What a chat model wrote.
 
     block: an example follows; first, no block has a `def`; then fences are indented, or backticks
     stand in a sentence. defines: first comes a command, a method, or another function. cut: the
-    block isn't closed. none: there is no block.
+    block isn't closed. none: there is no block, except in the last case.
     """
     name, other, value = rng.sample(WORDS, 3)
     factor = rng.randint(2, 9)
@@ -91,8 +100,11 @@ def _answer(rng: Random, size: int, kind: str) -> Inputs:
     call = f"print({name}({factor}))\n"
     before = f"Here is {name}:\n\n"
     fence = rng.choice(["```python\n", "```py\n", "```\n"])
-    if kind == "none":
+    if kind == "none" and size < 3:
         return {"text": program + call * size, "name": name}
+    if kind == "none":  # one line, in which nothing but the fences can go wrong
+        line = f"def {name}(x): return x * {factor}\n"
+        return {"text": f"{before}{fence}{line}```\n", "name": name}
     if kind == "cut":
         return {"text": before + fence + program, "name": name}
     if kind == "defines":
@@ -171,7 +183,7 @@ def _pairs(rng: Random, size: int, kind: str) -> Inputs:
 
     interval: in the last cases all pairs are preferred, or none. gap: sides of different sizes.
     """
-    directions = [0] * (3 + size) + [1] * (5 + 2 * size)
+    directions = [0] * (3 + size) + [1] * (rng.randint(4, 6) + 2 * size)
     rng.shuffle(directions)
     less = [-rng.randint(40, 160) / 4 for _ in directions]
     preferred = [rng.random() < (0.8 if d == 0 else 0.4) for d in directions]
@@ -214,13 +226,14 @@ def _texts(rng: Random, size: int, kind: str) -> Inputs:
 
     covered: long stretches and single words; one word is twice in the item. normalized: other
     layout and signs, and a number. borders: a run is divided between two texts, another one is in
-    pieces, and one begins within a word. short: the item has fewer than n words.
+    pieces, and one begins within a word. short: the item has fewer than n words; then n; then any.
     """
-    n = rng.randint(3, 4)
+    n = rng.randint(3, 5)
     if kind == "short":
-        words = rng.sample(WORDS, n - 1 - size % 2)
+        fewer = 1 + size % 2 if size < 3 else 0 if size == 3 else rng.randint(0, 1)
+        words = rng.sample(WORDS, n - fewer)
         return {"item": " ".join(words), "texts": [" ".join([*words, rng.choice(WORDS)])], "n": n}
-    words = rng.sample(WORDS, 3 * n + size + 1)
+    words = rng.sample(WORDS, 3 * n + size + rng.randint(1, 2))
     others = [word for word in WORDS if word not in words]
     long = words[: n + 1 + size % 2]
     rest = words[len(long) + 1 :]

@@ -8,6 +8,7 @@ Chapter: exercises.
 from operator import attrgetter
 from random import Random
 
+from course_pkg.grading.contract.draws import each_then_any
 from course_pkg.metrics.bleu.score import BleuScore, corpus_bleu
 
 NOUNS = ("cat", "dog", "fox", "boy", "girl", "horse", "child", "farmer")
@@ -162,8 +163,8 @@ def counts_clip(rng: Random, size: int) -> dict:
 
 def counts_any(rng: Random, size: int) -> dict:
     """No word twice; each reference has a part of the hypothesis, the first one the smallest."""
-    words = rng.sample(WORDS, 10 + size)
-    length = 7 + size
+    length = 7 + size + rng.randint(0, 2)
+    words = rng.sample(WORDS, length + 3)
     i = rng.choice([2, 3])
     j = 5 if size == 2 else length
     parts = words[:i], words[i:j], words[j:length]
@@ -180,7 +181,7 @@ def counts_maximum(rng: Random, size: int) -> dict:
 def counts_short(rng: Random, size: int) -> dict:
     """A hypothesis of no, one or two words, which may be in the reference."""
     words = rng.sample(WORDS, 7)
-    return text(rng.choice([words[3:5], words[4:6], words[5:]])[:size], words[:5])
+    return text(rng.choice([words[3:5], words[4:6], words[5:]])[: size % 3], words[:5])
 
 
 def closest_length_closest(rng: Random, size: int) -> dict:
@@ -200,7 +201,9 @@ def closest_length_ties(rng: Random, size: int) -> dict:
     """Two lengths equally close; the shorter one is the shortest and comes after the longer."""
     d = rng.randint(1, 3) + size
     c = d + rng.randint(3, 19)
-    return {"hypothesis_length": c, "reference_lengths": [c + i * d for i in (4, 1, -1, 1, 6)]}
+    lengths = [c + i * d for i in rng.sample((4, 1, 1, 6), 4)]
+    lengths.insert(rng.randint(lengths.index(c + d) + 1, 4), c - d)
+    return {"hypothesis_length": c, "reference_lengths": lengths}
 
 
 def brevity_penalty_shorter(rng: Random, size: int) -> dict:
@@ -210,15 +213,19 @@ def brevity_penalty_shorter(rng: Random, size: int) -> dict:
 
 
 def brevity_penalty_longer(rng: Random, size: int) -> dict:
-    """c > r, and in the last case c = r."""
+    """c > r; then c = r; then perhaps c < r."""
     r = rng.randint(3, 11) + 5 * size
-    more = rng.randrange(1, r) if size < 3 else 0
+    if size > 3 and rng.random() < 0.5:
+        return brevity_penalty_shorter(rng, size)
+    more = rng.randrange(1, r) if size != 3 else 0
     return {"hypothesis_length": r + more, "reference_length": r}
 
 
 def brevity_penalty_empty(rng: Random, size: int) -> dict:
-    """An empty hypothesis."""
-    return {"hypothesis_length": 0, "reference_length": rng.randint(1 + size, 29)}
+    """An empty hypothesis; one that is as long as the reference; then any of these."""
+    r = rng.randint(2 + size, 29)
+    c = (0, r)[each_then_any(rng, size, 2)]
+    return {"hypothesis_length": c, "reference_length": r}
 
 
 def corpus_geometric(rng: Random, size: int) -> dict:
@@ -257,9 +264,10 @@ def corpus_references(rng: Random, size: int) -> dict:
 
 
 def corpus_zero(rng: Random, size: int) -> dict:
-    """Some words and pairs match, and nothing of order 4; in the last case everything does."""
-    texts = [pair(rng, 6 + i % 2, *rng.choice([(2, 5), (3,)])) for i in range(1 + size)]
-    return corpus(rng, *texts) if size < 3 else corpus(rng, pair(rng, 5))
+    """Some words and pairs match, and nothing of order 4; then everything does; then any."""
+    kind = size if size < 4 else rng.choice([0, 3])
+    texts = [pair(rng, 6 + i % 2, *rng.choice([(2, 5), (3,)])) for i in range(1 + kind)]
+    return corpus(rng, *texts) if kind < 3 else corpus(rng, pair(rng, 5))
 
 
 def corpus_empty(rng: Random, size: int) -> dict:
@@ -270,9 +278,10 @@ def corpus_empty(rng: Random, size: int) -> dict:
 
 
 def corpus_nothing(rng: Random, size: int) -> dict:
-    """All texts are empty, or no word matches; in the last case every word does."""
-    texts = [pair(rng, n, *range(n if size < 2 else 0)) for n in (5, 6)]
-    return corpus(rng, *(one if size else one | {"hypothesis": []} for one in texts))
+    """All texts are empty; no word matches; every word does; then one of the last two."""
+    kind = size if size < 3 else rng.choice([1, 2])
+    texts = [pair(rng, n, *range(n if kind < 2 else 0)) for n in (5, 6)]
+    return corpus(rng, *(one if kind else one | {"hypothesis": []} for one in texts))
 
 
 def sentence_matched(rng: Random, size: int) -> dict:
@@ -291,12 +300,15 @@ def sentence_halving(rng: Random, size: int) -> dict:
 
 
 def sentence_short(rng: Random, size: int) -> dict:
-    """Two or three words without a match in the highest order; in the last case one word."""
-    length = rng.randint(2 + size % 2, 3)
-    return pair(rng, 1) if size == 3 else pair(rng, length, rng.choice([0, length - 1]))
+    """Two or three words without a match in the highest order; one word; then any of these."""
+    length = rng.randint(2 + size % 2, 3) if size < 4 else rng.randint(1, 3)
+    if size == 3 or length == 1:
+        return pair(rng, 1)
+    return pair(rng, length, rng.choice([0, length - 1]))
 
 
 def sentence_nothing(rng: Random, size: int) -> dict:
-    """An empty text, or one without a match; in the last case the reference itself."""
-    one = pair(rng, 10, *range(10 if size < 3 else 0))
+    """An empty text; texts without a match; the reference itself; then one of these two."""
+    same = size == 3 or (size > 3 and rng.random() < 0.5)
+    one = pair(rng, 10, *range(0 if same else 10))
     return one if size else one | {"hypothesis": []}

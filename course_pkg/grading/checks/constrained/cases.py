@@ -50,23 +50,32 @@ def run_bytes(rng: Random, size: int) -> Inputs:
 
 
 def run_dead(rng: Random, size: int) -> Inputs:
-    """A byte that can't follow, then one that the last state can read; last, the state is −1.
+    """A byte that can't follow, then one that the last state can read; or the state is −1.
 
-    Without the byte that can't follow, the others could.
+    Without that byte the others can follow. Then it isn't there, or in every second case.
     """
     a, b, other = words(rng, 2, 2, 1)
     transitions, _ = compiled(rng, f"({a}|{b})*")
     last = len(transitions) - 1
     before = bytes(byte for byte, state in transitions[0].items() if state == last)
-    data = (before + other.encode(), other.encode(), b"")[size] + bytes(transitions[last])
-    return {"transitions": transitions, "state": (0, last, -1)[size], "data": data}
+    start, state = (b"", -1) if size == 2 else ((before, 0), (b"", last))[size % 2]
+    if size < 2 or (size > 3 and rng.random() < 0.5):
+        start += other.encode()
+    data = start + bytes(transitions[last])
+    return {"transitions": transitions, "state": state, "data": data}
 
 
 def run_empty(rng: Random, size: int) -> Inputs:
-    """No bytes, in some state."""
+    """No bytes, in some state; in the last case there is one."""
     transitions, _ = compiled(rng, words(rng, 2 + size)[0])
-    state = (0, rng.randint(1, len(transitions) - 1), -1)[size]
-    return {"transitions": transitions, "state": state, "data": b""}
+    last = len(transitions) - 1
+    state = (0, rng.randint(1, last), -1, rng.randint(0, last))[size]
+    data = b""
+    if size == 3:
+        while not transitions[state]:
+            state = rng.randint(0, last)
+        data = bytes(transitions[state])
+    return {"transitions": transitions, "state": state, "data": data}
 
 
 # 2 and 3 Masks
@@ -196,9 +205,10 @@ def generate_goes_on(rng: Random, size: int) -> Inputs:
 
 
 def generate_passes(rng: Random, size: int) -> Inputs:
-    """Forced tokens at the beginning, between choices, and at the end."""
-    a, b, c, d = words(rng, 1 + size, 2, 2, 3)
-    return _scored(rng, f"{a}[{b}]{c}[{d}]{a}", a + b + c + d)
+    """Forced tokens at the beginning, between one to four choices, and at the end."""
+    a, *choices = words(rng, 1 + size, *[2, 3, 2, 3][: rng.randint(1, 4)])
+    pattern = a + a[0].join(f"[{letters}]" for letters in choices) + a[0]
+    return _scored(rng, pattern, a + "".join(choices))
 
 
 def generate_limit(rng: Random, size: int) -> Inputs:
@@ -303,12 +313,25 @@ def json_objects(rng: Random, size: int) -> Inputs:
 
 
 def json_unsupported(rng: Random, size: int) -> Inputs:
-    """A keyword too many, of an integer, an enumeration, and an object; an unknown type inside."""
+    """A keyword too many, of an integer, an enumeration, and an object; an unknown type inside.
+
+    Then there is none of these, or in every second case.
+    """
     a, b = words(rng, 2, 2)
-    schemas = [
-        _integer(rng) | {"multipleOf": 2},
-        {"enum": [a, b], "maxLength": 1},
-        _object(rng, {a: {"type": "boolean"}, b: _integer(rng)}) | {"minProperties": 3},
-        _object(rng, {a: {"type": "null"}, b: {"type": rng.choice(["array", "number"])}}),
-    ]
-    return {"schema": schemas[size], "_unsupported": True}
+    unsupported = size < 4 or (size > 4 and rng.random() < 0.5)
+    kind = rng.choice(["array", "number"]) if unsupported else "null"
+    schema, more = (
+        (_integer(rng), {"multipleOf": 2}),
+        ({"enum": [a, b]}, {"maxLength": 1}),
+        (_object(rng, {a: {"type": "boolean"}, b: _integer(rng)}), {"minProperties": 3}),
+        (_object(rng, {a: {"type": "null"}, b: {"type": kind}}), {}),
+    )[size % 4]
+    return {"schema": schema | (more if unsupported else {}), "_unsupported": unsupported}
+
+
+def refused(expected: Any, given: Any) -> str | None:
+    """A comparator: a ValueError, or a text; what the text says, other properties judge."""
+    if expected == RAISED or given == RAISED or not isinstance(given, str):
+        wanted = "a ValueError" if expected == RAISED else "a text"
+        return None if expected == given else wrong_type(wanted, given)
+    return None

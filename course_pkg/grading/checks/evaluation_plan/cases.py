@@ -11,6 +11,7 @@ from typing import Any
 from course_pkg.evaluation.comparison import holm, mcnemar_exact
 from course_pkg.evaluation.requirements import Requirement, check_facts
 from course_pkg.evaluation.statistics import Interval, wilson_interval
+from course_pkg.grading.contract.draws import each_then_any
 
 Inputs = dict[str, Any]
 NAMES = ["amber", "birch", "cedar", "daisy", "ebony", "flint", "grove", "hazel", "iris", "juniper"]
@@ -38,21 +39,22 @@ def _interval(rng: Random, size: int, direction: str) -> Inputs:
 
 
 def verdict_at_least(rng: Random, size: int) -> Inputs:
-    """Each verdict once."""
-    return _interval(rng, size, "at least")
+    """Each verdict once, then any."""
+    return _interval(rng, each_then_any(rng, size, 3), "at least")
 
 
 def verdict_at_most(rng: Random, size: int) -> Inputs:
-    """Each verdict once."""
-    return _interval(rng, size, "at most")
+    """Each verdict once, then any."""
+    return _interval(rng, each_then_any(rng, size, 3), "at most")
 
 
 def verdict_border(rng: Random, size: int) -> Inputs:
-    """The lower bound on the threshold, or the upper one; at least, or at most."""
+    """The lower bound on the threshold, or the upper one; at least, or at most; then any."""
+    kind = each_then_any(rng, size, 4)
     threshold = rng.randint(60, 80) / 100
     width = rng.randint(6, 15) / 100
-    low, high = ((threshold, threshold + width), (threshold - width, threshold))[size % 2]
-    direction = ("at least", "at most")[size // 2]
+    low, high = ((threshold, threshold + width), (threshold - width, threshold))[kind % 2]
+    direction = ("at least", "at most")[kind // 2]
     return {"low": low, "high": high, "threshold": threshold, "direction": direction}
 
 
@@ -104,10 +106,10 @@ def _fact(text: str, wordings: list[str]) -> Inputs:
 
 
 def facts_wordings(rng: Random, size: int) -> Inputs:
-    """The first, the last or none of the wordings."""
+    """The first, the last or none of the wordings; then any of these."""
     thing, other = rng.sample(THINGS, 2)
     wordings = [f"{thing} free", f"no {thing} fee", f"{thing} for nothing"]
-    text = (wordings[0], wordings[2], f"a {other}")[size]
+    text = (wordings[0], wordings[2], f"a {other}")[each_then_any(rng, size, 3)]
     return _fact(f"You get {text} here.", wordings)
 
 
@@ -121,7 +123,7 @@ def facts_every(rng: Random, size: int) -> Inputs:
 
 
 def facts_words(rng: Random, size: int) -> Inputs:
-    """The wording within a longer number or word; last, it also stands alone after that."""
+    """The wording within a longer number or word; then it may also stand alone after that."""
     days = _days(rng)
     thing = rng.choice(THINGS)
     text, wording = (
@@ -130,24 +132,30 @@ def facts_words(rng: Random, size: int) -> Inputs:
         (f"It is a super{thing}.", thing),
         (f"It comes on day {days}0.", f"day {days}"),
         (f"Its name is {thing}_{days}.", thing),
-        (f"A super{thing} is a {thing}.", thing),
-    )[size]
+    )[each_then_any(rng, size, 5)]
+    if size == 5 or (size > 5 and rng.random() < 0.5):
+        text += f" It is {wording}."
     return _fact(text, [wording])
 
 
 def facts_case(rng: Random, size: int) -> Inputs:
-    """Capital letters in the answer, in the wording, or in both."""
-    thing = rng.choice(THINGS)
-    pairs = ((str.upper, str), (str, str.title), (str.title, str.upper))
-    said, wording = (change(thing) for change in pairs[size])
-    return _fact(f"It is a {said} here.", [wording])
+    """Capital letters in the answer, in the wording, or in both; of another word; then any."""
+    thing, other = rng.sample(THINGS, 2)
+    in_answer, in_wording = (
+        (str.upper, str),
+        (str, str.title),
+        (str.title, str.upper),
+    )[each_then_any(rng, size, 3)]
+    said = thing if size < 3 else other if size == 3 else rng.choice([thing, other])
+    return _fact(f"It is a {in_answer(said)} here.", [in_wording(thing)])
 
 
 def facts_signs(rng: Random, size: int) -> Inputs:
-    """A price, a share, or a full stop that is no wild card."""
-    number = _days(rng)
-    wording = (f"${number}", f"{number}% ({rng.choice(THINGS)})", f"${number}.5")[size]
-    return _fact(f"You pay {wording} now.", [wording])
+    """A price, a share, or a full stop that is no wild card; another number; then any."""
+    number, other = rng.sample(range(11, 90), 2)
+    said = number if size < 3 else other if size == 3 else rng.choice([number, other])
+    wording = ("${}", f"{{}}% ({rng.choice(THINGS)})", "${}.5")[each_then_any(rng, size, 3)]
+    return _fact(f"You pay {wording.format(said)} now.", [wording.format(number)])
 
 
 def facts_forbidden(rng: Random, size: int) -> Inputs:
@@ -190,23 +198,29 @@ def _systems(rng: Random, counts: list[tuple[int, int]], alpha: float = 0.05) ->
 
 
 def better_paired(rng: Random, size: int) -> Inputs:
-    """One system: clear; clear with one tail only; with a p-value equal to an alpha above 0.05."""
+    """One system: clear; clear with one tail only; with a p-value equal to an alpha above 0.05.
+
+    Then one that is clear or not.
+    """
     unclear = rng.choice([(5, 0), (7, 1), (9, 2), (10, 3)])
     wins = rng.randint(4, 5)
-    counts = (rng.choice([(9, 1), (10, 1), (8, 0)]), unclear, (wins, 0))[size]
+    clear = rng.choice([(9, 1), (10, 1), (8, 0)])
+    counts = (clear, unclear, (wins, 0), *[rng.choice([clear, unclear])] * 4)[size]
     return _systems(rng, [counts], 2 / 2**wins if size == 2 else 0.05)
 
 
 def better_direction(rng: Random, size: int) -> Inputs:
-    """Clearly worse; not clear beside a lower score and an equal run; one of each."""
+    """Clearly worse; not clear beside a lower score and an equal run; one of each; then any."""
     worse = rng.choice([(0, 9), (0, 10), (1, 12)])
-    counts = ([worse], [(6, 0), (1, 2), (0, 0)], [worse, rng.choice([(8, 0), (9, 0)])])[size]
+    counts = ([worse], [(6, 0), (1, 2), (0, 0)], [worse, rng.choice([(8, 0), (9, 0)])])
+    counts = counts[size if size < 3 else rng.choice([0, 2])]
     return _systems(rng, counts)
 
 
 def better_holm(rng: Random, size: int) -> Inputs:
-    """All three are clear; none is; two of two are."""
-    counts = ([(7, 0), (9, 1), (6, 0)], [(9, 1), (6, 0), (5, 0)], [(9, 1), (6, 0)])[size]
+    """All three are clear; none is; two of two are; then all, none, or two of three."""
+    every, none, two = [(7, 0), (9, 1), (6, 0)], [(9, 1), (6, 0), (5, 0)], [(9, 0), (7, 0), (5, 0)]
+    counts = (every, none, [(9, 1), (6, 0)], *[rng.choice([every, none, two])] * 3)[size]
     return _systems(rng, counts)
 
 

@@ -16,7 +16,7 @@ from course_pkg.adapters.accounting import lora_parameters
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.targets import matches
 from course_pkg.grading.checks.lora_math import student
-from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.contract.draws import each_then_any, normal_arrays
 
 Inputs = dict[str, Any]
 KINDS = ["q_proj", "k_proj", "v_proj", "o_proj"]
@@ -203,7 +203,8 @@ def inject_frozen(rng: Random, size: int) -> Inputs:
 
 
 def inject_unknown(rng: Random, size: int) -> Inputs:
-    """A target that no layer of the model has, and in every other case one that some have."""
+    """A target that no layer of the model has; one that some have; then one of these."""
     known, *others, unknown = rng.sample(KINDS, 4)
-    model = _model(rng, size // 2, [known, *others], [known if size % 2 else unknown])
+    has = each_then_any(rng, size, 2)
+    model = _model(rng, size // 2, [known, *others], [known if has else unknown])
     return {**model, "_may_raise": True}

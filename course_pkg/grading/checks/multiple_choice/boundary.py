@@ -39,19 +39,21 @@ def texts(rng: Random, size: int, kind: str) -> dict[str, Any]:
     """Syllables as tokens. joined: a token of the last one, or two, and an option's first.
 
     At first that option has one syllable, so that all of it is in the joined token. spaces: two
-    that are tokens of their own. empty: an option without text, at last of a space.
+    that are tokens of their own. empty: an option without text, then of a space; then there is
+    none, or in every second case.
     """
     syllables = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
     parts = rng.sample(syllables, 10)
     context = parts[:4]
-    options = [parts[4:5], parts[5:7], parts[7 : 8 + size]]
+    options = [parts[4:5], parts[5:7], parts[7 : 8 + size % 3]]
     vocabulary = [*parts, " ", "er"]
     if kind == "joined":
         merged = context[-1 - (size == 2) :]
         vocabulary.append("".join([*merged, options[size > 0][0]]))
     written = ["".join(option) for option in options]
     if kind == "empty":
-        written.insert(rng.randrange(4), "" if size < 2 else " ")
+        if size < 3 or (size > 3 and rng.random() < 0.5):
+            written.insert(rng.randrange(4), "" if size % 3 < 2 else " ")
     elif size:
         rng.shuffle(written)
     rng.shuffle(vocabulary)

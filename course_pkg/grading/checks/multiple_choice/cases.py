@@ -268,7 +268,7 @@ def _samples(rng: Random, size: int, kind: str) -> Inputs:
 
     mean: one problem, then several. certain: so few samples are wrong that one of k is right; at
     first it is just possible that none is. large: numbers whose factorials floats can't hold. few:
-    one problem has fewer samples than k.
+    one problem has fewer samples than k; then none, or in every second case.
     """
     k = rng.randint(2, 4)
     if kind == "large":
@@ -278,11 +278,12 @@ def _samples(rng: Random, size: int, kind: str) -> Inputs:
         wrong = k - size
         samples = [wrong + (2 if size == 2 else rng.randint(3, 5))]
         return {"samples": samples, "correct": [samples[0] - wrong], "k": k}
-    samples = rng.sample(range(k + 2, k + 9), 1 + size)
+    samples = rng.sample(range(k + 2, k + 9), 1 + size % 3)
     correct = [rng.randint(1, n - k - 1) for n in samples]
     if kind == "few":
-        place = rng.randrange(1 + size)
-        samples[place], correct[place] = k - 1, rng.randint(0, 1)
+        if size < 3 or (size > 3 and rng.random() < 0.5):
+            place = rng.randrange(len(samples))
+            samples[place], correct[place] = k - 1, rng.randint(0, 1)
     elif size:
         correct[0] = 0
     return {"samples": samples, "correct": correct, "k": k}

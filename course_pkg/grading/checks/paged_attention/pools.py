@@ -10,6 +10,8 @@ from random import Random
 from typing import Any
 
 from course_pkg.grading.checks.paged_attention import student
+from course_pkg.grading.contract.comparators import exactly, parts
+from course_pkg.grading.contract.draws import each_then_any
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.sequence import Sequence
 
@@ -112,8 +114,8 @@ def allocate_whole(rng: Random, size: int) -> Inputs:
 
 
 def allocate_limit(rng: Random, size: int) -> Inputs:
-    """All free blocks are enough, or one is lacking, or two."""
-    return _new(rng, 3 + size, 3)
+    """All free blocks are enough, or one is lacking, or two; then some may be left."""
+    return _new(rng, 3 + size, 3) if size < 3 else _new(rng, rng.randint(2, 5), 4)
 
 
 def append_expected(inputs: Inputs) -> Inputs:
@@ -213,8 +215,16 @@ def free_shared(rng: Random, size: int) -> Inputs:
 
 
 def free_unknown(rng: Random, size: int) -> Inputs:
-    """A sequence that was freed before."""
-    return free_alone(rng, size) | {"name": "d"}
+    """A sequence that was freed before; one that has blocks; then any of these."""
+    return free_alone(rng, size % 3) | {"name": "da"[each_then_any(rng, size, 2)]}
+
+
+def refusal(expected: Inputs, given: Inputs) -> str | None:
+    """A comparator: a KeyError and the same free blocks, or no KeyError: others judge the rest."""
+    error = {"what it returned": exactly(), "pool.free": exactly()}
+    if "KeyError" in (expected["what it returned"], given["what it returned"]):
+        return parts(error)(expected, given)
+    return None
 
 
 def copy_on_write_expected(inputs: Inputs) -> Inputs:

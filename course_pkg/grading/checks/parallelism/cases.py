@@ -200,8 +200,8 @@ def _one_f_one_b(ranks: int, microbatches: int) -> list[list[tuple[str, int]]]:
 
 def _rank(rng: Random, size: int, *, few: bool = False) -> Inputs:
     """More microbatches than ranks. few: fewer than the warm-up would have."""
-    ranks = rng.randint(4, 6) + size
-    rank = rng.randint(0, ranks - 4) if few else rng.randint(1, ranks - 2)
+    ranks = rng.randint(6, 10) + size
+    rank = rng.randint(0, ranks - 6) if few else rng.randint(1, ranks - 2)
     microbatches = rng.randint(2, ranks - rank - 2) if few else ranks + rng.randint(1, 3)
     return {"rank": rank, "ranks": ranks, "microbatches": microbatches}
 

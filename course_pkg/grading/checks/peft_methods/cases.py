@@ -161,10 +161,12 @@ merge_scaling = partial(_without_layer, scale=2.5)
 
 
 def merge_zero(rng: Random, size: int) -> Inputs:
-    """B = 0 and a row of zeros, whose magnitude is its norm, 0."""
-    layer = _without_layer(rng, size, zero="lora_B")
+    """The magnitude is the norms of W + ΔW, which are small; a row is 0."""
+    layer = _without_layer(rng, size)
     row = rng.randrange(3)
-    layer["weight"][row] = layer["magnitude"][row] = 0.0
+    for name in ("weight", "lora_B", "magnitude"):
+        layer[name] *= 0.1
+        layer[name][row] = 0.0
     return layer
 
 

@@ -100,11 +100,14 @@ def levels_expected(inputs: Inputs) -> Inputs:
     return student.describe(torch.tensor(levels, dtype=torch.float64) / largest)
 
 
-def _format(rng: Random, size: int) -> Inputs:
-    return {"bits": 3 + size, "offset": round(rng.uniform(0.93, 0.99), 6)}
+def _format(rng: Random, size: int, most: int = 0) -> Inputs:
+    """3, 4 and 5 bits, or any number up to `most`, so that the number of levels isn't known."""
+    bits = rng.randint(2, most) if most else 3 + size
+    return {"bits": bits, "offset": round(rng.uniform(0.93, 0.99), 6)}
 
 
-levels_positive = levels_negative = levels_count = levels_scale = _format
+levels_positive = levels_negative = _format
+levels_count = levels_scale = partial(_format, most=7)
 
 
 def quantize_expected(inputs: Inputs) -> tuple[Tensor, Tensor]:

@@ -98,10 +98,14 @@ def _some(rng: Random, *sizes: int) -> list[list[str]]:
 
 
 def ends(rng: Random, size: int, short: int, build: Any) -> dict[str, Any]:
-    """Equal texts; one is short; the other is short; both are empty; nothing in common."""
-    text, other = _some(rng, rng.randint(3, 7), 3)
+    """Equal texts; one is short; the other is short; both are empty; nothing in common.
+
+    Then the texts are equal, or have nothing in common.
+    """
+    text, other = _some(rng, rng.randint(3, 12), 3)
     few = other[:short]
-    return build(*((text, text), (few, text), (text, few), ([], []), (text, other))[size])
+    kind = size if size < 5 else rng.choice([0, 4])
+    return build(*((text, text), (few, text), (text, few), ([], []), (text, other))[kind])
 
 
 def _n_grams(n: int, candidate: list[str], reference: list[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from course_pkg.grading.checks.scheduling.scheduler_states import *  # noqa: F403 (questions.toml)
 from course_pkg.grading.checks.scheduling.scheduler_states import first_steps
+from course_pkg.grading.contract.draws import each_then_any
 from course_pkg.serving.simulator import (
     ContinuousBatching,
     CostModel,
@@ -102,8 +103,13 @@ def _first(rng: Random, size: int, kind: str = "longer") -> Inputs:
     return {"first": first, "quantum": quantum, "queues": queues}
 
 
+def join_short(rng: Random, size: int) -> Inputs:
+    """Within the first quantum; beyond all quanta; then any of these."""
+    kinds = "short", "beyond"
+    return _first(rng, 0, kinds[each_then_any(rng, size, 2)])
+
+
 join_longer = _first
-join_short = partial(_first, kind="short")
 join_exact = partial(_first, kind="exact")
 join_beyond = partial(_first, kind="beyond")
 
