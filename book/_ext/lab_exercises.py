@@ -24,6 +24,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+from course_pkg.grading.contract import registry
 from course_pkg.labs.assignments import ASSIGNMENTS
 
 PAGES = "book/exercises"  # where the pages are in the site, and the page that lists them
@@ -31,7 +32,8 @@ UNMARKED = "book/appendix/"  # pages of tables that name an assignment in every 
 # Under the title: what a reader of the notebook's text must know here, and the place of the points.
 HEAD = """
 <p class="reading-time">One of the <a href="../exercises.html">exercises</a>, with the checks of its
-notebook. Where the text speaks of a new cell, write the line at the end of your answer's cell.</p>
+notebook. To run a line of your own, such as one from a report, write it at the end of your answer's
+cell.</p>
 <div class="lab-progress"></div>
 """
 Anchor = Callable[[str, str], str]
@@ -77,7 +79,7 @@ def exercise_page(
 ) -> dict[str, str]:
     """Title, body and contents of the page of an assignment. link: as in `renderer`."""
     notebook = json.loads(notebook_text)
-    cells = exercise_cells(notebook, questions)
+    cells = exercise_cells(notebook, questions, registry.load(name).questions)
     markdown = renderer(link)
     title = title_of(cells)
     data = {
@@ -90,6 +92,7 @@ def exercise_page(
                 "code": cell.source,
                 "label": cell.label,
                 "question": cell.question,
+                "follows": cell.follows,
                 "points": cell.points,
                 "missing": cell.missing,
             }
@@ -162,6 +165,28 @@ def link_to_pages(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             place.parent[at:at] = behind
 
 
+class LabExercises(SphinxDirective):
+    """A paragraph that ends with links to the pages; its content is the words before them."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """The paragraph, or nothing in a book without labs."""
+        names = offered(self.env.app)
+        if not names:
+            return []
+        said = self.parse_content_to_nodes()
+        links = [nodes.reference("", name, refuri=self.link(name), internal=True) for name in names]
+        for number, link in enumerate(links):
+            said[-1].extend([nodes.Text(", " if number else " "), link])
+        said[-1].append(nodes.Text("."))
+        return said
+
+    def link(self, name: str) -> str:
+        """From the page with this directive to that of an assignment."""
+        return self.env.app.builder.get_relative_uri(self.env.docname, f"{PAGES}/{name}")
+
+
 class IfLabs(SphinxDirective):
     """Text that only a book with labs has."""
 
@@ -179,12 +204,13 @@ def add_scripts(app: Sphinx, pagename: str, _template: str, context: dict, _doct
 
 def setup(app: Sphinx) -> dict:
     app.add_directive("if-labs", IfLabs)
+    app.add_directive("lab-exercises", LabExercises)
     app.connect("html-collect-pages", collect)
     app.connect("doctree-resolved", link_to_pages)
     app.connect("html-page-context", add_scripts)
     return {
         "version": "1",
-        "env_version": 2,
+        "env_version": 3,
         "parallel_read_safe": True,
         "parallel_write_safe": True,
     }

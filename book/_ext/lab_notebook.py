@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from course_pkg.grading.contract.questions import Question
 from course_pkg.labs.assignments import libraries
 
 QUESTION = re.compile(r"""\bcheck\(\s*["']([\w-]+)/([\w/-]+)["']""")
@@ -26,6 +27,7 @@ FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 PART = re.compile(r"^\*\*(\d+[a-z])\*\*", re.MULTILINE)  # **1a** at the start of a task
 NUMBER = re.compile(r"^\d+[a-z]?\b")
+IN_JUPYTER = re.compile(r"^\*\*In Jupyter\.\*\* .*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 SCROLLS = '<div class="pst-scrollable-table-container"><table class="table">\n'
 
 
@@ -36,7 +38,7 @@ class ExerciseCell:
     kind: "text" to read, "prose" to write, "given" or "check" code that is run as it is, "answer"
     code to write. label: the task that it belongs to. question: what a check cell asks, without
     the assignment. points: of a check, or of prose that a person grades. missing: packages that the
-    cell needs and a browser lacks.
+    cell needs and a browser lacks. follows: earlier questions whose answers a check also judges by.
     """
 
     id: str
@@ -46,10 +48,13 @@ class ExerciseCell:
     question: str = ""
     points: float = 0
     missing: tuple[str, ...] = ()
+    follows: tuple[str, ...] = ()
 
 
-def exercise_cells(notebook: dict[str, Any], questions: tuple[str, ...]) -> list[ExerciseCell]:
-    """The cells of a released notebook. questions: those that a browser can check."""
+def exercise_cells(
+    notebook: dict[str, Any], able: tuple[str, ...], questions: Mapping[str, Question]
+) -> list[ExerciseCell]:
+    """The cells of a released notebook. able: the names of questions that a browser can check."""
     found = []
     label = ""
     by_person = 0.0
@@ -59,7 +64,7 @@ def exercise_cells(notebook: dict[str, Any], questions: tuple[str, ...]) -> list
         question = match[2] if (match := QUESTION.search(source)) else ""
         if cell["cell_type"] == "markdown" and given:
             label, by_person = label_of(source, label), given.get("points", 0)
-            found.append(ExerciseCell(cell["id"], "text", source))
+            found.append(ExerciseCell(cell["id"], "text", IN_JUPYTER.sub("", source)))
             continue
         if cell["cell_type"] == "markdown":
             found.append(ExerciseCell(cell["id"], "prose", source, label, points=by_person))
@@ -68,11 +73,13 @@ def exercise_cells(notebook: dict[str, Any], questions: tuple[str, ...]) -> list
         if given.get("grade") and question:
             kind = "check"
         packages = tuple(sorted(libraries(source) - {"course_pkg"})) if kind == "given" else ()
-        if kind == "check" and question not in questions:
+        if kind == "check" and question not in able:
             packages = ("Jupyter",)
         task = label if given.get("grade") or given.get("solution") else ""
         points = given.get("points", 0)
-        found.append(ExerciseCell(cell["id"], kind, source, task, question, points, packages))
+        follows = questions[question].follows if kind == "check" else ()
+        row = ExerciseCell(cell["id"], kind, source, task, question, points, packages, follows)
+        found.append(row)
     return found
 
 

@@ -55,6 +55,19 @@ const timer = {
   set 0(_) {},
 };
 
+/* A reader may run what somebody else has written. So Python reaches nothing that outlives the page
+   or leads out of it: no storage of the site, no other page, no server, and no worker that has them. */
+const WITHHELD = [
+  "indexedDB", "caches", "BroadcastChannel", "Worker", "SharedWorker", "XMLHttpRequest", "WebSocket",
+  "WebSocketStream", "EventSource", "WebTransport", "fetch",
+];
+
+const withhold = (holder, names) => {
+  for (let at = holder; at; at = Object.getPrototypeOf(at)) {
+    for (const name of names) Reflect.deleteProperty(at, name);
+  }
+};
+
 let kernel;
 
 const start = async ({ files, course }) => {
@@ -64,6 +77,8 @@ const start = async ({ files, course }) => {
       contents[name] = await unpack(decode(text));
     }),
   );
+  withhold(self, WITHHELD);
+  withhold(self.navigator, ["storage", "storageBuckets", "locks", "serviceWorker"]);
   self.fetch = async (url) => {
     const name = String(url.url ?? url).split("/").pop();
     if (!(name in contents)) throw new TypeError(`${url}: nothing is loaded from anywhere`);
@@ -77,6 +92,7 @@ const start = async ({ files, course }) => {
     URL.revokeObjectURL(url);
   }
   const python = await self.loadPyodide({ indexURL: HOME, packageBaseUrl: HOME });
+  withhold(self, ["importScripts"]);
   for (const name of Object.keys(contents)) delete contents[name];
   const texts = new TextDecoder().decode(await unpack(decode(course)));
   writeFiles(python.FS, "/course", JSON.parse(texts));

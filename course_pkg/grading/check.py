@@ -81,17 +81,25 @@ def check(question_id: str, answer: Any) -> "Score | Recorded":
     questions = registry.load(assignment).questions
     question = registry.find(questions, name, f"question of {assignment}")
     note = EXAMPLE if question.variant and not _students.get(assignment) else ""
+    student = _students.get(assignment, "")
+    earlier = _by_hand.setdefault((assignment, student), {}) if question.variant else None
     if is_stub(answer):  # nothing is drawn, and no model is loaded
+        if earlier is not None:
+            earlier.pop(name, None)
         return Score(question_id, lost(question), note=note)
     from course_pkg.grading.contract.grading_session import GradingSession
 
-    student = _students.get(assignment, "")
-    earlier = _by_hand.setdefault((assignment, student), {}) if question.variant else None
     session = GradingSession(assignment, student, recorded=earlier)
     calls = _Calls(question.call, answer, session.answers.callers)
     outcomes = calls.outcomes(session.inputs(name), session.unchanged(name))
     session.record(name, as_plain(outcomes))
     return Score(question_id, session.verdict(name), calls.printed.getvalue(), note)
+
+
+def forget() -> None:
+    """Forget the names and the numbers worked by hand that earlier calls were given."""
+    _students.clear()
+    _by_hand.clear()
 
 
 def _recorded(question_id: str, name: str, answer: Any) -> Recorded:

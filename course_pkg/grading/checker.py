@@ -67,7 +67,12 @@ def as_json(verdicts: list[Verdict]) -> str:
     rows = []
     for verdict in verdicts:
         failures = {
-            name: failure and {**failure_texts(failure), "recognized": list(failure.recognized)}
+            name: failure
+            and {
+                **failure_texts(verdict.question, failure),
+                "recognized": list(failure.recognized),
+                "is_form": failure.is_form,
+            }
             for name, failure in verdict.failures.items()
         }
         rows.append(

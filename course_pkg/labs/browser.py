@@ -20,26 +20,27 @@ from course_pkg.labs import shown
 from course_pkg.labs.cells import Cells
 
 MODULES = "Python has its standard library and this course here. For other packages, use Jupyter."
+NOT_CHECKED = "Your answer's cell ended with an error: {}, so nothing was checked."
+PART_CHECKED = (
+    "Your answer's cell ended with an error: {}. What it had defined by then was checked."
+)
 _cells = Cells()
-_defined: dict[str, list[str]] = {}  # what answers define, by the cell's name
 
 
 def run(emit: Callable[[str], None], arguments: str) -> str:
-    """Run a cell. arguments: {"code", "name", "quiet", "forget"}.
+    """Run a cell. arguments: {"code", "name", "quiet", "answer"}.
 
-    quiet: hand over nothing. forget: first forget what an earlier version of the cell has defined,
-    so that an answer that fails leaves none. Returns {"ended": whether without an error}, and the
-    points if the cell ended with a `check`.
+    quiet: hand over nothing. answer: the name of the cell that has the answer, if this one checks
+    it. A check of names that an answer's cell never defined, because it ended with an error, tells
+    that error, not its own. Returns {"ended": whether without an error}, and the points if the cell
+    ended with a `check`.
     """
     given = json.loads(arguments)
-    if given.get("forget"):
-        from course_pkg.grading.assemble import defined_names
-
-        for name in _defined.pop(given["name"], ()):
-            _cells.names.pop(name, None)
-        _defined[given["name"]] = defined_names(given["code"])
+    failed = _cells.failed.get(given.get("answer"))
 
     def hand_over(output: dict[str, Any]) -> None:
+        if failed and "error" in output:
+            output = {"note": NOT_CHECKED.format(failed)}
         if not given.get("quiet"):
             emit(json.dumps(output))
 
@@ -49,13 +50,16 @@ def run(emit: Callable[[str], None], arguments: str) -> str:
     report = sys.modules.get("course_pkg.grading.contract.report")
     if report and isinstance(_cells.last, report.Score):
         found["score"] = float(_cells.last)
+        if failed:
+            hand_over({"note": PART_CHECKED.format(failed)})
     return json.dumps(found)
 
 
 def reset(emit: Callable[[str], None], arguments: str) -> str:
-    """Forget every name that cells have defined."""
+    """Forget every name that cells have defined, and what they have given to `check`."""
     _cells.__init__()
-    _defined.clear()
+    if check := sys.modules.get("course_pkg.grading.check"):
+        check.forget()
     return json.dumps({})
 
 
@@ -63,18 +67,22 @@ def imported(emit: Callable[[str], None], arguments: str) -> str:
     """The answers in a notebook of the reader. arguments: {"text", "notebook", "name"}.
 
     text: of the file; notebook: the released one; name: of the assignment. Returns {"cells": texts
-    by the cell's id}, or {"problem"}.
+    by the cell's id, "others": how many cells of the reader's own have code}, or {"problem"}.
     """
-    from course_pkg.grading.assemble import written_cells
+    from course_pkg.grading.assemble import notebook_to_run, written_cells
     from course_pkg.grading.read_notebook import Unreadable, read_release
 
     given = json.loads(arguments)
     released = read_release(json.dumps(given["notebook"]).encode())
     data = given["text"].encode("utf-8", "replace")
     try:
-        return json.dumps({"cells": written_cells(data, released, given["name"])})
+        cells = written_cells(data, released, given["name"])
+        run = notebook_to_run(data, released, given["name"]).notebook["cells"]
     except Unreadable as error:
         return json.dumps({"problem": str(error)})
+    free = [cell for cell in run if cell["cell_type"] == "code" and not cell["metadata"]]
+    own = [cell for cell in free if cell["source"].strip() and cell["source"] not in cells.values()]
+    return json.dumps({"cells": cells, "others": len(own)})
 
 
 def view(emit: Callable[[str], None], arguments: str) -> str:

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+from course_pkg.grading.contract.display import one_line
+
 Output = dict[str, Any]
 Emit = Callable[[Output], None]
 
@@ -28,6 +30,7 @@ BURST_S = 5.0
 MOST_TEXT = 200_000  # characters that one cell may print
 CUT = f"\n[… the rest is cut: more than {MOST_TEXT:,} characters]\n"
 WIDTH = 79
+SHOWN = 300  # characters of an error in a sentence
 METHODS = {
     "text/html": "_repr_html_",
     "text/markdown": "_repr_markdown_",
@@ -48,9 +51,11 @@ class Cells:
     """
 
     def __init__(self) -> None:
+        """failed: by cell, the error that ended it, unless an answer is still to be written."""
         self.names: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
         self.last: Any = None  # the value of the last expression that ended a cell
         self.error: BaseException | None = None  # with which the last cell ended
+        self.failed: dict[str, str] = {}
 
     def run(self, code: str, name: str, emit: Emit) -> bool:
         """Run a cell, and say whether it ended without an error.
@@ -76,6 +81,9 @@ class Cells:
             except BaseException as error:
                 written.flush()
                 self.error = error
+                if not isinstance(error, NotImplementedError):
+                    said = traceback.format_exception_only(error)[-1]
+                    self.failed[name] = one_line(said.strip(), SHOWN)
                 emit({"error": _traceback(error, name)})
                 return False
             written.flush()

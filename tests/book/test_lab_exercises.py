@@ -1,5 +1,6 @@
 """Exercises in the reader's browser: their pages, and what a student does there, from disk."""
 
+import copy
 import json
 import re
 import shutil
@@ -7,7 +8,7 @@ import shutil
 import nbformat
 import pytest
 from lab_exercises import exercise_page, site_link
-from lab_notebook import contents, exercise_cells, renderer
+from lab_notebook import ExerciseCell, contents, exercise_cells, renderer
 from playwright.sync_api import expect
 
 from course_pkg.classroom.results.keys import secret
@@ -17,16 +18,27 @@ from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.grading.assemble import assemble
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import answer_key
+from course_pkg.grading.own_notebook import messages
 from course_pkg.grading.read_notebook import read
 from course_pkg.labs.assignments import ASSIGNMENTS
 from course_pkg.sandbox.probe import probe
 from tests.book.support import ROOT
 from tests.chromium import Tab, low_contrast
+from tests.classroom.test_same_run import (
+    CASES,
+    fails_first,
+    locked_import,
+    prints_much,
+    with_mark,
+    without_metadata,
+)
 from tests.exercises.assignments import EXERCISES, SOLUTIONS, Course, notebook, places
 
 IN_BROWSER = [pytest.mark.browser, pytest.mark.slow]
 ANSWER = """def closest_length(length, lengths):
     return min(lengths, key=lambda n: (abs(n - length), n))"""
+PENALTY = """def brevity_penalty(c, r):
+    return 0.0 if c == 0 else min(1.0, math.exp(1 - r / c))"""
 WRONG = "def closest_length(length, lengths):\n    return max(lengths)"
 ANSWER_ID = "c27cc1d1"
 COUNTS_ID = "8209d91b"
@@ -38,6 +50,9 @@ PLACES = {
     "case": "#lab-cell-6acd250a",
     "counts": f"#lab-cell-{COUNTS_ID}",
     "check of counts": "#lab-cell-c390d9f1",
+    "scores": "#lab-cell-8ca67b53",
+    "penalty": "#lab-cell-916ef8c6",
+    "check of penalty": "#lab-cell-923fe096",
 }
 PAGE = "book/exercises/bleu.html"
 EARLIER = f"course-labs-progress:bleu:{'0' * 16}"
@@ -69,6 +84,20 @@ def released(name: str) -> str:
     return (ROOT / "exercises" / name / f"{name}.ipynb").read_text("utf-8")
 
 
+def cells_of(name: str) -> list[ExerciseCell]:
+    return exercise_cells(
+        json.loads(released(name)), ASSIGNMENTS[name], registry.load(name).questions
+    )
+
+
+def test_no_page_speaks_of_what_is_in_jupyter_alone():
+    for name in ASSIGNMENTS:
+        text = " ".join(cell.source for cell in cells_of(name) if cell.kind == "text")
+        assert re.findall(r"(?i)jupyter|restart|run all|new cell|add cells", text) == [], name
+        whole = " ".join("".join(cell["source"]) for cell in json.loads(released(name))["cells"])
+        assert "(Restart Kernel and Run All Cells)" in " ".join(whole.split())
+
+
 def page_data(body: str) -> dict:
     found = re.search(
         r'<script type="application/json" class="lab-exercise">(.*?)</script>', body, re.S
@@ -81,7 +110,7 @@ def test_every_cell_of_a_notebook_is_on_its_page():
         given = json.loads(released(name))
         body = exercise_page(name, released(name), able)["body"]
         assert page_data(body)["notebook"] == given
-        cells = exercise_cells(given, able)
+        cells = exercise_cells(given, able, registry.load(name).questions)
         assert len(cells) == len(given["cells"])
         placed = [cell.id for cell in cells if f'id="lab-cell-{cell.id}"' in body]
         assert placed == [cell.id for cell in cells if cell.kind != "text"], name
@@ -117,7 +146,7 @@ def test_formulas_stay_as_they_are_for_mathjax():
 
 
 def test_every_task_has_a_label_and_every_heading_a_place():
-    cells = exercise_cells(json.loads(released("bleu")), ASSIGNMENTS["bleu"])
+    cells = cells_of("bleu")
     labels = [cell.label for cell in cells if cell.kind == "check"]
     assert labels[:3] == [f"1{part} One reference, by hand" for part in "abc"]
     assert labels[5:7] == ["3 Counting and clipping", "4 The closest reference length"]
@@ -128,7 +157,7 @@ def test_every_task_has_a_label_and_every_heading_a_place():
 
 
 def test_prose_has_the_points_of_its_task():
-    cells = exercise_cells(json.loads(released("concepts")), ASSIGNMENTS["concepts"])
+    cells = cells_of("concepts")
     assert [cell.points for cell in cells if cell.kind == "prose"] == [4] * 5
 
 
@@ -155,13 +184,18 @@ def test_the_pages_link_to_what_is_there(labs):
 
 
 def test_the_book_links_to_the_pages(labs):
-    """Once from the list and once from each chapter that names the assignment."""
+    """Once from the list and once from each chapter that names it; and where a reader begins."""
     for page, link in (("exercises", "exercises/{}"), ("metrics/bleu", "../exercises/{}")):
         text = (labs / f"book/{page}.html").read_text("utf-8")
         names = ASSIGNMENTS if page == "exercises" else ("bleu", "concepts")
         for name in names:
             assert text.count(f'href="{link.format(name)}.html">in your browser</a>') == 1
     assert "in your browser</a>" not in (labs / "book/appendix/documents.html").read_text("utf-8")
+    assert 'href="exercises/bleu.html"' in (labs / "book/index.html").read_text("utf-8")
+    start = (labs / "book/exercises.html").read_text("utf-8").partition("<h2")[0]
+    assert [
+        name for name in ASSIGNMENTS if f'href="exercises/{name}.html">{name}' not in start
+    ] == []
 
 
 def write(page, code: str, place: str = "answer") -> None:
@@ -182,6 +216,13 @@ def ask(page, place: str = "check") -> str:
     cell.locator(".lab-button").first.click()
     cell.locator(".lab-bar:not(.running)").wait_for(timeout=60_000)
     return cell.locator(".lab-output").inner_text()
+
+
+def run_all(page) -> None:
+    """Press the button that runs all checks, and wait for the end."""
+    all_checks = page.get_by_role("button", name="Run all checks")
+    all_checks.click()
+    all_checks.and_(page.locator(":enabled")).wait_for(timeout=120_000)
 
 
 def status_of(page, place: str) -> str:
@@ -252,8 +293,79 @@ class TestPage:
         ask(page)
         assert "SyntaxError" in page.locator(PLACES["answer"]).inner_text()
         write(page, "del closest_length")
-        assert "NameError" in ask(page)
+        assert "NameError: name 'closest_length' is not defined, so nothing was checked" in ask(
+            page
+        )
         assert sum_of(page) == "0 of 27 points" and "0 of 2 points" in status_of(page, "check")
+        write(page, ANSWER)
+        write(page, "[", "counts")
+        assert "2 of 2 points" in ask(page)  # it needs no other answer
+
+    def test_points_belong_to_the_answers_that_an_answer_uses(self, page):
+        write(page, WRONG.replace("closest_length", "mine"), "counts")
+        write(page, "closest_length = mine")
+        ask(page)
+        row = page.locator(".lab-points li", has_text="4 The closest")
+        assert "✗ 0 / 2" in row.inner_text()
+        write(page, ANSWER.replace("closest_length", "mine"), "counts")
+        assert "changed" in row.inner_text()
+        assert "2 of 2 points" in ask(page)
+        write(page, "scores = [0, 0]", "scores")
+        assert "✓ 2 / 2" in row.inner_text()
+
+    def test_the_page_gives_the_points_of_a_run_from_top_to_bottom(self, page, tmp_path):
+        """Those that `course check` gives its notebook: whatever ran in the page before."""
+        write(page, ANSWER)
+        assert "2 of 2 points" in ask(page)
+        for answer in (
+            "def closest_length(:",
+            f"1 / 0\n{ANSWER}",
+            f"{ANSWER}\n1 / 0",
+            "closest_length = helper",  # which a cell behind it defines
+            f"import math\nmath.exp = None\n{ANSWER}",
+            ANSWER,
+        ):
+            write(page, answer)
+            write(page, f"{ANSWER.replace('closest_length', 'helper')}\n{PENALTY}", "penalty")
+            ask(page, "check of penalty")
+            run_all(page)
+            lines = page.locator(".lab-points li").all_inner_texts()
+            shown = [int(re.search(r"(\d+) / \d+$", line)[1]) for line in lines]
+            text = saved(page, "Download as notebook").path().read_text("utf-8")
+            asked = nbformat.reads(text, as_version=4)
+            said = messages(asked, tmp_path, "bleu", 60, 1_000_000)
+            found = {each.question: each.earned for each in said if each.question}
+            where = places(notebook(EXERCISES, "bleu"))
+            assert shown == [found[name] for name in where], answer
+
+    def test_a_notebook_earns_here_what_it_earns_everywhere(self, page, tmp_path):
+        """The cases of test_same_run, but for those with cells of one's own, and `quit()`."""
+        page.on("dialog", lambda dialog: dialog.accept())
+        for change in (locked_import, fails_first, without_metadata, with_mark, prints_much):
+            nb = notebook(SOLUTIONS, "bleu")
+            change(nb)
+            mark = "\ufeff" * (change is with_mark)
+            take(page, tmp_path, mark + nbformat.writes(nb), f"{change.__name__}.ipynb")
+            run_all(page)
+            assert sum_of(page) == f"{CASES[change]} of 27 points", change
+
+    def test_what_a_cell_shows_stays_on_the_page_and_reaches_nothing_stored(self, page):
+        write(page, ANSWER)  # so that something is stored
+        away = '<meta http-equiv="refresh" content="0;url=data:text/html,away"><base href="x:">here'
+        names = "indexedDB caches BroadcastChannel Worker XMLHttpRequest WebSocket importScripts"
+        write(
+            page,
+            "import js\nfrom IPython.display import HTML, display\n"
+            f"display(HTML({away!r}))\n"
+            f"print([n for n in {names.split()!r} if getattr(js, n, None)], "
+            "getattr(js.navigator, 'storage', None),\n"
+            "    hasattr(js.WorkerGlobalScope.prototype, 'indexedDB'))",
+            "counts",
+        )
+        shown = ask(page, "counts")
+        assert "here" in shown and "[] None False" in shown
+        assert page.locator(".lab-output :is(meta, base)").count() == 0
+        assert page.url.endswith(PAGE)
 
     def test_a_name_changes_the_case_that_is_shown_and_checked(self, page):
         """Cells run as from top to bottom, though only one was edited."""
@@ -274,8 +386,8 @@ class TestPage:
         said = take(page, tmp_path, nbformat.writes(solution), "bleu.ipynb")
         assert "10 cells are filled" in said
         assert page.locator(".lab-output").count() == 0  # nothing ran by itself
-        page.get_by_role("button", name="Run all checks").click()
-        page.locator(".lab-sum", has_text="27 of 27 points").wait_for(timeout=120_000)
+        run_all(page)
+        assert sum_of(page) == "27 of 27 points"
         assert page.locator(".lab-points li.lab-full").count() == 10
 
     def test_checks_can_be_stopped(self, page):
@@ -343,12 +455,58 @@ class TestPage:
             answers({ANSWER_ID: 1}): "neither a file of answers",
             answers({}, assignment="rouge"): "belongs to the exercise “rouge”",
             answers({"constructor": "x", "__proto__": "y"}): "no answer to a task",
-            json.dumps({"cells": [None, {"id": "x"}]}): "no answer to a task",
-            "[" * 2_100_000: "larger than 2 MB",
+            json.dumps({"cells": [None, {"id": "x"}]}): "nbformat is nothing; expected 4",
+            released("rouge"): "this is not the notebook of bleu",
+            released("bleu"): "no answer to a task",
+            answers({ANSWER_ID: "#" * 2_000_001}): "more than 2 million characters",
         }
         for number, (text, reason) in enumerate(refused.items()):
             assert reason in take(page, tmp_path, text, f"file-{number}.json")
             assert "key=lambda" in page.locator(PLACES["answer"]).inner_text()
+
+    def test_a_file_that_is_too_large_is_not_read(self, page, tmp_path):
+        with (tmp_path / "large.json").open("wb") as file:
+            file.truncate(100_000_001)
+        page.locator("input[type=file]").set_input_files(tmp_path / "large.json")
+        page.get_by_text("larger than 100 MB").wait_for()
+
+    def test_a_notebook_is_read_whatever_a_program_has_dropped(self, page, tmp_path):
+        """As Colab, an older Jupyter and a converter write it, with a plot and more cells."""
+        written = json.loads(released("bleu"))
+        places_of = {cell["id"]: at for at, cell in enumerate(written["cells"])}
+        written["cells"][places_of[ANSWER_ID]]["source"] = ANSWER.splitlines(keepends=True)
+        written["cells"][places_of["766b11a2"]]["source"] = ['STUDENT = "ada"']
+        plot = {
+            "output_type": "display_data",
+            "metadata": {},
+            "data": {"image/png": "A" * 3_000_000},
+        }
+        written["cells"][places_of[ANSWER_ID]]["outputs"] = [plot]
+
+        def colab(cell):
+            cell["metadata"]["id"] = cell.pop("id")
+
+        def older(cell):
+            del cell["id"]
+
+        def bare(cell):
+            del cell["id"]
+            cell["metadata"] = {}
+
+        for number, change in enumerate((colab, older, bare)):
+            page.once("dialog", lambda dialog: dialog.accept())
+            page.get_by_role("button", name="Start over").click()
+            text = copy.deepcopy(written)
+            for cell in text["cells"]:
+                change(cell)
+            said = take(page, tmp_path, json.dumps(text), f"{number}.ipynb")
+            assert "2 cells are filled" in said and "more cell" not in said, change
+            assert "key=lambda" in page.locator(PLACES["answer"]).inner_text()
+            assert '"ada"' in page.locator(PLACES["name"]).inner_text()
+        extra = {"cell_type": "code", "id": "mine", "metadata": {}, "source": "helper = 1"}
+        written["cells"].append(extra)
+        said = take(page, tmp_path, json.dumps(written), "extra.ipynb")
+        assert "It has another cell with code" in said
 
     def test_a_file_replaces_an_answer_only_if_the_reader_agrees(self, page, tmp_path):
         write(page, ANSWER)
@@ -399,10 +557,7 @@ class TestPage:
         where = places(notebook(EXERCISES, "bleu"))
         cell = notebook(EXERCISES, "bleu").cells[where["brevity-penalty"].answer].id
         take(page, tmp_path, answers({ANSWER_ID: ANSWER, cell: code}))
-        page.get_by_role("button", name="Run all checks").click()
-        page.get_by_role("button", name="Run all checks").and_(page.locator(":enabled")).wait_for(
-            timeout=120_000
-        )
+        run_all(page)
         lines = page.locator(".lab-points li").all_inner_texts()
         shown = [int(re.search(r"(\d+) / \d+$", line)[1]) for line in lines]
         data = saved(page, "Download as notebook").path().read_bytes()

@@ -24,7 +24,7 @@ import pytest
 from course_pkg.fingerprints.reach import all_imports
 from course_pkg.grading import author
 from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import answer_key
+from course_pkg.grading.contract.answer_key import answer_key, defined_name
 from course_pkg.grading.contract.draws import draw_variant
 from course_pkg.grading.contract.grading_session import GradingSession
 from course_pkg.grading.contract.question_record import findings
@@ -64,7 +64,8 @@ def test_author_check_finds_nothing_and_a_report_names_each_wrong_answer_once(as
 
 
 def test_notebooks_questions_and_reports_keep_their_rules(assignment):
-    rules = (imports, wrong_answers, hints, reports, shown_inputs, outputs, release, students_side)
+    rules = (imports, wrong_answers, hints, reports, names, shown_inputs, outputs, release)
+    rules += (students_side,)
     assert [(rule.__name__, found) for rule in rules for found in rule(assignment)] == []
 
 
@@ -121,6 +122,15 @@ def reports(assignment: str) -> Iterator[str]:
         told = [text for p in question.properties for text in (p.says, p.hint)]
         told += [wrong.says for wrong in question.wrong]
         yield from (f"{name}: {text}" for text in told if runs(text) & code)
+
+
+def names(assignment: str) -> Iterator[str]:
+    """A notebook checks an answer under the name that its report uses."""
+    sources = [cell.source for cell in notebook(SOLUTIONS, assignment).cells]
+    for name, question in registry.load(assignment).questions.items():
+        called = f'check("{assignment}/{name}", {defined_name(question.answer)})'
+        if not question.artifact and not any(called in source for source in sources):
+            yield called
 
 
 def shown_inputs(assignment: str) -> Iterator[str]:

@@ -247,6 +247,72 @@ def test_a_number_by_hand_is_not_given_away():
     assert "your case: {" in report and "smallest failing" not in report
 
 
+DIAGNOSES = (  # a question, a wrong answer, a part of what is said, and whether with a hint
+    ("lora-math/counts", lambda shapes, targets, rank: 1, "The number differs.", True),
+    ("lora-math/counts", lambda shapes, targets, rank: 1.5, "Expected an integer, but a f", False),
+    ("lora-math/counts", lambda shapes: 1, "takes 1 positional argument but 3 were given", False),
+    ("lora-math/forward", lambda x, *_: x[0], "Expected the shape", False),
+    (
+        "lora-math/forward",
+        lambda x, w, b, A, B, alpha: w @ x + (0 if b is None else b) + alpha / len(A) * B @ (A @ x),
+        "you computed weight @ x",
+        False,
+    ),
+    (
+        "lora-math/forward",
+        lambda x, w, b, A, B, a: x @ w + (0 if b is None else b) + a / len(A) * x @ A.T @ B.T,
+        "you computed x @ weight;",
+        False,
+    ),
+    ("bleu/counts", lambda *_: [(0, 0)] * 3, "Expected a list of 4 (n = 1", False),
+    ("bleu/counts", lambda h, r: {1: 2}, "(n = 1, n = 2, n = 3, n = 4), but a dict", False),
+    ("bleu/by-hand/brevity-penalty", (1.0, 0.8187), "right values, in another order", False),
+    ("bleu/by-hand/scores", (0.0, 0.4273), "left out the brevity penalty", False),
+    ("bleu/by-hand/scores", (0.3498, 0.0), "right values, in another order", False),
+    ("quantized-inference/by-hand/step", (0.4, -0.056), "error has the other sign", False),
+    ("quantized-inference/by-hand/step", (0.4, 0.0875), "multiplied the difference by", False),
+    ("quantized-inference/by-hand/step", (0.056, 0.4), "right values, in another order", False),
+)
+
+
+@pytest.mark.parametrize(("question", "answer", "says", "hint"), DIAGNOSES)
+def test_a_report_says_what_is_wrong_and_hints_only_at_a_value(question, answer, says, hint):
+    for name in ("bleu/one-reference", "quantized-inference/by-hand"):
+        variant(name)
+    report = check(question, answer).report
+    assert says in report and ("hint: " in report) == hint, report
+
+
+def test_a_number_by_hand_shows_what_of_the_case_it_is_about():
+    variant("quantized-inference/by-hand")
+    report = check("quantized-inference/by-hand/storage", (1, 2)).report
+    case = "{rows: 4096, columns: 11008, bits: 4, group: 128}"
+    assert f"your case: {case}" in report
+    report = check("quantized-inference/by-hand/codes", [0] * 6).report
+    assert "your case: {inputs: [0.33, -1.6" in report and "weights" not in report
+
+
+def test_the_line_that_a_report_gives_to_try_a_case_can_be_pasted():
+    def match_counts(hypothesis, references):
+        return [(len(hypothesis), 0)] * 4
+
+    class LoRALinear:
+        def __init__(self, base, rank, alpha):
+            raise ValueError(rank)
+
+    for question, answer, ends in (
+        ("bleu/counts", match_counts, "match_counts(case['hypothesis'], case['references'])"),
+        ("lora-math/merge", LoRALinear, '.case("start"); case'),
+    ):
+        (line,) = re.findall(r"run this to try it: (case = .*)", check(question, answer).report)[:1]
+        assert line.endswith(ends)
+        names = {"check": check, answer.__name__: answer}
+        first, last = line.split("; ")
+        exec(first, names)
+        found = eval(last, names)
+        assert found == (match_counts(**names["case"]) if "match" in last else names["case"])
+
+
 def test_unknown_questions_name_the_nearest():
     for question, message in (
         ("lora-math/forwards", r"did you mean forward\?"),

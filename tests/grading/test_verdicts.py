@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from course_pkg.grading.contract.calling import NOT_RUN, outcome
-from course_pkg.grading.contract.comparators import array, exactly, number, parts, row
+from course_pkg.grading.contract.comparators import array, exactly, is_form, number, parts, row
 from course_pkg.grading.contract.display import shorten, shorten_pair
 from course_pkg.grading.contract.draws import Case, draw_cases
 from course_pkg.grading.contract.plain_values import as_plain
@@ -24,6 +24,18 @@ def test_number_accepts_and_refuses():
     assert [given for given in right if equal(4, as_plain(given)) is not None] == []
     wrong = (True, None, "4", [4], math.nan, math.inf, 10**400, 4.1, 5)
     assert [given for given in wrong if equal(4, given) is None] == []
+
+
+def test_integers_are_asked_for_by_their_type():
+    equal = number(integer=True)
+    assert [given for given in (4, np.int64(4), np.array(4)) if equal(4, as_plain(given))] == []
+    for given in (4.0, np.float32(4), np.array(4.0), True):
+        assert "expected an" in str(equal(4, as_plain(given))) or given is True
+    codes = array(atol=0.4, integer=True)
+    right = as_plain(np.array([1, 2], "uint8"))
+    assert codes(right, as_plain(np.array([1, 2]))) is None
+    reason = codes(right, as_plain(np.array([1.0, 2.0])))
+    assert reason == "expected an integer dtype, but float64 was given" and is_form(reason)
 
 
 def test_array_says_what_is_wrong():

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from course_pkg.grading import check as check_module
 from course_pkg.labs import browser
 from tests.repository import ROOT
 
@@ -50,18 +51,6 @@ def test_an_absent_package_is_explained():
     assert len(run("1 / 0")[1]) == 1
 
 
-def test_an_answer_that_fails_leaves_none_of_its_earlier_version():
-    """As in the grader, where only this version runs."""
-    answer = {"name": "answer 1", "forget": True}
-    run("def f(): return 1", **answer)
-    for broken in ("1 / 0\ndef f(): return 2", "def f(: return 2"):
-        assert run(broken, **answer)[0] == {"ended": False}
-        assert "NameError" in run("f()")[1][0]["error"]
-        run("def f(): return 1", **answer)
-    assert run("def f(): return 3\n1 / 0", **answer)[0] == {"ended": False}
-    assert run("f()")[1] == [{"data": {"text/plain": "3"}}]
-
-
 def test_a_notebook_of_another_editor_is_imported_by_the_rule_of_the_grader():
     path = ROOT / "exercises" / "bleu" / "bleu.ipynb"
     released = json.loads(path.read_text("utf-8"))
@@ -75,7 +64,10 @@ def test_a_notebook_of_another_editor_is_imported_by_the_rule_of_the_grader():
         given = {"text": text, "notebook": released, "name": "bleu"}
         return json.loads(browser.imported(print, json.dumps(given)))
 
-    cells = imported(json.dumps(mine))["cells"]
+    mine["cells"].append({"cell_type": "code", "metadata": {}, "source": "helper = 1"})
+    found = imported(json.dumps(mine))
+    cells = found["cells"]
+    assert found["others"] == 1
     assert cells[answer["metadata"]["id"]] == "def closest_length(a, b):\n    return 1"
     assert 'STUDENT = ""' in cells.values()
     assert "not JSON" in imported("{")["problem"]
@@ -85,3 +77,43 @@ def test_reset_forgets_names():
     run("x = 1")
     browser.reset(print, "{}")
     assert "NameError" in run("x")[1][0]["error"]
+
+
+def test_a_check_says_that_its_answers_cell_failed():
+    """Under the name that the page has for that cell; an answer that is missing is no failure."""
+    begin = "from course_pkg.grading.check import check\n"
+    right = "def f(length, lengths):\n    return min(lengths, key=lambda n: (abs(n - length), n))\n"
+    ask = "check('bleu/closest-length', f)"
+    ended = "Your answer's cell ended with an error: "
+    for answer, points, said in (
+        (right, 2.0, None),
+        ("def f(:", None, f"{ended}SyntaxError: invalid syntax, so nothing was checked."),
+        (f"1 / 0\n{right}", None, f"{ended}ZeroDivisionError: division by zero, so nothing"),
+        (
+            f"{right}\n1 / 0",
+            2.0,
+            f"{ended}ZeroDivisionError: division by zero. What it had defined",
+        ),
+        ("raise NotImplementedError", None, None),
+    ):
+        browser.reset(print, "{}")
+        run(begin)
+        run(answer, name="answer 4")
+        result, outputs = run(ask, name="check 4", answer="answer 4")
+        notes = [output["note"] for output in outputs if "note" in output]
+        assert result.get("score") == points, answer
+        assert [note for note in notes if not said or not note.startswith(said)] == [], answer
+        assert bool(notes) == bool(said), answer
+        assert not said or "NameError" not in str(outputs)
+
+
+def test_reset_forgets_numbers_worked_by_hand():
+    """A number that follows from an earlier one is judged by what was given since."""
+    begin = (
+        "from course_pkg.grading.check import check, variant\n"
+        "case = variant('bleu/one-reference', student='ada')\n"
+    )
+    run(f"{begin}check('bleu/by-hand/counts', [(1, 1)] * 4)")
+    assert check_module._by_hand and check_module._students
+    browser.reset(print, "{}")
+    assert not check_module._by_hand and not check_module._students

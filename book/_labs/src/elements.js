@@ -16,6 +16,14 @@ export const button = (text, action, label) => {
   return made;
 };
 
+/* Show HTML that code has made, without what would act on the whole page, such as leave it. */
+export const setHtml = (element, html) => {
+  const inert = document.createElement("template");
+  inert.innerHTML = html;
+  for (const each of inert.content.querySelectorAll("base, link, meta")) each.remove();
+  element.replaceChildren(inert.content);
+};
+
 /* An element whose text is read out when it changes. */
 export const live = (tag, className) => {
   const made = make(tag, className);

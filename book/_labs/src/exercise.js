@@ -4,6 +4,7 @@ import { Check } from "./check.js";
 import { reason, sessionOf } from "./page.js";
 import { makePanel } from "./panel.js";
 import * as progress from "./progress.js";
+import { usedAnswers } from "./used.js";
 import { Prose } from "./prose.js";
 
 const outerOf = (id) => document.getElementById(`lab-cell-${id}`);
@@ -28,6 +29,7 @@ export const setUpExercise = (data, kit) => {
 
   const own = data.cells.filter(isOwn);
   const checks = data.cells.filter(({ kind, missing }) => kind === "check" && !missing.length);
+  const followed = (cell) => checks.filter(({ question }) => cell.follows.includes(question));
   const isUntouched = (cell) => isOwn(cell) && drawn.get(cell.id).code() === cell.code;
 
   const programs = data.cells
@@ -36,6 +38,8 @@ export const setUpExercise = (data, kit) => {
       ...cell,
       name: nameOf(cell, at + 1),
       ends: cell.kind === "check" || cell.missing.length > 0,
+      answer: cell.kind === "check" ? nameOf({ ...cell, kind: "answer" }) : "",
+      follows: followed(cell).map(({ id }) => id),
       partial: () => isUntouched(cell), // that an answer is missing is no news
       before: () => (drawn.has(cell.id) && !isUntouched(cell) ? drawn.get(cell.id).show() : null),
       after: (ended) => isUntouched(cell) || drawn.get(cell.id)?.say(ended ? "done" : "ended with an error"),
@@ -48,12 +52,14 @@ export const setUpExercise = (data, kit) => {
     return Object.fromEntries(written.map(({ id }) => [id, drawn.get(id).code()]));
   };
 
-  /* What the points of a question belong to: its answer, and cells of no task, such as the name. */
-  const answered = ({ label }) =>
-    progress.fingerprint(
-      own.filter((cell) => cell.kind === "answer" && (!cell.label || cell.label === label))
-        .map(({ id }) => drawn.get(id).code()),
-    );
+  /* What the points of a question belong to: its answer, those that it uses, and cells of no task,
+     such as the name. */
+  const answered = (cell) => {
+    const answers = own
+      .filter(({ kind }) => kind === "answer")
+      .map(({ id, label }) => ({ label, code: drawn.get(id).code() }));
+    return progress.fingerprint(usedAnswers(answers, ["", ...[cell, ...followed(cell)].map(({ label }) => label)]));
+  };
 
   const show = () => {
     const rows = data.cells
@@ -89,7 +95,9 @@ export const setUpExercise = (data, kit) => {
   };
 
   const actions = {
+    /* In a Python of its own, as `course check` does it. */
     checkAll: async () => {
+      (await session()).session.restart();
       for (const { id } of checks) if (!(await drawn.get(id).run())) return;
     },
     stop: async () => (await session()).session.stop(),
@@ -99,15 +107,21 @@ export const setUpExercise = (data, kit) => {
       progress.download(`${data.name}-answers.json`, progress.asText(data, { cells: texts() })),
     importFile: async (file) => {
       try {
-        const found = Object.entries(await progress.fromFile(file, data));
+        const { cells: found, others } = await progress.fromFile(file, data, async (text) => {
+          panel.say("starting Python…");
+          const { python } = await session();
+          return python.call("imported", { text, notebook: data.notebook, name: data.name });
+        });
         const given = Object.fromEntries(
-          found.filter(([id, text]) => own.some((cell) => cell.id === id && cell.code !== text)),
+          Object.entries(found).filter(([id, text]) => own.some((cell) => cell.id === id && cell.code !== text)),
         );
         if (!Object.keys(given).length) throw new Error("it has no answer to a task of this page");
         if (!agreed(given)) return;
         const count = fill(given);
         keep();
-        panel.say(`${count} ${count === 1 ? "cell is" : "cells are"} filled from ${file.name}. Now check them.`);
+        const more = others === 1 ? "another cell with code, which" : `${others} more cells with code, which`;
+        const left = others ? ` It has ${more} this page has no place for: copy what your answers need into them.` : "";
+        panel.say(`${count} ${count === 1 ? "cell is" : "cells are"} filled from ${file.name}. Now check them.${left}`);
       } catch (error) {
         panel.say(`${file.name} was not read: ${error.message}.`);
       }

@@ -1,6 +1,6 @@
 /* Outputs of a cell as elements of the page, in the classes that the book's own outputs have. */
 import MarkdownIt from "markdown-it";
-import { make } from "./elements.js";
+import { make, setHtml } from "./elements.js";
 
 const markdown = new MarkdownIt({ html: true });
 
@@ -12,7 +12,7 @@ const preformatted = (className, text) => {
 
 const rich = (className, html) => {
   const made = make("div", `output ${className}`);
-  made.innerHTML = html;
+  setHtml(made, html);
   for (const table of made.querySelectorAll("table")) table.classList.add("table");
   return made;
 };

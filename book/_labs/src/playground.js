@@ -1,6 +1,6 @@
 /* A playground: what the reader types is computed at once. Its state is in the page's address. */
 
-import { button, live, make } from "./elements.js";
+import { button, live, make, setHtml } from "./elements.js";
 
 const WAIT_MS = 150;
 const SLOW_MS = 500;
@@ -65,7 +65,7 @@ export const setUpPlayground = (outer, kit) => {
       const given = { playground: name, values: values() };
       const { html } = await python.call("view", given, undefined, () => begun(python));
       if (number !== newest) return;
-      view.innerHTML = html;
+      setHtml(view, html);
       typeset(view.querySelectorAll(".math")); // what a reader typed is no formula
       tell(view.querySelector(".lab-wrong") ? "updated, with a message" : "updated");
     } catch (error) {

@@ -7,7 +7,8 @@
 import * as mirror from "./mirror.js";
 
 const FORMAT = "course-labs-progress";
-const MOST_BYTES = 2_000_000;
+const MOST_BYTES = 100_000_000; // of a file: a notebook may have plots
+const MOST_TEXT = 2_000_000; // characters of answers
 const NOT_OURS = "it is neither a file of answers that this page has exported nor a notebook";
 
 const prefixOf = ({ name }) => `${FORMAT}:${name}:`;
@@ -96,19 +97,32 @@ export const save = (exercise, kept) => {
   }
 };
 
-/* Texts by cell from a file: one that was exported, or a notebook. Throws an Error that says what is
-   wrong with it. */
-export const fromFile = async (file, exercise) => {
-  if (file.size > MOST_BYTES) throw new Error("it is larger than 2 MB, so it is another file");
+/* A notebook as text, without what its cells have put out. */
+const withoutOutputs = (notebook) => {
+  const cells = notebook.cells.map((cell) =>
+    isRecord(cell) ? Object.fromEntries(Object.entries(cell).filter(([key]) => key !== "outputs")) : cell,
+  );
+  return JSON.stringify({ ...notebook, cells });
+};
+
+/* What a file has for the exercise, one that was exported or a notebook: {cells: texts by the released
+   cells' ids, others: how many cells of the reader's own have code}. imported: what Python finds in a
+   notebook's text, {cells, others} or {problem}. Throws an Error that says what is wrong with the file. */
+export const fromFile = async (file, exercise, imported) => {
+  if (file.size > MOST_BYTES) throw new Error("it is larger than 100 MB, so it is another file");
   let given;
   try {
     given = JSON.parse(await file.text());
   } catch {
     throw new Error(NOT_OURS);
   }
-  if (!Array.isArray(given?.cells)) return checked(given, exercise);
-  const texts = given.cells.filter(isRecord).map(({ id, source }) => [id, [source].flat().join("")]);
-  return Object.fromEntries(texts);
+  const found = Array.isArray(given?.cells)
+    ? await imported(withoutOutputs(given))
+    : { cells: checked(given, exercise), others: 0 };
+  if (found.problem) throw new Error(found.problem);
+  const length = Object.values(found.cells).reduce((sum, text) => sum + text.length, 0);
+  if (length > MOST_TEXT) throw new Error("its answers have more than 2 million characters");
+  return found;
 };
 
 export const download = (name, text) => {

@@ -2,9 +2,9 @@
 
    Cells run one at a time. Before a cell, the earlier ones that have not run yet run too. After
    Python was stopped, those that had run by then run again first; the one that was stopped is left
-   out until its code changes or the reader runs it. In a session with `inOrder`, the
-   names are always those of a run from top to bottom: if an earlier cell was edited, or has run
-   again, the cells behind it run again too. */
+   out until its code changes or the reader runs it. In a session with `inOrder`, the names are
+   always those of a run from top to bottom: unless what has run is the start of such a run, they
+   are forgotten, and all cells run again from the first one. */
 import { Stopped } from "./python.js";
 
 export class Session {
@@ -16,11 +16,12 @@ export class Session {
   #epoch = 0;
   #inOrder;
   #running = null; // {id, code}
+  #failed = new Set(); // ids of cells whose last run ended with an error
   #stopped = new Map(); // id → the code that was stopped
 
-  /* cells: {id, name, code(), ends, partial(), before(), after(ended)}. ends: no other cell needs it, so
-     it never runs before another. partial: whether an error in it is no news, because only parts of it can run.
-     before: resolves to what shows the outputs if it runs before another; without it, or if that is
+  /* cells: {id, name, code(), ends, answer, follows, partial(), before(), after(ended)}. ends: no other cell needs
+     it, so it never runs before another, unless that one `follows` it: a list of ids. answer: the name of the cell
+     that it checks. partial: whether an error in it is no news, because only parts of it can run. before: resolves to what shows the outputs if it runs before another; without it, or if that is
      null, they are not shown. after: called when it has run so. */
   constructor(python, cells, { inOrder = false } = {}) {
     this.#python = python;
@@ -42,6 +43,7 @@ export class Session {
   }
 
   async #runAfterOthers(id, show, tell) {
+    tell("starting Python…");
     await this.#python.start();
     const place = this.#cells.findIndex((cell) => cell.id === id);
     const cell = this.#cells[place];
@@ -50,14 +52,21 @@ export class Session {
       const before = this.#inOrder ? [] : [...this.#ran];
       this.#ran.clear();
       for (const [other, code] of before) {
-        if (other !== id) await this.#first(this.#cells.find((each) => each.id === other), code, tell);
+        if (other !== id) await this.#first(this.#cell(other), code, tell);
       }
     }
-    const failed = [];
-    for (const other of this.#needed(place)) {
-      const ended = await this.#first(other, other.code(), tell);
-      if (!ended && !other.partial?.()) failed.push(other.name);
+    const earlier = this.#cells.slice(0, place).filter((each) => !each.ends && !this.#wasStopped(each));
+    if (this.#inOrder && !this.#isStartOf(earlier)) {
+      await this.#python.call("reset", {});
+      this.#ran.clear();
     }
+    for (const other of earlier.filter((each) => !this.#ran.has(each.id))) {
+      await this.#first(other, other.code(), tell);
+    }
+    for (const other of cell.follows ?? []) await this.#call(this.#cell(other), this.#cell(other).code(), null);
+    const failed = earlier
+      .filter((each) => this.#failed.has(each.id) && !each.partial?.() && each.name !== cell.answer)
+      .map(({ name }) => name);
     const code = cell.code();
     tell("running…");
     const result = await this.#call(cell, code, show);
@@ -68,26 +77,30 @@ export class Session {
     if (skipped.length) {
       show({ note: `Without ${skipped.map((each) => each.name).join(", ")}, which you stopped.` });
     }
-    this.#ran.delete(id);
-    this.#ran.set(id, code);
+    this.#keep(cell, code, result.ended);
     return result;
   }
 
-  /* The cells that must run before the one at this place. */
-  #needed(place) {
-    const earlier = this.#cells
-      .slice(0, place)
-      .filter((cell) => !cell.ends && !this.#wasStopped(cell));
-    if (!this.#inOrder) return earlier.filter((cell) => !this.#ran.has(cell.id));
-    const order = [...this.#ran.keys()];
-    let latest = -1;
-    const first = earlier.findIndex((cell) => {
-      const at = order.indexOf(cell.id);
-      if (at <= latest || this.#ran.get(cell.id) !== cell.code()) return true;
-      latest = at;
-      return false;
-    });
-    return first < 0 ? [] : earlier.slice(first);
+  /* Begin anew, when what was asked before is done: what Python keeps beside names is gone too. */
+  restart() {
+    this.#queue = this.#queue.then(() => this.#ran.size && this.#python.stop());
+  }
+
+  /* Whether the cells that have run are the first of these, in their order and with their code of now. */
+  #isStartOf(cells) {
+    const ran = [...this.#ran].filter(([id]) => !this.#cell(id).ends);
+    return ran.every(([id, code], at) => cells[at]?.id === id && cells[at].code() === code);
+  }
+
+  #cell(id) {
+    return this.#cells.find((each) => each.id === id);
+  }
+
+  #keep({ id }, code, ended) {
+    this.#ran.delete(id);
+    this.#ran.set(id, code);
+    if (ended) this.#failed.delete(id);
+    else this.#failed.add(id);
   }
 
   #wasStopped(cell) {
@@ -97,7 +110,7 @@ export class Session {
   async #call(cell, code, show) {
     this.#running = { id: cell.id, code };
     try {
-      return await this.#python.call("run", { code, name: cell.name, quiet: !show }, show);
+      return await this.#python.call("run", { code, name: cell.name, quiet: !show, answer: cell.answer }, show);
     } finally {
       this.#running = null;
     }
@@ -108,10 +121,8 @@ export class Session {
     const show = (await cell.before?.()) ?? null;
     tell(`running ${cell.name} first…`);
     const { ended } = await this.#call(cell, code, show);
-    this.#ran.delete(cell.id);
-    this.#ran.set(cell.id, code);
+    this.#keep(cell, code, ended);
     cell.after?.(ended);
-    return ended;
   }
 
   /* End what runs and what waits. */

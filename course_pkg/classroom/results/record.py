@@ -215,7 +215,7 @@ def _question(row: Any, question: Question) -> QuestionRecord:
 def _failure(question: Question, row: Any) -> FailureRecord | None:
     if row is None:
         return None
-    _require(row, {"inputs", "expected", "given", "reason", "note", "recognized"})
+    _require(row, {"inputs", "expected", "given", "reason", "note", "recognized", "is_form"})
     texts = {name: row[name] for name in ("inputs", "expected", "given", "reason", "note")}
     for name, text in texts.items():
         if text is None and name not in ("reason", "note"):
@@ -229,7 +229,9 @@ def _failure(question: Question, row: Any) -> FailureRecord | None:
     if question.variant:  # the student should work it out
         shown["expected"] = None
     reason, note = (one_line(texts[name], MAX_TEXT) for name in ("reason", "note"))
-    return FailureRecord(reason, **shown, explanations=explanations(question, names), note=note)
+    told = explanations(question, names)
+    is_form = row["is_form"] is True
+    return FailureRecord(reason, **shown, explanations=told, note=note, is_form=is_form)
 
 
 def _shown(text: str | None) -> str | None:

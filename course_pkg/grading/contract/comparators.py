@@ -27,6 +27,7 @@ class Difference(str):
 
     expected: Any
     given: Any
+    is_form: bool  # whether the reason is a WrongForm
 
     @classmethod
     def at(cls, name: str, reason: str, expected: Any, given: Any) -> "Difference":
@@ -39,11 +40,18 @@ class Difference(str):
         inner = isinstance(reason, cls)
         found.expected = reason.expected if inner else expected
         found.given = reason.given if inner else given
+        found.is_form = is_form(reason)
         return found
 
 
-def number(rtol: float = 0.0, atol: float = 0.0) -> Comparator:
+class WrongForm(str):
+    """A reason that says all: the type, the shape or the length is wrong, not the value."""
+
+
+def number(rtol: float = 0.0, atol: float = 0.0, *, integer: bool = False) -> Comparator:
     """A real number within `rtol`·|expected| + `atol`; an integer may be given as 3 or as 3.0.
+
+    integer: it may not be given as 3.0, because the task asks for an int.
 
     >>> number()(1, True)
     'expected a number, but a bool was given'
@@ -54,10 +62,12 @@ def number(rtol: float = 0.0, atol: float = 0.0) -> Comparator:
             given = given.numpy().item()
         if isinstance(given, bool) or not isinstance(given, int | float):
             return wrong_type("a number", given)
+        if integer and not isinstance(given, int):
+            return wrong_type("an integer", given)
         if isinstance(given, int) and abs(given) > 1e300:
             return "the number differs"
         if not math.isfinite(given):
-            return f"expected a finite number, but {given} was given"
+            return WrongForm(f"expected a finite number, but {given} was given")
         if abs(given - expected) > atol + rtol * abs(expected):
             return "the number differs"
         return None
@@ -84,11 +94,13 @@ def whether(equals: float) -> Comparator:
     return compare
 
 
-def array(rtol: float = 0.0, atol: float = 0.0, dtype: str | None = None) -> Comparator:
+def array(
+    rtol: float = 0.0, atol: float = 0.0, dtype: str | None = None, *, integer: bool = False
+) -> Comparator:
     """An array of the same shape with ‖given − expected‖ / ‖expected‖ of at most `rtol`.
 
     It also agrees if each of its entries is within `atol`. If both are 0, every bit must be equal.
-    dtype: the name that the dtype must have, such as "float32".
+    dtype: the name that the dtype must have, such as "float32". integer: any integer dtype.
     """
 
     def compare(expected: Array, given: Any) -> str | None:
@@ -97,9 +109,11 @@ def array(rtol: float = 0.0, atol: float = 0.0, dtype: str | None = None) -> Com
         if not isinstance(given, Array):
             return wrong_type("a tensor", given)
         if given.shape != expected.shape:
-            return f"expected the shape {expected.shape}, but {given.shape} was given"
+            return WrongForm(f"expected the shape {expected.shape}, but {given.shape} was given")
         if dtype is not None and given.dtype != dtype:
-            return f"expected the dtype {dtype}, but {given.dtype} was given"
+            return WrongForm(f"expected the dtype {dtype}, but {given.dtype} was given")
+        if integer and "int" not in given.dtype:
+            return WrongForm(f"expected an integer dtype, but {given.dtype} was given")
         if expected.dtype == given.dtype == "bool":
             return None if given == expected else "the value differs"
         if rtol == 0.0 and atol == 0.0:
@@ -152,7 +166,8 @@ def row(
         if not isinstance(given, list | tuple):
             return wrong_type(f"a list of {count}{called}", given)
         if len(given) != count:
-            return f"expected a list of {count}{called}, but a list of {len(given)} was given"
+            wanted = f"expected a list of {count}{called}"
+            return WrongForm(f"{wanted}, but a list of {len(given)} was given")
         named = items or {f"item {i}": each for i in range(1, count + 1)}
         for (name, comparator), right, other in zip(named.items(), expected, given, strict=True):
             if (reason := comparator(right, other)) is not None:
@@ -174,7 +189,7 @@ def parts(parts: Mapping[str, Comparator]) -> Comparator:
             return wrong_type("a dict", given)
         for name, comparator in parts.items():
             if name not in given:
-                return f"{name!r} is missing"
+                return WrongForm(f"{name!r} is missing")
             if (reason := comparator(expected[name], given[name])) is not None:
                 return Difference.at(name, reason, expected[name], given[name])
         return None
@@ -214,14 +229,14 @@ def comparator(spec: Mapping[str, Any], cases: Any = None) -> Comparator:
     return BUILDERS[kind](**options)
 
 
-def wrong_type(expected: str, given: Any) -> str:
+def wrong_type(expected: str, given: Any) -> WrongForm:
     """A message that a value of another type was expected; for None, how that happens.
 
     >>> wrong_type("a number", "4")
     'expected a number, but a text was given'
     """
     text = f"expected {expected}, but {describe_type(given)} was given"
-    return f"{text}: {PRINTED}" if given is None else text
+    return WrongForm(f"{text}: {PRINTED}" if given is None else text)
 
 
 def describe_type(value: Any) -> str:
@@ -254,6 +269,11 @@ def value_bytes(value: Any) -> int:
         case int() if not isinstance(value, bool):
             return 16 + value.bit_length() // 8
     return 16
+
+
+def is_form(reason: str) -> bool:
+    """Whether a reason says that the form of a value is wrong, at any depth."""
+    return isinstance(reason, WrongForm) or getattr(reason, "is_form", False)
 
 
 def within_size(outcome: Any, expected: Any, room: int = ROOM) -> dict[str, Any]:

@@ -16,7 +16,8 @@ SMALLEST = "smallest failing input"
 YOUR_CASE = "your case"
 GIVEN = "given"
 EXPECTED = "expected"
-CODE = frozenset({SMALLEST, YOUR_CASE, GIVEN, EXPECTED, "try it"})  # labels of values and code
+TO_TRY = "run this to try it"
+CODE = frozenset({SMALLEST, YOUR_CASE, GIVEN, EXPECTED, TO_TRY})  # labels of values and code
 OBVIOUS = ("the number differs", "the value differs")  # nothing that given and expected don't show
 
 
@@ -24,7 +25,7 @@ OBVIOUS = ("the number differs", "the value differs")  # nothing that given and 
 class FailureRecord:
     """A `Failure` in short texts; None for what is not shown.
 
-    explanations: what the recognized wrong answers tell the student.
+    explanations: what the recognized wrong answers tell the student. is_form: as in `Failure`.
     """
 
     reason: str
@@ -33,6 +34,7 @@ class FailureRecord:
     given: str | None = None
     explanations: tuple[str, ...] = ()
     note: str = ""
+    is_form: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,8 @@ def _finding(lost: tuple[PropertyRecord, ...], by_hand: bool) -> Finding:
         rows = [name, (SMALLEST, failure.inputs), given, (EXPECTED, expected)]
     if failure.explanations and failure.reason not in OBVIOUS:
         rows.append(("what happened" if failure.given is None else "what differs", failure.reason))
-    if not failure.explanations and len(lost) == 1:  # a hint could contradict the diagnosis
+    # A hint could contradict the diagnosis, or have nothing to do with it.
+    if not failure.explanations and len(lost) == 1 and not failure.is_form:
         rows.append(("hint", lost[0].hint))
     return Finding(lost, diagnosis, tuple((label, text) for label, text in rows if text))
 

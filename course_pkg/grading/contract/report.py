@@ -5,14 +5,17 @@ A report is text, or HTML with one look in notebooks and on the pages of results
 Chapter: exercises.
 """
 
+import ast
 import builtins
 from dataclasses import replace
 from typing import Any
 
+from course_pkg.grading.contract.answer_key import defined_name
 from course_pkg.grading.contract.calling import with_tensors
 from course_pkg.grading.contract.display import mark, shorten, shorten_pair
 from course_pkg.grading.contract.question_record import (
     SMALLEST,
+    TO_TRY,
     FailureRecord,
     Finding,
     QuestionRecord,
@@ -22,6 +25,7 @@ from course_pkg.grading.contract.question_record import (
     question_record,
     title,
 )
+from course_pkg.grading.contract.questions import Question
 from course_pkg.grading.contract.report_html import report_html
 from course_pkg.grading.contract.verdict import NOTHING, Failure, Verdict
 
@@ -32,19 +36,23 @@ def as_record(verdict: Verdict) -> QuestionRecord:
     failures = {
         name: failure
         and FailureRecord(
-            **failure_texts(failure), explanations=explanations(question, failure.recognized)
+            **failure_texts(question, failure),
+            explanations=explanations(question, failure.recognized),
+            is_form=failure.is_form,
         )
         for name, failure in verdict.failures.items()
     }
     return question_record(question, failures, verdict.late_s, verdict.follows)
 
 
-def failure_texts(failure: Failure) -> dict[str, str | None]:
+def failure_texts(question: Question, failure: Failure) -> dict[str, str | None]:
     """The reason, inputs, expected and given of a failure as short texts.
 
-    Of long values, the part is shown in which they first differ; the reason then says where.
+    Of a student's case for numbers by hand, the question's own fields are shown. Of long values,
+    the part is shown in which they first differ; the reason then says where.
     """
-    values = {"inputs": failure.inputs, "expected": failure.expected, "given": failure.given}
+    inputs = own_fields(question, failure.inputs)
+    values = {"inputs": inputs, "expected": failure.expected, "given": failure.given}
     shown = {name: None if v is NOTHING else shorten(v) for name, v in values.items()}
     if not failure.inputs:  # nothing went in, as for files that the answer wrote
         shown["inputs"] = None
@@ -53,6 +61,38 @@ def failure_texts(failure: Failure) -> dict[str, str | None]:
         shown["expected"], shown["given"], place = pair
         reason = f"{reason}, first at {place}"
     return {"reason": reason, "note": failure.note[:500], **shown}
+
+
+def own_fields(question: Question, inputs: Any) -> Any:
+    """Of a student's case, what the model answer reads of it; all of it if that is not known."""
+    if not question.variant or not isinstance(inputs, dict):
+        return inputs
+    read = set()
+    for node in ast.walk(ast.parse(question.answer)):
+        match node:
+            case ast.Subscript(
+                value=ast.Name(id=question.given), slice=ast.Constant(value=str(key))
+            ):
+                read.add(key)
+    return {key: value for key, value in inputs.items() if key in read} or inputs
+
+
+def to_try(question_id: str, question: Question, property_name: str) -> str:
+    """Code for a cell, on one line: the smallest failing input, and what the answer gives for it.
+
+    >>> from course_pkg.grading.contract.registry import load
+    >>> question = load("bleu").questions["closest-length"]
+    >>> to_try("bleu/closest-length", question, "ties").partition("; ")[2]
+    "closest_length(case['hypothesis_length'], case['reference_lengths'])"
+    """
+    name = defined_name(question.answer)
+    case = f'case = check("{question_id}", {name}).case("{property_name}")'
+    if isinstance(
+        question.call, str
+    ):  # the check does more than one call: look at what it is given
+        return f"{case}; case"
+    arguments = ", ".join(f"case[{key!r}]" for key in question.call)
+    return f"{case}; {name}({arguments})"
 
 
 class Score(float):
@@ -127,14 +167,14 @@ class Score(float):
         return report_html(self.question_id, record, found, self.note, self.printed)
 
     def _findings(self, record: QuestionRecord) -> list[Finding]:
-        """The findings, each with the code that gives its input, to try the answer on it."""
+        """The findings, each with code that tries the answer on its input."""
         found = []
         for finding in findings(record):
             details = list(finding.details)
             labels = [label for label, _ in details]
             if SMALLEST in labels:
-                code = f'check("{self.question_id}", …).case("{finding.lost[0].name}")'
-                details.insert(labels.index(SMALLEST) + 1, ("try it", code))
+                code = to_try(self.question_id, self.verdict.question, finding.lost[0].name)
+                details.insert(labels.index(SMALLEST) + 1, (TO_TRY, code))
             found.append(replace(finding, details=tuple(details)))
         return found
 

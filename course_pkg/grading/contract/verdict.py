@@ -8,6 +8,7 @@ Chapter: appendix/for-instructors.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import Any
 
 from course_pkg.grading.contract.answer_key import AnswerKey
 from course_pkg.grading.contract.calling import AT_LINE, NOT_RUN
-from course_pkg.grading.contract.comparators import Difference
+from course_pkg.grading.contract.comparators import Difference, is_form
 from course_pkg.grading.contract.draws import Case
 from course_pkg.grading.contract.plain_values import Array, encode
 from course_pkg.grading.contract.questions import DEADLINE_S, Question, WrongAnswer
@@ -33,7 +34,9 @@ SAYS = {
     "a percentage": "you gave a percentage: your number is 100 times the expected one",
     "rounded": "you rounded too much: your number is close, so give more digits",
     "a share": "you gave a share, not a percentage: your number is 1/100 of the expected one",
+    "another order": "you gave the right values, in another order than the task asks for",
 }
+MOST_ORDERED = 4  # items of which every order is tried
 
 
 class _Nothing:
@@ -56,7 +59,8 @@ class Failure:
     NOTHING stands for what there is not, such as expected for a number worked by hand. If one field
     of a structure differs, expected and given are those of that field. recognized: the names of the
     mistakes that give the same values, the best first. note: a sentence, if the given number fits
-    the case of another name that the notebook contains; or "".
+    the case of another name that the notebook contains; or "". is_form: whether the reason says
+    that the form of what is given is wrong, not its value, so that no hint on the value helps.
     """
 
     reason: str
@@ -65,6 +69,7 @@ class Failure:
     given: Any = NOTHING
     recognized: tuple[str, ...] = ()
     note: str = ""
+    is_form: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,7 @@ def judge(
         if failure and explain:
             found = recognized(question.losing(prop.name), rows, failed, agrees)
             found = found or wrong_number(row.differing for row in failed)
+            found = found or _another_order(answers, question, prop.name, failed)
             failure = replace(failure, recognized=found)
         failures[prop.name] = failure
     return Verdict(question, failures)
@@ -178,7 +184,9 @@ def _failure(question: Question, failed: list[_Row]) -> Failure:
         return Failure(row.reason, row.case.inputs)
     expected, given = row.differing
     shown = NOTHING if question.variant else expected
-    return Failure(str(row.reason), row.case.inputs, shown, given)
+    # An error that no line of the answer raised is about how it is called, or how long it took.
+    form = AT_LINE not in row.reason if row.is_error else is_form(row.reason)
+    return Failure(str(row.reason), row.case.inputs, shown, given, is_form=form)
 
 
 def _agrees(answers: AnswerKey, question: Question, wrong: WrongAnswer, row: _Row) -> bool:
@@ -195,6 +203,28 @@ def _agrees(answers: AnswerKey, question: Question, wrong: WrongAnswer, row: _Ro
         return False
     pair = finite(value), finite(outcome["value"])
     return answers.difference(question, case.property, *pair) is None
+
+
+def _another_order(
+    answers: AnswerKey, question: Question, property_name: str, failed: list[_Row]
+) -> tuple[str, ...]:
+    """The mistake if one order of the given items would be right in every failing case."""
+    values = [row.outcome.get("value") for row in failed if isinstance(row.outcome, dict)]
+    lists = [value for value in values if isinstance(value, list | tuple)]
+    count = len(lists[0]) if lists else 0
+    if len(lists) != len(failed) or {len(value) for value in lists} != {count}:
+        return ()
+    if not 2 <= count <= MOST_ORDERED:
+        return ()
+    for order in itertools.permutations(range(count)):
+        pairs = zip(failed, lists, strict=True)
+        moved = ((row, type(value)(value[i] for i in order)) for row, value in pairs)
+        if all(
+            answers.difference(question, property_name, row.case.expected, value) is None
+            for row, value in moved
+        ):
+            return ("another order",)
+    return ()
 
 
 def _error(outcome: dict[str, Any]) -> str | None:
