@@ -133,8 +133,7 @@ def fingerprint(model: nn.Module) -> str:
         Training changes all weights of a parameter, so that its ends are enough; a change of a few
         single weights may go unnoticed.
 
-        >>> from course_pkg.lm.answer_end import stop_at_answer_end
-    from course_pkg.lm.load import load
+        >>> from course_pkg.lm.load import load
         >>> fingerprint(load("tiny").model) == fingerprint(load("tiny", seed=1).model)
         False
     """

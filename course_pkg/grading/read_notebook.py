@@ -59,7 +59,7 @@ def read(data: bytes) -> dict[str, Any]:
 
 
 def read_release(data: bytes) -> dict[str, Any]:
-    """The notebook that students got, with its metadata: the course's own file, which is trusted.
+    r"""The notebook that students got, with its metadata: the course's own file, which is trusted.
 
     >>> read_release(b'{"cells": [{"source": ["a\\n", "b"]}]}')
     {'cells': [{'source': 'a\nb'}]}

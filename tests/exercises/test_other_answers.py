@@ -361,10 +361,12 @@ def in_other_types(value: Any, whole: type = float) -> Any:
     return value
 
 
-NAMES = {  # questions whose whole numbers are names: of tokens, blocks, sequences
+INTEGERS = {  # questions whose whole numbers are names, of tokens or blocks, or must be integers
+    "compression": {"count"},
     "constrained": {"masks", "trim"},
+    "lora-math": {"counts"},
     "paged-attention": {"copy-on-write"},
-    "rouge": {"skip-bigrams"},
+    "rouge": {"lcs", "skip-bigrams"},
     "scheduling": {"step"},
 }
 LISTS = {  # the task names the type
@@ -376,7 +378,7 @@ LISTS = {  # the task names the type
 def test_other_types_of_the_same_numbers_keep_every_point(assignment):
     lost = {}
     for name, model in answers_to(assignment).items():
-        whole = np.int64 if name in NAMES.get(assignment, ()) else float
+        whole = np.int64 if name in INTEGERS.get(assignment, ()) else float
         if not isinstance(model, type) and name not in LISTS.get(assignment, ()):
 
             def answer(*given, model=model, whole=whole):

@@ -9,7 +9,8 @@ import pytest
 import rerun
 
 from course_pkg.classroom.results.grade_key import checks_hash, current_judging_hash
-from course_pkg.experiments import FOLDER, changed_files, load_experiment, script_sources
+from course_pkg.experiments import FOLDER, code_hashes, load_experiment, script_sources
+from course_pkg.fingerprints.reach import Sources
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.questions import parse_questions
 from tests.repository import ROOT
@@ -34,9 +35,16 @@ class State:
     """Every fingerprint of a course."""
 
     pages: dict[str, str | None]
-    records: dict[str, list[str]]
+    records: dict[str, dict[str, str]]
     judging: str
     checks: dict[str, str]
+
+
+def recorded_code(name: str, sources: Sources) -> dict[str, str]:
+    """The hashes, today, of the modules in an experiment's record."""
+    experiment = load_experiment(name)
+    now = code_hashes(name, experiment.programs, sources)
+    return {path: now[path] for path in experiment.files if path in now}
 
 
 def state(root: Path) -> State:
@@ -52,7 +60,7 @@ def state(root: Path) -> State:
         checks[name] = checks_hash(questions, files, root)
     return State(
         {p.stem: rerun.fingerprint(sources, p, p.read_text("utf-8")) for p in pages},
-        {p.stem: changed_files(load_experiment(p.stem), sources) for p in FOLDER.glob("*.json")},
+        {p.stem: recorded_code(p.stem, sources) for p in FOLDER.glob("*.json")},
         current_judging_hash(root),
         checks,
     )
