@@ -130,12 +130,12 @@ def load_model(
 def fingerprint(model: nn.Module) -> str:
     """16 hexadecimal digits that differ if the weights do, from the ends of each parameter.
 
-        Training changes all weights of a parameter, so that its ends are enough; a change of a few
-        single weights may go unnoticed.
+    Training changes all weights of a parameter, so that its ends are enough; a change of a few
+    single weights may go unnoticed.
 
-        >>> from course_pkg.lm.load import load
-        >>> fingerprint(load("tiny").model) == fingerprint(load("tiny", seed=1).model)
-        False
+    >>> from course_pkg.lm.load import load
+    >>> fingerprint(load("tiny").model) == fingerprint(load("tiny", seed=1).model)
+    False
     """
     found = hashlib.sha256()
     for name, parameter in model.named_parameters():
