@@ -19,6 +19,7 @@ def pages(site):
     return sorted(set(site.rglob("*.html")) - left_out)
 
 
+@pytest.mark.timeout(3600)  # it opens about 300 pages
 def test_every_page_opens_without_a_fault(browser, site):
     assert problems(browser, *pages(site)) == {}
 
