@@ -83,6 +83,13 @@ class Cluster:
             self.workers[name].kill()
             self.workers.pop(name).wait()
 
+    def stop(self) -> None:
+        """Tell all workers to end, and wait until they have."""
+        for process in self.workers.values():
+            process.terminate()
+        for process in self.workers.values():
+            process.wait(300)
+
     def alive(self) -> list[str]:
         """The names of the workers that have not been killed."""
         return [name for name, process in self.workers.items() if process.poll() is None]
