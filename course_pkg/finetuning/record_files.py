@@ -90,7 +90,7 @@ def _json(data: bytes) -> Iterator[tuple[int, Any]]:
         return
     start = _skip(text, 0)
     if text[start : start + 1] == "[":
-        yield from _array(text, start)
+        yield from _values(text, start + 1, closing="]")
         return
     try:
         first, end = DECODER.raw_decode(text, start)
@@ -98,9 +98,9 @@ def _json(data: bytes) -> Iterator[tuple[int, Any]]:
         yield from _lines(data)
         return
     if _is_wrapped(first) and not text[end:].strip():
-        yield from _array(text, text.index("["), after="}")
+        yield from _values(text, text.index("[") + 1, closing="]}")
     elif "\n" in text[start:end]:
-        yield from _values(text)
+        yield from _values(text, start)
     else:
         yield from _lines(data)
 
@@ -119,12 +119,16 @@ def _lines(data: bytes) -> Iterator[tuple[int, Any]]:
             yield number, _value(line.rstrip(b"\r"))
 
 
-def _values(text: str) -> Iterator[tuple[int, Any]]:
-    """Values over several lines each, one after the other."""
-    position = _skip(text, 0)
+def _values(text: str, start: int, closing: str = "") -> Iterator[tuple[int, Any]]:
+    """The values from `start` on, to the end of the text.
+
+    closing: the brackets at the end, if the values are those of an array, with commas in between.
+    """
+    position = _skip(text, start)
     line = 1
     counted = 0  # the characters before which line breaks have been counted
-    while position < len(text):
+    more = not text.startswith("]", position) if closing else position < len(text)
+    while more:
         line += text.count("\n", counted, position)
         counted = position
         try:
@@ -134,6 +138,19 @@ def _values(text: str) -> Iterator[tuple[int, Any]]:
             return
         yield line, value
         position = _skip(text, position)
+        more = position < len(text)
+        if closing:
+            following = text[position : position + 1]
+            if following not in ("]", ","):
+                yield text.count("\n", 0, position) + 1, _end("expected ',' or ']'")
+                return
+            more = following == ","
+            position = _skip(text, position + 1) if more else position
+    for bracket in closing:
+        if text.startswith(bracket, position):
+            position = _skip(text, position + 1)
+    if position < len(text):
+        yield text.count("\n", 0, position) + 1, _end("expected the end of the file")
 
 
 def _value(line: bytes) -> Any:
@@ -141,35 +158,6 @@ def _value(line: bytes) -> Any:
         return json.loads(line.decode(), object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         return _unreadable(error)
-
-
-def _array(text: str, start: int, after: str = "") -> Iterator[tuple[int, Any]]:
-    """The elements of the array that begins at `start`. after: what closes behind it."""
-    position = _skip(text, start + 1)
-    line = 1
-    counted = 0  # the characters before which line breaks have been counted
-    following = text[position : position + 1]
-    if following == "]":
-        position = _skip(text, position + 1)
-    while following != "]":
-        line += text.count("\n", counted, position)
-        counted = position
-        try:
-            value, position = DECODER.raw_decode(text, position)
-        except (ValueError, RecursionError) as error:
-            yield getattr(error, "lineno", line), _end(_unreadable(error).detail)
-            return
-        yield line, value
-        position = _skip(text, position)
-        following = text[position : position + 1]
-        if following not in ("]", ","):
-            yield text.count("\n", 0, position) + 1, _end("expected ',' or ']'")
-            return
-        position = _skip(text, position + 1)
-    if after and text[position : position + 1] == after:
-        position = _skip(text, position + 1)
-    if position < len(text):
-        yield text.count("\n", 0, position) + 1, _end("expected the end of the file")
 
 
 def _skip(text: str, position: int) -> int:
