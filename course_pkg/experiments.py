@@ -86,10 +86,16 @@ def changed_files(experiment: Experiment, sources: Sources) -> list[str]:
     """
     if sources.module(experiment.name) is None:
         return []
+    now = current_hashes(experiment, sources)
+    return [path for path, digest in experiment.files.items() if now[path] != digest]
+
+
+def current_hashes(experiment: Experiment, sources: Sources) -> dict[str, str | None]:
+    """The hashes, today, of an experiment's files; None for one that it can't use any more."""
     now = code_hashes(experiment.name, experiment.programs, sources)
     data = [path for path in experiment.files if not path.endswith(".py")]
     now |= data_hashes(data, sources.root)
-    return [path for path, digest in experiment.files.items() if now.get(path) != digest]
+    return {path: now.get(path) for path in experiment.files}
 
 
 def code_hashes(script: str, programs: Iterable[str], sources: Sources) -> dict[str, str]:

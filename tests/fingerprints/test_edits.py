@@ -9,8 +9,7 @@ import pytest
 import rerun
 
 from course_pkg.classroom.results.grade_key import checks_hash, current_judging_hash
-from course_pkg.experiments import FOLDER, code_hashes, load_experiment, script_sources
-from course_pkg.fingerprints.reach import Sources
+from course_pkg.experiments import FOLDER, current_hashes, load_experiment, script_sources
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.questions import parse_questions
 from tests.repository import ROOT
@@ -35,16 +34,9 @@ class State:
     """Every fingerprint of a course."""
 
     pages: dict[str, str | None]
-    records: dict[str, dict[str, str]]
+    records: dict[str, dict[str, str | None]]
     judging: str
     checks: dict[str, str]
-
-
-def recorded_code(name: str, sources: Sources) -> dict[str, str]:
-    """The hashes, today, of the modules in an experiment's record."""
-    experiment = load_experiment(name)
-    now = code_hashes(name, experiment.programs, sources)
-    return {path: now[path] for path in experiment.files if path in now}
 
 
 def state(root: Path) -> State:
@@ -60,7 +52,7 @@ def state(root: Path) -> State:
         checks[name] = checks_hash(questions, files, root)
     return State(
         {p.stem: rerun.fingerprint(sources, p, p.read_text("utf-8")) for p in pages},
-        {p.stem: recorded_code(p.stem, sources) for p in FOLDER.glob("*.json")},
+        {p.stem: current_hashes(load_experiment(p.stem), sources) for p in FOLDER.glob("*.json")},
         current_judging_hash(root),
         checks,
     )
@@ -114,7 +106,8 @@ def test_a_real_change_makes_stale_what_can_run_it_and_no_more(course, before):
     records = changed(after.records, before.records)
     assert records >= {"lora_rank", "peft_methods", "qlora_smollm2"}
     assert records.isdisjoint({"kv_cache_cost", "serving_policies", "pairwise_smollm2"})
-    assert all("course_pkg/adapters/lora.py" in after.records[name] for name in records)
+    lora = "course_pkg/adapters/lora.py"
+    assert all(after.records[name][lora] != before.records[name][lora] for name in records)
     checks = changed(after.checks, before.checks)
     assert "lora-math" in checks and checks.isdisjoint({"bleu", "scheduling", "quantization"})
     assert after.judging == before.judging  # nobody uses EXTRA
