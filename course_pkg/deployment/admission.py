@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 from course_pkg.arguments import require_between, require_integer
-from course_pkg.deployment.api_errors import ApiError
+from course_pkg.deployment.api_errors import ApiError, busy
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,8 @@ class Gate:
         """Raise ApiError (429) if so many places are not free. others: those of other requests."""
         if self.taken + places > self.places:
             seconds = min(60, math.ceil(self._seconds / self.places))
-            raise ApiError(
-                429,
-                f"{others} samples are running or waiting, and this server takes "
-                f"{self.places}; try again in {seconds} s",
-                code="rate_limit_exceeded",
-                headers={"Retry-After": str(seconds)},
-            )
+            running = f"{others} samples are running or waiting"
+            raise busy(f"{running}, and this server takes {self.places}", seconds)
 
 
 class Places:

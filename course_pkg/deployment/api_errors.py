@@ -61,3 +61,19 @@ def invalid(
     400
     """
     return ApiError(400, message, code=code, param=param, log=log)
+
+
+def busy(message: str, seconds: int) -> ApiError:
+    """A request that is right, but too many others are under way: status 429.
+
+    seconds: after which the client may ask again; the message says so too.
+
+    >>> busy("3 samples are running", 2).message
+    '3 samples are running; try again in 2 s'
+    """
+    return ApiError(
+        429,
+        f"{message}; try again in {seconds} s",
+        code="rate_limit_exceeded",
+        headers={"Retry-After": str(seconds)},
+    )

@@ -30,7 +30,7 @@ from course_pkg.constrained.guide import Guide
 from course_pkg.constrained.json_schema import schema_expression
 from course_pkg.constrained.regex import parse
 from course_pkg.constrained.vocabulary import Vocabulary
-from course_pkg.deployment.api_errors import ApiError, invalid
+from course_pkg.deployment.api_errors import ApiError, busy, invalid
 from course_pkg.deployment.output_format import Constraint
 
 MOST_STATES_KEPT = 20_000  # of all guides that are kept: about 140 MB for SmolLM2
@@ -114,13 +114,8 @@ class ConstraintCompiler:
         """The guide of a constraint, which is compiled once for all who wait for it."""
         if key not in self._waiting:
             if len(self._waiting) >= self._most_waiting:
-                raise ApiError(
-                    429,
-                    f"{len(self._waiting)} other constraints wait to be compiled; try again in "
-                    f"{RETRY_SECONDS} s",
-                    code="rate_limit_exceeded",
-                    headers={"Retry-After": str(RETRY_SECONDS)},
-                )
+                waiting = f"{len(self._waiting)} other constraints wait to be compiled"
+                raise busy(waiting, RETRY_SECONDS)
             loop = asyncio.get_running_loop()
             self._waiting[key] = loop.run_in_executor(self._thread, self._compile, key), []
         future, readers = self._waiting[key]
