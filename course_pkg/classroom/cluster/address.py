@@ -5,7 +5,6 @@ What is not encrypted stays on this machine: another address than a loopback one
 Chapter: appendix/for-instructors.
 """
 
-import ipaddress
 import re
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from course_pkg.errors import CourseError
+from course_pkg.http_client import is_loopback
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -87,7 +87,7 @@ def scheduler_of(
     whole = f"{scheme}://{found['host']}:{found['port']}"
     if scheme == "tcp" and any(given):
         raise AddressError(f"{whole} does not use the certificates: give tls:// for TLS")
-    if scheme == "tcp" and not _is_loopback(found["host"]):
+    if scheme == "tcp" and not is_loopback(found["host"].strip("[]")):
         raise AddressError(
             f"{whole} is not on this machine, and not encrypted: anybody on the way could read "
             f"the submissions and change the points; {HOW}"
@@ -112,21 +112,12 @@ def why_open(address: str) -> str:
     """
     found = _ADDRESS.fullmatch(address)
     scheme = found["scheme"] if found else None
-    if scheme == "tls" or (scheme == "tcp" and _is_loopback(found["host"])):
+    if scheme == "tls" or (scheme == "tcp" and is_loopback(found["host"].strip("[]"))):
         return ""
     return (
         f"it listens at {address}, without encryption: start it with --host 127.0.0.1 if the whole "
         f"cluster is on this machine; else {HOW}"
     )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _setting(name: str) -> str:
