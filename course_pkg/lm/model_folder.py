@@ -6,11 +6,11 @@ weight is read. Both are refused here, by the kind and the size of the files.
 Chapter: setup.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from course_pkg.files import readable_size
+from course_pkg.json_reading import parse_json
 from course_pkg.lm.model_errors import CorruptModelError
 
 CONFIG = "config.json"
@@ -59,8 +59,8 @@ def read_settings(file: Path) -> dict[str, Any]:
     """The dictionary in a file of JSON. Raises CorruptModelError if it has something else."""
     regular_size(file)
     try:
-        found = json.loads(file.read_bytes())
-    except (ValueError, RecursionError, OSError) as error:
+        found = parse_json(file.read_bytes())
+    except (ValueError, OSError) as error:
         raise CorruptModelError(f"{file} cannot be read ({error}): copy it again") from None
     if not isinstance(found, dict):
         raise CorruptModelError(f"{file} cannot be read ({file.name} is not a dictionary)")
