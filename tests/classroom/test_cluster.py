@@ -22,6 +22,7 @@ from tests.classroom import NEEDS_SANDBOX
 from tests.classroom.cluster_worker import PROOF
 from tests.classroom.clusters import (
     ASSIGNMENT,
+    LIMITS,
     Class,
     Cluster,
     certificate,
@@ -78,7 +79,9 @@ def school(prepared, tmp_path):
 def command(school, cluster, pem):
     """`course grade`, started."""
     school.hand_in()
-    limits = ("--cell-timeout", "300", "--time-limit", "600")
+    limits = ("--cell-timeout", str(LIMITS.cell_timeout_s))
+    limits += ("--time-limit", str(LIMITS.time_limit_s))
+    limits += ("--max-output", str(LIMITS.output_bytes / 1e6))
     at = ("--scheduler", cluster.at.address)
     at += ("--tls-ca", pem, "--tls-cert", pem) if pem else ()
     return subprocess.Popen(
