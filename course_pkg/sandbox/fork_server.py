@@ -130,6 +130,8 @@ class ForkServer:
                     if not answer:
                         raise SandboxFailed("the fork server has ended")
                     number, child = map(int, answer.split())
+        except ConnectionError:
+            raise SandboxFailed("the fork server has ended") from None
         except OSError as error:
             raise SandboxFailed(f"the fork server does not answer: {error}") from None
         return child

@@ -139,6 +139,9 @@ def test_a_late_answer_is_not_mistaken_for_the_next_one():
         theirs.send(b"1 111")
         theirs.send(b"2 222")
         assert server.fork({}, [0], **NO_SANDBOX) == 222
+        theirs.close()
+        with pytest.raises(SandboxFailed, match="has ended"):  # nobody is there to be sent to
+            server.fork({}, [0], **NO_SANDBOX)
 
 
 def test_a_job_that_is_too_large_is_refused_before_it_is_sent(server):
