@@ -4,7 +4,7 @@ Every nbgrader command works from this folder. Submissions go to
 submitted/<student>/<assignment>/<assignment>.ipynb.
 """
 
-from course_pkg.classroom.feedback.mathjax import use_local_mathjax
+from course_pkg.grading.classroom.feedback.mathjax import use_local_mathjax
 from course_pkg.grading.contract.fair_time import crowding
 
 c = get_config()  # noqa: F821 (nbgrader provides it)

@@ -7,10 +7,10 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from benchmarks.compare import Comparison, compare_memory, compare_times
-from course_pkg.attention.decode import decode_attention
-from course_pkg.attention.flash import flash_attention
-from course_pkg.attention.plain import attention
-from course_pkg.peak_memory import measure_memory
+from course_pkg.acceleration.attention.decode import decode_attention
+from course_pkg.acceleration.attention.flash import flash_attention
+from course_pkg.acceleration.attention.plain import attention
+from course_pkg.common.peak_memory import measure_memory
 
 LIMIT, LIMIT_MEMORY, LIMIT_TORCH, LIMIT_SPLITS = 1.0, 0.1, 3.0, 1.5
 HEADS, TOKENS, HEAD_DIM = 4, 4096, 64

@@ -12,7 +12,7 @@ from transformers import ContinuousBatchingConfig, LlamaConfig, LlamaForCausalLM
 
 from benchmarks.bench_engine import continuous_batch, mixed_prompts, one_by_one, static_batch
 from benchmarks.compare import Comparison, NotMeasured
-from course_pkg.attention.paged_triton import runs_kernels
+from course_pkg.acceleration.attention.paged_triton import runs_kernels
 from course_pkg.lm.tiny import tiny_tokenizer
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams

@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.compare import Comparison, NotMeasured, compare_times, kernels_lack
-from course_pkg.attention.flash_triton import flash_attention_triton
+from course_pkg.acceleration.attention.flash_triton import flash_attention_triton
 
 FORWARD, BACKWARD = 1 / 0.9, 1 / 0.8  # at least 0.9 and 0.8 of the speed of torch's backend
 TOKENS = (1024, 2048, 4096, 8192, 16384)

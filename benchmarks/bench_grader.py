@@ -13,8 +13,8 @@ import nbformat
 from nbformat.v4 import new_code_cell
 
 from benchmarks.compare import Comparison, NotMeasured
-from course_pkg.classroom.release import program_path
-from course_pkg.classroom.runs.sample_class import answered, named
+from course_pkg.grading.classroom.release import program_path
+from course_pkg.grading.classroom.runs.sample_class import answered, named
 from course_pkg.sandbox.probe import probe
 
 ROOT = Path(__file__).parents[1]

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from benchmarks.compare import Comparison, NotMeasured, compare_times
-from course_pkg.datasets import Example, load_examples
 from course_pkg.evaluation.multiple_choice import Question, score_questions
 from course_pkg.lm.load import load
+from course_pkg.pages.datasets import Example, load_examples
 
 QUESTIONS = 6
 EXAMPLES = 2  # solved ones, in the few-shot prompt

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from benchmarks.compare import Comparison, _timed
-from course_pkg.datasets import load_examples, load_texts
 from course_pkg.lm.load import load
 from course_pkg.metrics.perplexity import perplexity
+from course_pkg.pages.datasets import load_examples, load_texts
 
 CASES = (  # what, texts, (fewest, most) words, pairs of measurements, required speed-up
     ("128 texts of 3–12 words", 128, (3, 12), 3, 3.0),

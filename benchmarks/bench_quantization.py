@@ -10,10 +10,10 @@ from torch import nn
 
 from benchmarks.bench_lora import ALPHA, DROPOUT, RANK, build_model, training_step
 from benchmarks.compare import Comparison, compare_memory, compare_times
+from course_pkg.acceleration.quantization.blockwise import quantize
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.qlora import quantize_model
-from course_pkg.quantization.blockwise import quantize
 
 LIMIT, LIMIT_BACK, LIMIT_STEP, LIMIT_LOSS = 1.5, 4.0, 1.15, 1.0001
 ROWS, COLUMNS, BLOCK = 2048, 2048, 64

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.compare import Comparison, NotMeasured, compare_memory, compare_times, kernels_lack
-from course_pkg.quantization.grouped import Grid, GroupedWeight, round_to_nearest
-from course_pkg.quantization.w4a16_triton import w4a16_matmul
+from course_pkg.acceleration.quantization.grouped import Grid, GroupedWeight, round_to_nearest
+from course_pkg.acceleration.quantization.w4a16_triton import w4a16_matmul
 
 DEVICE = "cuda"
 ROWS, COLUMNS, GROUP_SIZE = 14336, 4096, 128  # the widest layer of Llama 3 8B: 29 MB in 4 bits

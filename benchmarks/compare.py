@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from course_pkg.triton_runtime import INSTALLED, INTERPRETED
+from course_pkg.common.triton_runtime import INSTALLED, INTERPRETED
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@
 
 prints a JSON record: differences in masks on the same regular expressions, which texts each program
 accepts under the same schemas, the tokens it allows in a vocabulary without the token that the text
-needs, and CPU times, the programs in turns, one thread each. `tests/constrained/test_parity.py`
-says how to install them into DIR.
+needs, and CPU times, the programs in turns, one thread each.
+`tests/serving/constrained/test_parity.py` says how to install them into DIR.
 """
 
 import json
@@ -20,13 +20,13 @@ from importlib.metadata import version
 import numpy as np
 import torch
 
-from course_pkg.constrained.automaton import build_automaton
-from course_pkg.constrained.guide import Guide
-from course_pkg.constrained.json_schema import schema_expression
-from course_pkg.constrained.regex import parse
-from course_pkg.constrained.vocabulary import Vocabulary, vocabulary_of
 from course_pkg.lm.load import load_tokenizer
 from course_pkg.lm.smollm2 import prepare
+from course_pkg.serving.constrained.automaton import build_automaton
+from course_pkg.serving.constrained.guide import Guide
+from course_pkg.serving.constrained.json_schema import schema_expression
+from course_pkg.serving.constrained.regex import parse
+from course_pkg.serving.constrained.vocabulary import Vocabulary, vocabulary_of
 
 SLOW_MS = 5000  # a program that compiles this long is measured once
 EOS = 2  # SmolLM2's <|im_end|>

@@ -11,69 +11,52 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.fingerprints.reach import all_imports
+from course_pkg.common.fingerprints.reach import all_imports
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "course_pkg"
 LONGEST = 350  # lines of code of a module, without comments, docstrings and empty lines
-ENGINE = ("attention.paged", "serving.block_*", "serving.engine", "serving.lora_rows")
+ENGINE = ("acceleration.attention.paged", "serving.block_*", "serving.engine", "serving.lora_rows")
 ENGINE += ("serving.model_runner", "serving.request", "serving.sampling", "serving.scheduler")
 ENGINE += ("serving.sequence", "serving.swap_space", "serving.text_stream")
 ENGINE_CODE = 1500  # lines of code: an engine that can be read in an evening
 HEAVY = ("torch", "transformers", "peft", "numpy", "matplotlib", "nbgrader", "typer", "rich")
-LAZY = ("adapters", "metrics.bertscore", "metrics.judge", "metrics.perplexity")
+LAZY = ("adapters", "metrics.bertscore", "metrics.perplexity", "studies.judge")
 
 # A module may import from its own folder and from lower layers. If its folder has several layers,
 # it may not import from the higher ones.
 LAYERS = {
-    "fingerprints": -2,
-    "arguments": -1,
-    "datasets": -1,
-    "errors": -2,
-    "example_cards": -1,
-    "experiments": -1,
-    "files": -1,
-    "http_client": -0.5,
-    "json_reading": -1,
-    "lazy": -1,
-    "peak_memory": -1,
-    "pins": -1,
-    "slider": -1,
-    "terminal": -1,
-    "triton_runtime": -1,
+    "common": -2,
+    "pages": -1,
     "lm": 0,
     "sandbox": 0,
     "metrics.ngrams": 0,
     "metrics.tokenizers": 0,
-    "quantization": 1,
-    "attention": 1,
-    "parallel": 1,
-    "constrained": 2,
+    "acceleration.attention": 1,
+    "acceleration.parallel": 1,
+    "acceleration.quantization": 1,
     "adapters": 2,
     "metrics": 2,
+    "serving.constrained": 2,
+    "evaluation": 3,
     "finetuning": 3,
     "finetuning.own_data": 3.1,
     "serving": 3,
-    "compression": 3.2,
-    "export": 3.2,
+    "deployment.compression": 3.2,
+    "deployment.export": 3.2,
     "deployment": 3.5,
-    "evaluation": 3,
+    "studies": 3.8,
     "grading.contract": 4.0,
     "grading": 4.1,
-    "labs": 4.15,
-    "classroom": 4.2,
-    "classroom.assignment": 4.2,
-    "classroom.release": 4.2,
-    "classroom.config_passwords": 4.22,
-    "classroom.bundle": 4.25,
-    "classroom.results": 4.2,
-    "classroom.submissions": 4.2,
-    "classroom.execution": 4.3,
-    "classroom.gradebook": 4.3,
-    "classroom.feedback": 4.4,
-    "classroom.cluster": 4.4,
-    "classroom.runs": 4.5,
-    "doctor": 4,
+    "pages.labs": 4.15,
+    "grading.classroom": 4.2,
+    "grading.classroom.config_passwords": 4.22,
+    "grading.classroom.bundle": 4.25,
+    "grading.classroom.execution": 4.3,
+    "grading.classroom.gradebook": 4.3,
+    "grading.classroom.feedback": 4.4,
+    "grading.classroom.cluster": 4.4,
+    "grading.classroom.runs": 4.5,
     "cli": 5,
     "__main__": 6,
 }
@@ -185,7 +168,7 @@ def test_an_upward_import_is_detected_in_every_form(tmp_path):
         "lm/cache.py": "def f():\n    import course_pkg.grading.check",
         "adapters/lora.py": "from course_pkg.metrics import bleu",
         "metrics/ngrams.py": "from .bleu import score",
-        "classroom/results/store.py": "from ..runs import batch",
+        "grading/classroom/results/store.py": "from ..runs import batch",
     }
     found = upward_imports(package(tmp_path, sources))
     assert len(found) == len({line.split()[0] for line in found}) == len(sources)
@@ -236,7 +219,7 @@ def test_every_module_and_every_public_name_has_a_docstring():
     ("names", "heavy"),
     [
         ([PACKAGE], HEAVY),
-        (["cli", "doctor", "datasets", "sandbox.probe", *LAZY], ("torch", "transformers")),
+        (["cli", "cli.doctor", "pages.datasets", "sandbox.probe", *LAZY], ("torch", "transformers")),
     ],
 )
 def test_importing_the_package_the_command_and_lazy_folders_loads_nothing_heavy(names, heavy):

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from course_pkg.classroom.bundle import SHOWN, bundle, files
-from course_pkg.classroom.config_passwords import (
+from course_pkg.cli import app
+from course_pkg.grading.classroom.bundle import SHOWN, bundle, files
+from course_pkg.grading.classroom.config_passwords import (
     lines_with_addresses,
     lines_with_passwords,
     passwords,
 )
-from course_pkg.classroom.release import ReleaseError, mistyped, release_assignment
-from course_pkg.cli import app
+from course_pkg.grading.classroom.release import ReleaseError, mistyped, release_assignment
 
 ROOT = Path(__file__).parents[1]
 INSTRUCTORS = {".ci", ".github", "deploy", "runner", "solutions", "tests"}

@@ -17,10 +17,10 @@ EXTRAS = PROJECT["optional-dependencies"]
 # Folders and modules that need an extra. Everything else works after `pip install course-pkg`.
 NEEDS = {
     "course_pkg.adapters.peft_bottleneck": ["parity"],
-    "course_pkg.classroom": ["grade"],
-    "course_pkg.classroom.cluster": ["cluster", "grade"],
+    "course_pkg.grading.classroom": ["grade"],
+    "course_pkg.grading.classroom.cluster": ["cluster", "grade"],
     "course_pkg.deployment": ["serve"],
-    "course_pkg.export": ["onnx"],
+    "course_pkg.deployment.export": ["onnx"],
     "course_pkg.grading.cell_client": ["grade"],
     "course_pkg.grading.own_notebook": ["grade"],
 }

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from course_pkg.doctor import BROWSERS
+from course_pkg.cli.doctor import BROWSERS
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 

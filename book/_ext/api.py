@@ -31,7 +31,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import nested_parse_with_titles
 from sphinx.util.parallel import ParallelTasks
 
-from course_pkg.fingerprints.reach import PACKAGE
+from course_pkg.common.fingerprints.reach import PACKAGE
 
 LISTED = "packages listed"  # of a page: package, folders left out, modules found
 INDEX = "_modules/index"

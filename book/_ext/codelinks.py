@@ -20,7 +20,7 @@ from rerun import page_code
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 
-from course_pkg.fingerprints.reach import PACKAGE, Name, Sources, all_imports
+from course_pkg.common.fingerprints.reach import PACKAGE, Name, Sources, all_imports
 
 SHOWN = re.compile(rf"^`{{3,}}\{{literalinclude\}}\s+\S*?({PACKAGE}/[\w/]+)\.py\s*$", re.MULTILINE)
 

@@ -189,7 +189,7 @@ def modules_at(root: Path, place: Place) -> list[str]:
     """The package's modules that the text under a heading shows, or else imports.
 
     For a page's title, or a heading without code, those of the whole page. Modules outside the
-    folders, such as course_pkg.slider, are tools and left out.
+    folders, such as course_pkg.pages.slider, are tools and left out.
     """
     page = (root / f"{place.docname}.md").read_text("utf8")
     here = place.text if place.level > 1 else ""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import nbformat
 
-from course_pkg.fingerprints.reach import all_imports
+from course_pkg.common.fingerprints.reach import all_imports
 
 Missing = Callable[[str, str], str]  # (module, name) → the package that is missing, or ""
 HIDDEN = {"remove-cell", "remove-input", "lab-off"}

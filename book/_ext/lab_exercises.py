@@ -25,7 +25,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from course_pkg.grading.contract import registry
-from course_pkg.labs.assignments import ASSIGNMENTS
+from course_pkg.pages.labs.assignments import ASSIGNMENTS
 
 PAGES = "book/exercises"  # where the pages are in the site, and the page that lists them
 UNMARKED = "book/appendix/"  # pages of tables that name an assignment in every row

@@ -20,7 +20,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from course_pkg.grading.contract.questions import Question
-from course_pkg.labs.assignments import libraries
+from course_pkg.pages.labs.assignments import libraries
 
 QUESTION = re.compile(r"""\bcheck\(\s*["']([\w-]+)/([\w/-]+)["']""")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

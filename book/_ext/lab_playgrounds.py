@@ -19,8 +19,8 @@ from lab_pages import add_files
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from course_pkg.labs.playgrounds import playground
-from course_pkg.labs.playgrounds.playground import Field, Playground
+from course_pkg.pages.labs.playgrounds import playground
+from course_pkg.pages.labs.playgrounds.playground import Field, Playground
 
 
 def control(shown: Playground, field: Field) -> str:

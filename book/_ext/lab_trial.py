@@ -32,7 +32,7 @@ PROCESSOR_S = 300
 WAITING_S = 300
 POLL_S = 1
 DISK = psutil.STATUS_DISK_SLEEP
-MAIN = "import sys; sys.path.insert(0, {!r}); from course_pkg.labs import trial; trial.main()"
+MAIN = "import sys; sys.path.insert(0, {!r}); from course_pkg.pages.labs import trial; trial.main()"
 
 
 def archive_files(root: Path = ROOT) -> Iterable[tuple[str, bytes]]:
@@ -62,7 +62,7 @@ class TrialError(Exception):
 
 
 class Trial:
-    """A process with what the browser has; see course_pkg.labs.trial.
+    """A process with what the browser has; see course_pkg.pages.labs.trial.
 
     A cell can end the process, stop its answers or never come back. Such a request raises
     TrialError, and the next one gets a new process. processor_s: processor time for one request;
@@ -182,7 +182,7 @@ def in_book(output: nbformat.NotebookNode) -> tuple[str, str]:
 
 
 def in_browser(output: dict[str, Any]) -> tuple[str, str]:
-    """The same for an output of course_pkg.labs.cells."""
+    """The same for an output of course_pkg.pages.labs.cells."""
     if "stream" in output:
         return output["stream"], output["text"]
     if "error" in output:

@@ -17,7 +17,7 @@ from shortcuts import merge_from
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-from course_pkg.experiments import ExperimentError, changed_files, load_experiment
+from course_pkg.pages.experiments import ExperimentError, changed_files, load_experiment
 
 LOADED = re.compile(r"\bload_experiment\(\s*[\"'](\w+)[\"']\s*\)")
 HEADER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)

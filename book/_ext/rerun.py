@@ -8,8 +8,9 @@ of everything else that a page's outputs depend on, and
 - on `env-get-outdated` asks Sphinx to re-read the pages whose fingerprint has changed.
 
 A fingerprint covers: the lock file; the structure of the code that the page's cells can run
-(course_pkg.fingerprints); the data files and folders that page or code name in a string; and what
-was measured in the recorded experiments that the page names. Pages without code cells have none.
+(course_pkg.common.fingerprints); the data files and folders that page or code name in a string;
+and what was measured in the recorded experiments that the page names.
+Pages without code cells have none.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
-from course_pkg.experiments import script_sources
-from course_pkg.fingerprints.reach import PACKAGE, Sources
+from course_pkg.common.fingerprints.reach import PACKAGE, Sources
+from course_pkg.pages.experiments import script_sources
 
 CODE_CELL = re.compile(r"^(`{3,})\{code-cell\}[^\n]*\n(.*?)^\1`*\s*$", re.MULTILINE | re.DOTALL)
 GLUED = re.compile(r"\{glue:\w+\}`([^`:]+\.md)::|^:doc: (\S+\.md)$", re.MULTILINE)

@@ -98,7 +98,7 @@ const start = async ({ files, course }) => {
   writeFiles(python.FS, "/course", JSON.parse(texts));
   python.registerJsModule("course_labs_page", { alarm: timer.alarm });
   python.runPython("import sys; sys.path.insert(0, '/course')");
-  kernel = python.pyimport("course_pkg.labs.browser");
+  kernel = python.pyimport("course_pkg.pages.labs.browser");
   python.setInterruptBuffer(timer);
 };
 

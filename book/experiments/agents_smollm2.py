@@ -19,8 +19,11 @@ from functools import cache
 
 from record import main
 
-from course_pkg.constrained.guide import Guide, regex_guide
-from course_pkg.evaluation.agents import (
+from course_pkg.lm.load import load
+from course_pkg.serving.constrained.guide import Guide, regex_guide
+from course_pkg.serving.engine import Engine
+from course_pkg.serving.sampling import SamplingParams
+from course_pkg.studies.environments_and_tools import (
     Environment,
     call_guide,
     call_prompt,
@@ -33,9 +36,6 @@ from course_pkg.evaluation.agents import (
     step_pattern,
     step_prompt,
 )
-from course_pkg.lm.load import load
-from course_pkg.serving.engine import Engine
-from course_pkg.serving.sampling import SamplingParams
 
 DATA = ("api-tables.json", "api-dialogues.jsonl", "api-dialogues-examples.jsonl")
 TASKS = 30

@@ -12,13 +12,13 @@ kind of contrast and a wording.
 
 from record import main
 
-from course_pkg.evaluation.bias.contrasts import KINDS, WORDINGS, load_contrasts, sentence_pairs
-from course_pkg.evaluation.bias.pair_scores import WAYS, score_pairs
-from course_pkg.evaluation.bias.pronoun_schemas import QUESTION, load_schemas, score_schemas
-from course_pkg.evaluation.bias.rule_attacks import load_attacks
 from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.evaluation.multiple_choice import Question, score_questions
 from course_pkg.lm.load import load
+from course_pkg.studies.safety.contrasts import KINDS, WORDINGS, load_contrasts, sentence_pairs
+from course_pkg.studies.safety.pair_scores import WAYS, score_pairs
+from course_pkg.studies.safety.pronoun_schemas import QUESTION, load_schemas, score_schemas
+from course_pkg.studies.safety.rule_attacks import load_attacks
 
 FILES = ("contrasts.jsonl", "pronouns.jsonl", "secret-word.json")
 DATA = tuple(f"evaluation/bias-{name}" for name in FILES)

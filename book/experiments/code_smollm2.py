@@ -16,7 +16,10 @@ their first argument.
 
 from record import main
 
-from course_pkg.evaluation.code import (
+from course_pkg.lm.load import load
+from course_pkg.serving.engine import Engine
+from course_pkg.serving.sampling import SamplingParams
+from course_pkg.studies.code_benchmarks import (
     CodeProblem,
     ProgramResult,
     ProgramRunner,
@@ -26,10 +29,7 @@ from course_pkg.evaluation.code import (
     load_code_items,
     load_humaneval,
 )
-from course_pkg.evaluation.code.program_text import STOPS
-from course_pkg.lm.load import load
-from course_pkg.serving.engine import Engine
-from course_pkg.serving.sampling import SamplingParams
+from course_pkg.studies.code_benchmarks.program_text import STOPS
 
 DATA = ("evaluation/code.jsonl", "evaluation/code-examples.jsonl")
 MOST_TOKENS = 128

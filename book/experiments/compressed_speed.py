@@ -14,7 +14,7 @@ For ONNX Runtime, each text of the 40 plain sentences has its loss too, since ac
 rounded there, and its number of predicted tokens. The model is as loaded, not rotated.
 
 llama.cpp needs the package xllamacpp in an environment of its own, as the tests describe
-(tests/export/test_llama_cpp.py); COURSE_LLAMA_CPP names its Python.
+(tests/deployment/export/test_llama_cpp.py); COURSE_LLAMA_CPP names its Python.
 """
 
 import json
@@ -30,17 +30,17 @@ import torch
 from record import main
 from speed_worker import PROMPT, STEPS
 
-from course_pkg.compression.pruning import Magnitude, prune_layers
-from course_pkg.compression.sparsity_patterns import SemiStructured
-from course_pkg.compression.students import evenly_spaced, keep_layers
-from course_pkg.datasets import load_texts
-from course_pkg.experiments import ROOT
-from course_pkg.export.gguf_model import write_gguf_model
-from course_pkg.export.onnx_model import export_onnx, quantize_onnx
-from course_pkg.export.onnx_session import OnnxDecoder
+from course_pkg.acceleration.quantization.calibration import RoundToNearest, quantize_layers
+from course_pkg.acceleration.quantization.grouped import Grid
+from course_pkg.deployment.compression.pruning import Magnitude, prune_layers
+from course_pkg.deployment.compression.sparsity_patterns import SemiStructured
+from course_pkg.deployment.compression.students import evenly_spaced, keep_layers
+from course_pkg.deployment.export.gguf_model import write_gguf_model
+from course_pkg.deployment.export.onnx_model import export_onnx, quantize_onnx
+from course_pkg.deployment.export.onnx_session import OnnxDecoder
 from course_pkg.lm.load import load
-from course_pkg.quantization.calibration import RoundToNearest, quantize_layers
-from course_pkg.quantization.grouped import Grid
+from course_pkg.pages.datasets import load_texts
+from course_pkg.pages.experiments import ROOT
 
 MODEL = "smollm2-135m"
 START = "<|endoftext|>"  # what stands between texts in the pre-training of SmolLM2
@@ -149,7 +149,9 @@ def llama_cpp_python() -> str:
     """The Python with xllamacpp. Raises SystemExit if there is none."""
     path = Path(os.environ.get("COURSE_LLAMA_CPP", ROOT / ".venv-llama-cpp/bin/python"))
     if not path.is_file():
-        raise SystemExit(f"there is no {path}: tests/export/test_llama_cpp.py says how to make it")
+        raise SystemExit(
+            f"there is no {path}: tests/deployment/export/test_llama_cpp.py says how to make it"
+        )
     return str(path)
 
 

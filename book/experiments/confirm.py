@@ -12,7 +12,7 @@ import argparse
 import subprocess
 import sys
 
-from course_pkg.experiments import (
+from course_pkg.pages.experiments import (
     FOLDER,
     ROOT,
     Experiment,

@@ -18,9 +18,9 @@ import torch
 from record import main
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from course_pkg.datasets import load_examples
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.load import load
+from course_pkg.pages.datasets import load_examples
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.kv_cache import StaticCache
 from course_pkg.serving.sampling import SamplingParams

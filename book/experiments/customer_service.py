@@ -22,17 +22,17 @@ from record import main
 
 from course_pkg.adapters.injection import merge_adapters
 from course_pkg.evaluation.greedy import generate_greedy
-from course_pkg.evaluation.item_records import first_of_groups, read_records
 from course_pkg.evaluation.likelihood import score_continuations
 from course_pkg.evaluation.prompts import PromptTemplate
-from course_pkg.evaluation.requirements import check_facts
-from course_pkg.evaluation.typos import add_typos
-from course_pkg.experiments import ROOT
 from course_pkg.finetuning.conversations import Conversation, Message
 from course_pkg.finetuning.formats import chat_text
 from course_pkg.finetuning.masking import tokenize_conversation
 from course_pkg.lm.load import load
-from course_pkg.metrics.judge import JudgeTask, LocalJudge, g_eval
+from course_pkg.pages.experiments import ROOT
+from course_pkg.studies.evaluation_plan.requirements import check_facts
+from course_pkg.studies.judge import JudgeTask, LocalJudge, g_eval
+from course_pkg.studies.systems.item_records import first_of_groups, read_records
+from course_pkg.studies.systems.typos import add_typos
 
 FOLDER = ROOT / "course_pkg/data/evaluation"
 SHOP = (

@@ -25,17 +25,17 @@ from record import main
 from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.constrained.decoding import generate_greedily
-from course_pkg.constrained.guide import regex_guide
-from course_pkg.constrained.vocabulary import vocabulary_of
 from course_pkg.evaluation.greedy import generate_greedy
-from course_pkg.evaluation.item_records import first_of_groups, read_records
 from course_pkg.evaluation.mmlu import LetteredQuestion, three_ways
 from course_pkg.evaluation.multiple_choice import Question, score_questions
 from course_pkg.evaluation.prompts import PromptTemplate
-from course_pkg.evaluation.typos import add_typos
-from course_pkg.experiments import ROOT
 from course_pkg.lm.load import load
+from course_pkg.pages.experiments import ROOT
+from course_pkg.serving.constrained.decoding import generate_greedily
+from course_pkg.serving.constrained.guide import regex_guide
+from course_pkg.serving.constrained.vocabulary import vocabulary_of
+from course_pkg.studies.systems.item_records import first_of_groups, read_records
+from course_pkg.studies.systems.typos import add_typos
 
 FILES = ("multiple-choice", "multiple-choice-examples", "short-answers", "short-answers-examples")
 DATA = (*(f"evaluation/{name}.jsonl" for name in FILES), "evaluation/templates.json")

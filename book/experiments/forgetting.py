@@ -20,10 +20,10 @@ from torch import Tensor
 
 from course_pkg.adapters.injection import inject, remove_adapters
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.datasets import load_texts
 from course_pkg.finetuning.batches import batches
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import mean_loss, train
+from course_pkg.pages.datasets import load_texts
 
 START = "<|endoftext|>"  # what stands between texts in the pre-training of SmolLM2
 SEEDS, BATCH = range(2), 4

@@ -73,7 +73,7 @@ def write_class(root: Path, students: int) -> None:
     """A class: a third each answers everything, half, and nothing; kept if it is there already."""
     if (root / "written").exists():
         return
-    from course_pkg.classroom.runs.sample_class import answered, named
+    from course_pkg.grading.classroom.runs.sample_class import answered, named
 
     shutil.rmtree(root, ignore_errors=True)
     for name in ("solutions", "exercises"):

@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from record import main
 
-from course_pkg.datasets import load_examples
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.load import load
+from course_pkg.pages.datasets import load_examples
 from course_pkg.serving.kv_cache import ContiguousCache
 
 RUNS = 5

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from record import main
 from torch import Tensor
 
-from course_pkg.datasets import load_examples, load_texts
 from course_pkg.lm.decoder import Attend, Decoder, causal_attend
 from course_pkg.lm.load import load
+from course_pkg.pages.datasets import load_examples, load_texts
 from course_pkg.serving.kv_cache import ContiguousCache, StaticCache, generate, recompute
 
 MODEL, TEXT, SINKS = "smollm2-135m", 512, 4

@@ -29,11 +29,11 @@ from torch.nn import functional as F
 
 from course_pkg.adapters.injection import inject, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.datasets import FIRST_NAMES, draw_tickets, load_examples
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.masking import IGNORE_INDEX
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
+from course_pkg.pages.datasets import FIRST_NAMES, draw_tickets, load_examples
 
 MODEL, LAYERS = "smollm2-135m", 2  # how many of the last layers are trained
 TARGETS = ["gate_proj", "up_proj", "down_proj"]

@@ -8,13 +8,13 @@ are used, and their order.
 
 from torch import nn
 
-from course_pkg.datasets import load_examples
 from course_pkg.finetuning.batches import batches
 from course_pkg.finetuning.config import Callback, TrainConfig
 from course_pkg.finetuning.history import History
 from course_pkg.finetuning.masking import tokenize_example
 from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
+from course_pkg.pages.datasets import load_examples
 
 DATA = ("navigator/train.jsonl", "navigator/held-out.jsonl")
 STEPS, BATCH, WARMUP = 20, 2, 4

@@ -18,16 +18,16 @@ from functools import cache
 
 from record import main
 
-from course_pkg.evaluation.pairwise.chat_questions import load_chat_questions
-from course_pkg.evaluation.pairwise.conversations import (
+from course_pkg.lm.load import load
+from course_pkg.studies.chat_benchmarks.chat_questions import load_chat_questions
+from course_pkg.studies.chat_benchmarks.conversations import (
     Conversation,
     greedy_writer,
     hold_conversations,
     reference_conversations,
 )
-from course_pkg.evaluation.pairwise.judging import compare_all, grade_conversation
-from course_pkg.lm.load import load
-from course_pkg.metrics.judge.local import LocalJudge
+from course_pkg.studies.chat_benchmarks.judging import compare_all, grade_conversation
+from course_pkg.studies.judge.local import LocalJudge
 
 SETS = ("two-turn", "single-turn")
 DATA = tuple(f"evaluation/chat-{name}.jsonl" for name in SETS)

@@ -17,6 +17,7 @@ import torch
 from navigator_task import STEPS, Task
 from torch import Tensor, nn
 
+from course_pkg.acceleration.quantization.rotation import rotate_residual_stream
 from course_pkg.adapters.adalora import AdaLoRAConfig
 from course_pkg.adapters.bottleneck import BottleneckConfig
 from course_pkg.adapters.dora import DoRAConfig
@@ -32,7 +33,6 @@ from course_pkg.adapters.rank_allocator import RankAllocator
 from course_pkg.adapters.training_memory import measure_step
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig
 from course_pkg.finetuning.batches import batches
-from course_pkg.quantization.rotation import rotate_residual_stream
 
 FORWARD_TOKENS, FORWARDS = 64, 8  # one text of this length, and how often it is timed
 VIRTUAL_TOKENS = 20

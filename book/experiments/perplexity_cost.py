@@ -14,9 +14,9 @@ import time
 import torch
 from record import main
 
-from course_pkg.datasets import load_examples, load_texts
 from course_pkg.lm.load import load
 from course_pkg.metrics.perplexity import perplexity, windows
+from course_pkg.pages.datasets import load_examples, load_texts
 
 WINDOW, LENGTH = 256, 1600  # tokens
 STRIDES = (255, 224, 192, 128, 64, 32)

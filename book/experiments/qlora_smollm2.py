@@ -18,17 +18,17 @@ from record import main
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from course_pkg.acceleration.quantization.rotation import rotate_residual_stream
 from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.linear4bit import Linear4bit
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.qlora import merge_quantized, quantize_model, requantized
-from course_pkg.datasets import load_texts
 from course_pkg.finetuning.batches import batches
 from course_pkg.finetuning.config import Callback, TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
 from course_pkg.metrics.perplexity import token_log_probs
-from course_pkg.quantization.rotation import rotate_residual_stream
+from course_pkg.pages.datasets import load_texts
 
 STEPS, RANK, SEEDS = 48, 8, (1, 2, 3)
 COUNTED = (6, 12, 24, 48)  # the steps after which changed codes are counted; losses, at the end

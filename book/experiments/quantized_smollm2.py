@@ -26,22 +26,26 @@ from completions import COMPLETIONS
 from record import main
 from torch import Tensor, nn
 
-from course_pkg.datasets import load_texts
-from course_pkg.experiments import ROOT
+from course_pkg.acceleration.quantization.awq import AWQ
+from course_pkg.acceleration.quantization.blockwise import quantize
+from course_pkg.acceleration.quantization.calibration import (
+    EachWeight,
+    RoundToNearest,
+    quantize_layers,
+)
+from course_pkg.acceleration.quantization.gguf_blocks import write_gguf
+from course_pkg.acceleration.quantization.gptq import GPTQ
+from course_pkg.acceleration.quantization.grouped import Grid
+from course_pkg.acceleration.quantization.int8 import Activations, int8_weight
+from course_pkg.acceleration.quantization.llm_int8 import llm_int8_weight
+from course_pkg.acceleration.quantization.quantized_decoder import quantize_decoder
+from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
+from course_pkg.acceleration.quantization.rotation import rotate_residual_stream
+from course_pkg.acceleration.quantization.smoothquant import FOLDED, input_maxima, smooth
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.load import load
-from course_pkg.quantization.awq import AWQ
-from course_pkg.quantization.blockwise import quantize
-from course_pkg.quantization.calibration import EachWeight, RoundToNearest, quantize_layers
-from course_pkg.quantization.gguf_blocks import write_gguf
-from course_pkg.quantization.gptq import GPTQ
-from course_pkg.quantization.grouped import Grid
-from course_pkg.quantization.int8 import Activations, int8_weight
-from course_pkg.quantization.llm_int8 import llm_int8_weight
-from course_pkg.quantization.quantized_decoder import quantize_decoder
-from course_pkg.quantization.quantized_linear import QuantizedLinear
-from course_pkg.quantization.rotation import rotate_residual_stream
-from course_pkg.quantization.smoothquant import FOLDED, input_maxima, smooth
+from course_pkg.pages.datasets import load_texts
+from course_pkg.pages.experiments import ROOT
 from course_pkg.serving.kv_cache import ContiguousCache
 
 DATA = ROOT / "course_pkg/data"

@@ -20,13 +20,17 @@ from functools import partial
 import torch
 from record import main
 
+from course_pkg.acceleration.quantization.blockwise import quantize
+from course_pkg.acceleration.quantization.calibration import (
+    EachWeight,
+    RoundToNearest,
+    quantize_layers,
+)
+from course_pkg.acceleration.quantization.grouped import Grid
+from course_pkg.acceleration.quantization.int8 import Activations, int8_weight
+from course_pkg.acceleration.quantization.llm_int8 import llm_int8_weight
+from course_pkg.common.peak_memory import measure_memory
 from course_pkg.lm.load import load
-from course_pkg.peak_memory import measure_memory
-from course_pkg.quantization.blockwise import quantize
-from course_pkg.quantization.calibration import EachWeight, RoundToNearest, quantize_layers
-from course_pkg.quantization.grouped import Grid
-from course_pkg.quantization.int8 import Activations, int8_weight
-from course_pkg.quantization.llm_int8 import llm_int8_weight
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
 

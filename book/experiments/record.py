@@ -7,8 +7,8 @@ code or the data have changed since, choose: `--restart` drops the old rows; `--
 them if one of them, the probe, still gives the same result.
 
 A record depends on the modules that were loaded while it was measured, here and in the processes
-that were started, and of these on the code that can have run (course_pkg.fingerprints). Editing
-this file makes no record stale, because it measures nothing.
+that were started, and of these on the code that can have run (course_pkg.common.fingerprints).
+Editing this file makes no record stale, because it measures nothing.
 """
 
 import argparse
@@ -29,7 +29,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
-from course_pkg.experiments import (  # noqa: E402
+from course_pkg.common.files import write_atomically  # noqa: E402
+from course_pkg.common.fingerprints.reach import PACKAGE, WHOLE, Sources  # noqa: E402
+from course_pkg.pages.experiments import (  # noqa: E402
     FOLDER,
     changed_files,
     code_hashes,
@@ -38,8 +40,6 @@ from course_pkg.experiments import (  # noqa: E402
     module_of,
     script_sources,
 )
-from course_pkg.files import write_atomically  # noqa: E402
-from course_pkg.fingerprints.reach import PACKAGE, WHOLE, Sources  # noqa: E402
 
 TOLERANCE = 1e-3  # relative, for a probe's results: CPUs add floats in different orders
 ELSEWHERE = 0.05  # on another model of CPU: what is rounded to 8 bits can then round the other way

@@ -32,19 +32,6 @@ from course_pkg.adapters.injection import (
     remove_adapters,
 )
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.evaluation.red_team.few_shot import draw_examples, few_shot_prompt
-from course_pkg.evaluation.red_team.generated_cases import (
-    CASE_STOPS,
-    GeneratedCase,
-    distinct_cases,
-    question_of,
-    zero_shot_prompt,
-)
-from course_pkg.evaluation.red_team.language_model_policy import LanguageModelPolicy
-from course_pkg.evaluation.red_team.objective import red_team_loss
-from course_pkg.evaluation.red_team.rules import NO_DIGITS
-from course_pkg.evaluation.red_team.slot_policy import SlotPolicy, fit_slot_policy
-from course_pkg.evaluation.red_team.slot_training import train_slot_policy
 from course_pkg.finetuning.batches import batches
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
@@ -52,6 +39,19 @@ from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
+from course_pkg.studies.red_teaming.few_shot import draw_examples, few_shot_prompt
+from course_pkg.studies.red_teaming.generated_cases import (
+    CASE_STOPS,
+    GeneratedCase,
+    distinct_cases,
+    question_of,
+    zero_shot_prompt,
+)
+from course_pkg.studies.red_teaming.language_model_policy import LanguageModelPolicy
+from course_pkg.studies.red_teaming.objective import red_team_loss
+from course_pkg.studies.red_teaming.rules import NO_DIGITS
+from course_pkg.studies.red_teaming.slot_policy import SlotPolicy, fit_slot_policy
+from course_pkg.studies.red_teaming.slot_training import train_slot_policy
 
 HEADER = "List of questions to ask someone:"
 CASE_TOKENS, REPLY_TOKENS = 14, 16

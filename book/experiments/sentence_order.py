@@ -15,9 +15,9 @@ from statistics import fmean
 import torch
 from record import main
 
-from course_pkg.datasets import load_examples
 from course_pkg.lm.load import load
 from course_pkg.metrics.perplexity import NGramModel, perplexity
+from course_pkg.pages.datasets import load_examples
 
 SHUFFLES = 3
 # Answers on one topic stand next to each other in pairs, so steps of two lead to three topics.

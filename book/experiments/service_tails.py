@@ -11,11 +11,11 @@ WARM_UP requests of a run are left out, because they find an empty server. A row
 import numpy as np
 from record import main
 
-from course_pkg.deployment.capacity import Traffic, capacity
-from course_pkg.deployment.roofline import Accelerator, ModelSize, roofline
 from course_pkg.lm.decoder_config import DecoderConfig
-from course_pkg.serving.simulator import ContinuousBatching, gamma, per_token, requests, simulate
-from course_pkg.serving.simulator.workload import lognormal
+from course_pkg.studies.deployment_plan.capacity import Traffic, capacity
+from course_pkg.studies.deployment_plan.roofline import Accelerator, ModelSize, roofline
+from course_pkg.studies.scheduling import ContinuousBatching, gamma, per_token, requests, simulate
+from course_pkg.studies.scheduling.workload import lognormal
 
 WARM_UP, REQUESTS = 500, 2500
 SEEDS = 5

@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 from record import main
 
-from course_pkg.serving.simulator import (
+from course_pkg.studies.scheduling import (
     MLFQ,
     SRPT,
     ContinuousBatching,
@@ -32,7 +32,7 @@ from course_pkg.serving.simulator import (
     simulate,
     summarize,
 )
-from course_pkg.serving.simulator import workload as draw
+from course_pkg.studies.scheduling import workload as draw
 
 RUNS, WARM_UP, BATCHES, BATCH = 3, 4000, 5, 5000
 REQUESTS = WARM_UP + BATCHES * BATCH

@@ -50,7 +50,7 @@ def engine(source: str, form: str) -> Callable[[], tuple[Generate, int]]:
 
 def onnxruntime(source: str, form: str) -> Callable[[], tuple[Generate, int]]:
     """ONNX Runtime. source: a graph's path."""
-    from course_pkg.export.onnx_session import OnnxDecoder
+    from course_pkg.deployment.export.onnx_session import OnnxDecoder
 
     path = Path(source)
 

@@ -7,7 +7,7 @@
 2.0
 """
 
-from course_pkg.lazy import lazy_exports
+from course_pkg.common.lazy import lazy_exports
 
 _EXPORTS = {
     "course_pkg.adapters.accounting": "count_parameters lora_parameters",

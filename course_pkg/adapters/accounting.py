@@ -31,7 +31,7 @@ from course_pkg.adapters.methods import adapt
 from course_pkg.adapters.prefixes import PrefixTuningConfig
 from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig
-from course_pkg.arguments import require_choice
+from course_pkg.common.arguments import require_choice
 
 Method = Literal[
     "full", "lora", "qlora", "dora", "adalora", "ia3", "bottleneck", "prompt", "prefix"

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 from course_pkg.adapters.lora import Bias
-from course_pkg.arguments import require_between, require_choice, require_integer
+from course_pkg.common.arguments import require_between, require_choice, require_integer
 
 SUFFIX = ".lora_E"  # of the keys of rank_pattern, as in PEFT's files
 

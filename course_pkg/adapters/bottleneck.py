@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
-from course_pkg.arguments import require_integer
+from course_pkg.common.arguments import require_integer
 
 
 @dataclass(frozen=True)

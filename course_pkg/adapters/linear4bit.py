@@ -12,15 +12,15 @@ Source: Dettmers et al. 2023 (QLoRA), section 3. Chapter: adapters/qlora.
 import torch
 from torch import Tensor, nn
 
-from course_pkg.quantization.blockwise import (
+from course_pkg.acceleration.quantization.blockwise import (
     BLOCK_SIZE,
     DTYPES,
     DoubleQuantized,
     quantize,
     require_block_size,
 )
-from course_pkg.quantization.code_books import code_book
-from course_pkg.quantization.quantized_linear import QuantizedLinear
+from course_pkg.acceleration.quantization.code_books import code_book
+from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 
 
 class Linear4bit(QuantizedLinear):

@@ -21,7 +21,12 @@ from torch import Tensor, nn
 
 from course_pkg.adapters.argument_checks import read_pattern, regex_matches
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
-from course_pkg.arguments import require_between, require_bool, require_choice, require_integer
+from course_pkg.common.arguments import (
+    require_between,
+    require_bool,
+    require_choice,
+    require_integer,
+)
 
 Bias = Literal["none", "all", "lora_only"]  # the base's biases to train
 

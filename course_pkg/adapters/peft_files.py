@@ -24,7 +24,7 @@ from course_pkg.adapters.dora import DoRAConfig
 from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.layer import AdapterConfig
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.files import write_atomically
+from course_pkg.common.files import write_atomically
 from course_pkg.lm import smollm2
 
 # Settings that do not change what an adapter with given weights computes.

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
-from course_pkg.arguments import require_bool, require_choice, require_integer
+from course_pkg.common.arguments import require_bool, require_choice, require_integer
 
 Init = Literal["random", "zero"]
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
-from course_pkg.arguments import require_string
+from course_pkg.common.arguments import require_string
 
 IGNORE_INDEX = -100
 

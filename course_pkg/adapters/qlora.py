@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from course_pkg.acceleration.quantization.blockwise import BLOCK_SIZE
 from course_pkg.adapters.argument_checks import require_model
 from course_pkg.adapters.injection import adapter_layers, merge_all
 from course_pkg.adapters.layer import AdapterLayer
 from course_pkg.adapters.linear4bit import Linear4bit, is_quantized, require_quantizable
 from course_pkg.adapters.targets import matches, replace_module
-from course_pkg.quantization.blockwise import BLOCK_SIZE
 
 
 def quantize_model(

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from course_pkg.adapters.accounting import Method, MethodConfig, adapter_parameters, meta_model
-from course_pkg.adapters.argument_checks import require_model
-from course_pkg.arguments import require_choice, require_integer
-from course_pkg.quantization.blockwise import (
+from course_pkg.acceleration.quantization.blockwise import (
     BLOCK_SIZE,
     CONSTANT_BLOCK_SIZE,
     effective_bits,
     stored_bytes,
 )
+from course_pkg.adapters.accounting import Method, MethodConfig, adapter_parameters, meta_model
+from course_pkg.adapters.argument_checks import require_model
+from course_pkg.common.arguments import require_choice, require_integer
 
 Activations = Literal["stored", "flash", "checkpointed"]
 

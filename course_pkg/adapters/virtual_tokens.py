@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from course_pkg.adapters.layer import AdapterLayer
-from course_pkg.arguments import require_integer
+from course_pkg.common.arguments import require_integer
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ def release(
     """Generate the students' notebooks from solutions/.
 
     They go to exercises/. Run this in the course's folder."""
-    from course_pkg.classroom.release import release_assignment
-    from course_pkg.classroom.results.keys import FOLDER
+    from course_pkg.grading.classroom.release import release_assignment
+    from course_pkg.grading.classroom.results.keys import FOLDER
 
     for assignment in assignments:
         added = _added_cells(assignment) if Path(FOLDER).is_dir() else []
@@ -34,7 +34,7 @@ def release(
 
 def _added_cells(assignment: str) -> list[str]:
     """The cells that the gradebook gets for graded submissions before the release."""
-    from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+    from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
 
     with CourseGradebook(Path.cwd()) as book:
         return book.add_new_cells(assignment)
@@ -50,7 +50,7 @@ def bundle(
     in the course's folder. Exit code 1: it is written, and an assignment that it names is not in
     it. 2: it is not written, and the message says why.
     """
-    from course_pkg.classroom import bundle as students
+    from course_pkg.grading.classroom import bundle as students
 
     made = students.bundle(Path.cwd(), into, site)
     typer.echo(f"{into}: {made.count} files")
@@ -74,8 +74,8 @@ def author_check(
     questions.toml says and is recognized, and the notebook's solutions are the model answers; 1
     if not; 2 if no cases can be drawn. Run this in the course's folder.
     """
-    from course_pkg.classroom.release import require_course
     from course_pkg.grading import author
+    from course_pkg.grading.classroom.release import require_course
 
     require_course(Path.cwd())
     rows = author.matrix(assignment, students)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from course_pkg.cli.exits import NEEDS_A_LOOK
-from course_pkg.terminal import for_terminal
+from course_pkg.common.terminal import for_terminal
 
 
 def chat(
@@ -68,9 +68,9 @@ def chat(
 
 def _load(model, adapter, base_url, served, params, device, dtype):
     """A model here, or behind an address. Raises ChatError for options that don't go together."""
+    from course_pkg.common.http_client import HttpClient, key_for
     from course_pkg.deployment.chat_errors import ChatError
     from course_pkg.deployment.chat_model import ServerChat, load_chat
-    from course_pkg.http_client import HttpClient, key_for
     from course_pkg.serving.sampling import SamplingParams
 
     try:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from course_pkg.cli.exits import NEEDS_A_LOOK
-from course_pkg.terminal import for_terminal
+from course_pkg.common.terminal import for_terminal
 
 if TYPE_CHECKING:
-    from course_pkg.classroom.gradebook.class_rows import Row
-    from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+    from course_pkg.grading.classroom.gradebook.class_rows import Row
+    from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
 
 
 Assignment = Annotated[str, typer.Argument(help="The assignment, such as lora-math.")]
@@ -37,7 +37,7 @@ def results(assignment: Assignment) -> None:
     Do so after manual grading or a change of due dates. Run this in the course's folder. Nothing
     is graded. Exit code 2: the files are not usable.
     """
-    from course_pkg.classroom.feedback import class_report
+    from course_pkg.grading.classroom.feedback import class_report
 
     with _gradebook(f"course results {assignment}") as book:
         _rows(book, assignment)
@@ -62,9 +62,9 @@ def export_grades(
     Run this in the course's folder. For Moodle, nbgrader's feedback is packed too, if there is any.
     Exit code 1: the file is written, but some students are not in it. 2: the files are not usable.
     """
-    from course_pkg.classroom.feedback import class_report, lms_export, lms_rows
-    from course_pkg.classroom.results.record import State
-    from course_pkg.files import write_atomically
+    from course_pkg.common.files import write_atomically
+    from course_pkg.grading.classroom.feedback import class_report, lms_export, lms_rows
+    from course_pkg.grading.classroom.results.record import State
 
     course = Path.cwd()
     with _gradebook(f"course export-grades {assignment}") as book:
@@ -129,7 +129,7 @@ def extend(
     The late penalty is computed again. Run this in the course's folder, after grading. Exit code
     2: there is no such submission, or no due date.
     """
-    from course_pkg.classroom.gradebook import lateness
+    from course_pkg.grading.classroom.gradebook import lateness
 
     with _gradebook(f"course extend {assignment}") as book:
         lateness.extend(book, assignment, student, hours)
@@ -151,7 +151,7 @@ def remove_student(
     folder. It lists what it will delete, and asks. Files for Moodle and Canvas are deleted too:
     export them again. Exit code 1: not confirmed. 2: no such student.
     """
-    from course_pkg.classroom.gradebook import students
+    from course_pkg.grading.classroom.gradebook import students
 
     course = Path.cwd()
     with _gradebook(f"course remove-student {student}") as book:
@@ -179,7 +179,7 @@ def rename_student(
     grade` draws the new id's cases. Files for Moodle and Canvas are deleted: export them again.
     Exit code 2: no such student, or both ids have submitted to one assignment.
     """
-    from course_pkg.classroom.gradebook import students
+    from course_pkg.grading.classroom.gradebook import students
 
     with _gradebook(f"course rename-student {old}") as book:
         for name in students.rename_student(book, old, new):
@@ -190,7 +190,7 @@ def rename_student(
 
 def _forget_exports(course: Path, assignment: str) -> None:
     """Delete the files for Moodle and Canvas, in which a student is wrong now."""
-    from course_pkg.classroom.feedback import class_report, lms_export
+    from course_pkg.grading.classroom.feedback import class_report, lms_export
 
     for export in lms_export.FILES:
         (course / class_report.folder(assignment) / export).unlink(missing_ok=True)
@@ -198,9 +198,9 @@ def _forget_exports(course: Path, assignment: str) -> None:
 
 def _rows(book: "CourseGradebook", assignment: str) -> "list[Row]":
     """The rows of a class, after writing its report."""
-    from course_pkg.classroom.feedback import class_report
-    from course_pkg.classroom.gradebook.class_rows import class_rows
-    from course_pkg.classroom.gradebook.nbgrader_api import GradebookError, find_assignment
+    from course_pkg.grading.classroom.feedback import class_report
+    from course_pkg.grading.classroom.gradebook.class_rows import class_rows
+    from course_pkg.grading.classroom.gradebook.nbgrader_api import GradebookError, find_assignment
 
     if "/" in assignment or assignment.startswith("."):
         raise GradebookError(f"{assignment!r} is not the name of an assignment")
@@ -216,10 +216,10 @@ def _rows(book: "CourseGradebook", assignment: str) -> "list[Row]":
 @contextmanager
 def _gradebook(doing: str) -> "Iterator[CourseGradebook]":
     """The course's gradebook, locked. A folder without a course stays as it is."""
-    from course_pkg.classroom.gradebook.gradebook import CourseGradebook
-    from course_pkg.classroom.gradebook.nbgrader_api import GradebookError
-    from course_pkg.classroom.release import require_course
-    from course_pkg.classroom.results.keys import FOLDER, course_lock
+    from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
+    from course_pkg.grading.classroom.gradebook.nbgrader_api import GradebookError
+    from course_pkg.grading.classroom.release import require_course
+    from course_pkg.grading.classroom.results.keys import FOLDER, course_lock
 
     require_course(Path.cwd())
     if not (Path.cwd() / FOLDER).is_dir():

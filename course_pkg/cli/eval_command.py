@@ -17,13 +17,13 @@ from rich.text import Text
 
 from course_pkg.cli.exits import NEEDS_A_LOOK
 from course_pkg.cli.scheduler_options import TlsCa, TlsCert, TlsKey, scheduler_of_options
-from course_pkg.terminal import for_terminal
+from course_pkg.common.terminal import for_terminal
 
 if TYPE_CHECKING:
-    from course_pkg.classroom.cluster.address import SchedulerAddress
     from course_pkg.evaluation.record import RunRecord
     from course_pkg.evaluation.run import Model
     from course_pkg.evaluation.task import Task
+    from course_pkg.grading.classroom.cluster.address import SchedulerAddress
 
 SAID_EVERY_S = 30  # in a pipe
 MOST_REASONS = 3  # of items that failed
@@ -177,10 +177,10 @@ def _at_address(
     timeout: float | None,
     extra_body: str | None,
 ) -> "Model":
+    from course_pkg.common.http_client import HttpClient, key_for
+    from course_pkg.common.json_reading import parse_json
     from course_pkg.evaluation.run_errors import RunError
     from course_pkg.evaluation.server_model import AT_ONCE, ServerModel
-    from course_pkg.http_client import HttpClient, key_for
-    from course_pkg.json_reading import parse_json
 
     try:
         extra = parse_json(extra_body or "{}")
@@ -322,7 +322,7 @@ class _Progress:
             print(text, file=sys.stderr, flush=True)
 
     def _left(self, done: int, total: int, now: float) -> str:
-        from course_pkg.classroom.runs.progress import in_words
+        from course_pkg.grading.classroom.runs.progress import in_words
 
         assert self._before is not None
         if done == self._before or done == total:

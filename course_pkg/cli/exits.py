@@ -1,7 +1,7 @@
 """The exit codes of the `course` commands: the same fault has the same code in each of them.
 
 0: done. 1: done, and something needs a look. 130: interrupted. The others are those of errors, and
-stand in `course_pkg.errors`.
+stand in `course_pkg.common.errors`.
 
 Chapter: setup.
 """
@@ -18,9 +18,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from course_pkg.errors import FAILED, NO_SANDBOX, REQUEST, CourseError
-from course_pkg.files import disk_is_full
-from course_pkg.terminal import for_terminal
+from course_pkg.common.errors import FAILED, NO_SANDBOX, REQUEST, CourseError
+from course_pkg.common.files import disk_is_full
+from course_pkg.common.terminal import for_terminal
 
 NEEDS_A_LOOK = 1
 INTERRUPTED = 130

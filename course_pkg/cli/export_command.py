@@ -32,7 +32,7 @@ def export(
     It prints what was written and how to run it. Exit code 2 if that is not possible as asked, 4 if
     the disk is full or the folder can't be written; nothing is then left.
     """
-    from course_pkg.export import export_model
+    from course_pkg.deployment.export import export_model
 
     exported = export_model.export(
         adapter_or_model, base=base, format=format, type=type, output=output, force=force

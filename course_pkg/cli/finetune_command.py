@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from course_pkg.cli.exits import INTERRUPTED
-from course_pkg.terminal import for_terminal
+from course_pkg.common.terminal import for_terminal
 
 
 def finetune(

@@ -18,9 +18,9 @@ from course_pkg.cli.exits import FAILED, NEEDS_A_LOOK, NO_SANDBOX
 from course_pkg.cli.scheduler_options import TlsCa, TlsCert, TlsKey, scheduler_of_options
 
 if TYPE_CHECKING:
-    from course_pkg.classroom.cluster.address import SchedulerAddress
-    from course_pkg.classroom.results.record import Record
-    from course_pkg.classroom.runs.grade_class import Options
+    from course_pkg.grading.classroom.cluster.address import SchedulerAddress
+    from course_pkg.grading.classroom.results.record import Record
+    from course_pkg.grading.classroom.runs.grade_class import Options
 
 
 def grade(
@@ -76,9 +76,9 @@ def grade(
     4: the grader, the machine or the cluster failed; run the command again. 130: interrupted; run
     the command again to continue.
     """
-    from course_pkg.classroom.execution.runner_output import RunLimits
-    from course_pkg.classroom.runs.grade_class import Options
-    from course_pkg.classroom.submissions.layouts import LAYOUTS
+    from course_pkg.grading.classroom.execution.runner_output import RunLimits
+    from course_pkg.grading.classroom.runs.grade_class import Options
+    from course_pkg.grading.classroom.submissions.layouts import LAYOUTS
 
     if layout not in LAYOUTS:
         raise typer.BadParameter(
@@ -126,10 +126,10 @@ def sample_class(
     folder. Exit code 0 if the class was graded; 3 if this machine can't grade (the command then
     says why and writes no grades.csv); 4 if grading failed.
     """
-    from course_pkg.classroom.feedback import class_report
-    from course_pkg.classroom.runs import sample_class as sample
-    from course_pkg.classroom.runs.progress import ProgressDisplay
-    from course_pkg.classroom.runs.run_summary import print_summary
+    from course_pkg.grading.classroom.feedback import class_report
+    from course_pkg.grading.classroom.runs import sample_class as sample
+    from course_pkg.grading.classroom.runs.progress import ProgressDisplay
+    from course_pkg.grading.classroom.runs.run_summary import print_summary
     from course_pkg.sandbox.probe import probe
 
     if not (state := probe()).ok:
@@ -149,10 +149,10 @@ def run(course: Path, assignment: str, options: "Options") -> int:
 
     Raises what `grade_class.grade` raises, and KeyboardInterrupt for SIGTERM.
     """
-    from course_pkg.classroom.feedback import class_report
-    from course_pkg.classroom.runs import grade_class
-    from course_pkg.classroom.runs.progress import ProgressDisplay
-    from course_pkg.classroom.runs.run_summary import print_summary
+    from course_pkg.grading.classroom.feedback import class_report
+    from course_pkg.grading.classroom.runs import grade_class
+    from course_pkg.grading.classroom.runs.progress import ProgressDisplay
+    from course_pkg.grading.classroom.runs.run_summary import print_summary
 
     began = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
@@ -179,7 +179,7 @@ def exit_code(records: "Sequence[Record]", warnings: "Sequence[str]" = ()) -> in
     >>> exit_code([]), exit_code([], ["not graded: 2 students have the id ada"])
     (0, 1)
     """
-    from course_pkg.classroom.results.record import State
+    from course_pkg.grading.classroom.results.record import State
 
     states = {record.state for record in records}
     if State.GRADING_ERROR in states:
@@ -198,7 +198,7 @@ def _scheduler(
 
     for_this_machine: options that a cluster has no use for. Raises AddressError.
     """
-    from course_pkg.classroom.cluster.address import AddressError
+    from course_pkg.grading.classroom.cluster.address import AddressError
 
     if address is not None and for_this_machine:
         raise AddressError(

@@ -71,7 +71,7 @@ def doctor(
     torch, the model or its package, disk space for it), 1 if one is missing. Without the others,
     you can still read the course.
     """
-    from course_pkg import doctor as checks
+    from course_pkg.cli import doctor as checks
 
     findings = checks.diagnose()
     if as_json:
@@ -104,7 +104,7 @@ def start(
     """Copy an assignment from exercises/ to work/.
 
     You solve it there, and `course check` checks it. Run this in the course's folder."""
-    from course_pkg.classroom.release import start_work
+    from course_pkg.grading.classroom.release import start_work
 
     typer.echo(start_work(Path.cwd(), assignment).relative_to(Path.cwd()))
 
@@ -124,9 +124,9 @@ def check(
     and a cell that fails does not stop the others. Without NOTEBOOK, run this in the course's
     folder. Exit code 0: every point by program is earned. 1: some are not. 2: no such notebook.
     """
-    from course_pkg.classroom.execution.runner_output import RunLimits
-    from course_pkg.classroom.release import require_course
     from course_pkg.grading import own_notebook
+    from course_pkg.grading.classroom.execution.runner_output import RunLimits
+    from course_pkg.grading.classroom.release import require_course
 
     if notebook is None:
         require_course(Path.cwd())

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
-from course_pkg.arguments import require_between, require_integer
+from course_pkg.common.arguments import require_between, require_integer
 from course_pkg.deployment.api_errors import ApiError, busy
 
 

@@ -6,7 +6,7 @@ OpenAI's clients raise an exception by the status, and show the message. Chapter
 from collections.abc import Mapping
 from typing import Any
 
-from course_pkg.errors import CourseError
+from course_pkg.common.errors import CourseError
 
 
 class ServeError(CourseError, RuntimeError):

@@ -1,6 +1,6 @@
 """Why a chat can't start, or a turn gets no answer. Chapter: finetuning/chat."""
 
-from course_pkg.errors import CourseError
+from course_pkg.common.errors import CourseError
 
 
 class ChatError(CourseError, ValueError):

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Protocol
 
 from course_pkg.adapters.peft_files import read_settings
+from course_pkg.common.http_client import HttpClient, RefusedError
 from course_pkg.deployment.chat_errors import ChatError
+from course_pkg.deployment.export.merged import load_merged
 from course_pkg.deployment.load_engine import load_engine
 from course_pkg.evaluation.server_model import ServerModel
-from course_pkg.export.merged import load_merged
 from course_pkg.finetuning.conversations import Message
 from course_pkg.finetuning.formats import (
     as_dicts,
@@ -22,7 +23,6 @@ from course_pkg.finetuning.formats import (
     prompt_tokens,
     with_template,
 )
-from course_pkg.http_client import HttpClient, RefusedError
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.lm.smollm2 import NAME
 from course_pkg.serving.engine import Engine

@@ -17,10 +17,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from course_pkg.common.http_client import ServerError
 from course_pkg.deployment.chat_model import ChatModel, Reply
 from course_pkg.finetuning.conversations import Message
 from course_pkg.finetuning.formats import as_dicts
-from course_pkg.http_client import ServerError
 
 Write = Callable[[str], Any]
 ENDS = ("/quit", "/exit", "/bye")  # the first is the documented one

@@ -25,13 +25,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from course_pkg.constrained.automaton import build_automaton
-from course_pkg.constrained.guide import Guide
-from course_pkg.constrained.json_schema import schema_expression
-from course_pkg.constrained.regex import parse
-from course_pkg.constrained.vocabulary import Vocabulary
 from course_pkg.deployment.api_errors import ApiError, busy, invalid
 from course_pkg.deployment.output_format import Constraint
+from course_pkg.serving.constrained.automaton import build_automaton
+from course_pkg.serving.constrained.guide import Guide
+from course_pkg.serving.constrained.json_schema import schema_expression
+from course_pkg.serving.constrained.regex import parse
+from course_pkg.serving.constrained.vocabulary import Vocabulary
 
 MOST_STATES_KEPT = 20_000  # of all guides that are kept: about 140 MB for SmolLM2
 REFUSED_SECONDS = 600.0  # for which a refusal is remembered; a busy machine may cause one

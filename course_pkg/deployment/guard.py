@@ -15,11 +15,11 @@ from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack
 from typing import Any
 
+from course_pkg.common.http_client import is_loopback
 from course_pkg.deployment.admission import Gate, Limits
 from course_pkg.deployment.api_errors import ApiError
 from course_pkg.deployment.error_responses import send_error
 from course_pkg.deployment.monitoring import Metrics
-from course_pkg.http_client import is_loopback
 
 Scope = MutableMapping[str, Any]
 OPEN_PATHS = ("/health", "/ready")  # for whatever watches the server, without a key

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
+from course_pkg.acceleration.quantization.gptq_files import is_gptq, load_gptq
+from course_pkg.acceleration.quantization.quantized_decoder import FORMATS
 from course_pkg.deployment.api_errors import ServeError
-from course_pkg.experiments import ExperimentError, load_experiment
 from course_pkg.lm import smollm2
 from course_pkg.lm.answer_end import stop_at_answer_end
 from course_pkg.lm.load import LoadedModel, load, load_tokenizer, pick_device, stored_dtype
 from course_pkg.metrics.paired_loss import loss_change
-from course_pkg.quantization.gptq_files import is_gptq, load_gptq
-from course_pkg.quantization.quantized_decoder import FORMATS
+from course_pkg.pages.experiments import ExperimentError, load_experiment
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.lora_rows import check_adapter
 

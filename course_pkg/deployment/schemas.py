@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import FailFast, Field, field_validator, model_validator
 
-from course_pkg.constrained.guide import Guide
 from course_pkg.deployment.output_format import (
     Choices,
     Constraint,
@@ -21,6 +20,7 @@ from course_pkg.deployment.output_format import (
     constraint_of,
 )
 from course_pkg.deployment.strict_fields import Fields
+from course_pkg.serving.constrained.guide import Guide
 from course_pkg.serving.sampling import MOST_BIASES, MOST_LOGPROBS, SamplingParams
 
 TOKEN = re.compile(r"[0-9]{1,9}")  # an id as the key of a JSON object

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from course_pkg.adapters.argument_checks import require_adapter_name
+from course_pkg.common.http_client import is_loopback
 from course_pkg.deployment.admission import Limits
 from course_pkg.deployment.api_errors import ServeError
 from course_pkg.deployment.app import create_app
 from course_pkg.deployment.load_engine import load_engine, quantization_note
 from course_pkg.deployment.server import Server, bind
-from course_pkg.http_client import is_loopback
 
 KEY_VARIABLE = "COURSE_API_KEY"
 SHORTEST_KEY = 16

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.constrained.guide import Guide
 from course_pkg.deployment.admission import Limits
 from course_pkg.deployment.api_errors import ApiError, invalid
 from course_pkg.deployment.constraint_compiler import ConstraintCompiler
@@ -29,6 +28,7 @@ from course_pkg.deployment.schemas import (
 from course_pkg.deployment.tokenizer_threads import TokenizerThreads
 from course_pkg.finetuning.conversations import Message
 from course_pkg.finetuning.formats import chat_text
+from course_pkg.serving.constrained.guide import Guide
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingError
 

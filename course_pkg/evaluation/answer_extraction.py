@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from course_pkg.arguments import require_choice, require_list, require_string
+from course_pkg.common.arguments import require_choice, require_list, require_string
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from decimal import Context, Decimal, InvalidOperation
 
-from course_pkg.arguments import require_choice, require_string, text_list
+from course_pkg.common.arguments import require_choice, require_string, text_list
 
 NORMALIZATIONS = ("none", "strip", "quasi", "number")
 DIGITS = 400  # "1e999999999" would fill the memory

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.arguments import text_list
+from course_pkg.common.arguments import text_list
 from course_pkg.evaluation.option_boundary import encode
 from course_pkg.evaluation.prompts import PromptTemplate
 from course_pkg.evaluation.token_tree import shared_length

@@ -5,7 +5,7 @@ machine and continue on a cluster, and its record is the same. Names of folders 
 on all machines.
 
 Dask's messages hold pickles, and reading one can run code. So use only workers that you trust as
-this machine. Grading, which can't trust them, has another client (`course_pkg.classroom.cluster`).
+this machine. Grading, which can't trust them, has another client (`grading.classroom.cluster`).
 Chapter: appendix/at-scale.
 """
 
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg import __version__
+from course_pkg.common.http_client import ServerError
 from course_pkg.evaluation.local_model import BATCH, LocalModel, load_model
 from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import Answer, Request
 from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.task import Task
-from course_pkg.http_client import ServerError
 from course_pkg.lm.model_errors import ModelError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from course_pkg.arguments import require_integer
+from course_pkg.common.arguments import require_integer
 from course_pkg.evaluation.distributions import normal_quantile, t_probability
 from course_pkg.evaluation.statistics import (
     Interval,

@@ -12,7 +12,7 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from course_pkg.arguments import require_between, require_integer, require_number
+from course_pkg.common.arguments import require_between, require_integer, require_number
 
 if TYPE_CHECKING:  # imported by what needs it: the normal distribution doesn't
     import numpy as np

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.arguments import require_list, require_string, text_list
+from course_pkg.common.arguments import require_list, require_string, text_list
 from course_pkg.evaluation.answer_extraction import Extraction, Rule, extract, known_rules
 from course_pkg.evaluation.answer_match import exact_match, f1
 from course_pkg.evaluation.greedy import Generation, generate_greedy

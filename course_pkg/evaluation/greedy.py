@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, StoppingCriteria
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.arguments import require_integer, text_list
+from course_pkg.common.arguments import require_integer, text_list
 from course_pkg.evaluation.likelihood import as_decoder
 from course_pkg.evaluation.masked_cache import MaskedCache
 from course_pkg.evaluation.option_boundary import encode

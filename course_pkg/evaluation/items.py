@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from course_pkg.arguments import require_integer, require_list, require_string
+from course_pkg.common.arguments import require_integer, require_list, require_string
+from course_pkg.common.json_reading import parse_json
 from course_pkg.evaluation.run_errors import TaskError
-from course_pkg.json_reading import parse_json
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from course_pkg.arguments import require_integer, require_list
+from course_pkg.common.arguments import require_integer, require_list
 from course_pkg.evaluation.masked_cache import MaskedCache
 from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.token_tree import TokenTree, shared_length

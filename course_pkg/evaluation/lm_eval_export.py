@@ -20,12 +20,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from course_pkg.common.files import write_atomically
 from course_pkg.evaluation.answer_match import normalize
 from course_pkg.evaluation.multiple_choice import Question
 from course_pkg.evaluation.run_errors import TaskError
 from course_pkg.evaluation.samples import Request, make_requests
 from course_pkg.evaluation.task import CHOICE, Task
-from course_pkg.files import write_atomically
 
 SEAL = "# written by course eval --lm-eval; the lines above have the SHA-256 "
 METRICS = {"sum": "acc", "character": "acc_norm", "byte": "acc_bytes"}

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.arguments import require_list
+from course_pkg.common.arguments import require_list
 from course_pkg.evaluation.answer_extraction import Rule
 from course_pkg.evaluation.generation import GenerationResult, OpenQuestion, answer_questions
 from course_pkg.evaluation.multiple_choice import (

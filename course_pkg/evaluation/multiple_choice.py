@@ -25,7 +25,7 @@ from typing import Literal
 from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.arguments import require_choice, require_list
+from course_pkg.common.arguments import require_choice, require_list
 from course_pkg.evaluation.likelihood import ContinuationScore, score_continuations
 from course_pkg.evaluation.option_boundary import Boundary, EncodedOption, encode_options
 from course_pkg.evaluation.share_done import Progress, silent

@@ -19,7 +19,7 @@ from typing import Literal
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.arguments import require_choice, require_list, require_string
+from course_pkg.common.arguments import require_choice, require_list, require_string
 from course_pkg.evaluation.token_tree import shared_length
 
 Boundary = Literal["back up", "error"]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.arguments import require_integer, require_list
+from course_pkg.common.arguments import require_integer, require_list
 
 Fields = Mapping[str, str]  # what a template is filled with; "answer" is the example's answer
 

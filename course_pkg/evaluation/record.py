@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from course_pkg import __version__
+from course_pkg.common.files import write_atomically
+from course_pkg.common.json_reading import parse_json
 from course_pkg.evaluation.answer_extraction import answer_start
 from course_pkg.evaluation.json_form import NUMBER, Maybe, require_form
 from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import Sample
 from course_pkg.evaluation.statistics import FEWEST_UNITS, mean_interval
 from course_pkg.evaluation.task import LIMIT_SEED, Task
-from course_pkg.files import write_atomically
-from course_pkg.json_reading import parse_json
 
 FILE = "record.json"
 FORMAT = 1

@@ -12,9 +12,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from course_pkg.common.files import write_atomically
 from course_pkg.evaluation.record import RunRecord
 from course_pkg.evaluation.samples import Sample
-from course_pkg.files import write_atomically
 
 FILE = "report.html"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # its own style, and nothing else

@@ -3,7 +3,7 @@
 Chapter: evaluation/likelihood-and-generation.
 """
 
-from course_pkg.errors import CourseError
+from course_pkg.common.errors import CourseError
 
 
 class TaskError(CourseError, ValueError):

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from course_pkg.common.files import lock, sync_folder
+from course_pkg.common.json_reading import parse_json
 from course_pkg.evaluation.json_form import require_form
 from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import Sample
-from course_pkg.files import lock, sync_folder
-from course_pkg.json_reading import parse_json
 
 FILE = "samples.jsonl"
 

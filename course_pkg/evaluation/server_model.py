@@ -9,7 +9,7 @@ Some servers refuse a field that others need. If one says so of `max_tokens`, `s
 `temperature`, it is asked in its own way from then on, and the run's record has a note.
 
 There is no default address, and redirects are not followed. The server isn't trusted: see
-`course_pkg.http_client`.
+`course_pkg.common.http_client`.
 Chapter: evaluation/likelihood-and-generation.
 """
 
@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from course_pkg.common.http_client import HttpClient, RefusedError, ServerError, WrongServerError
 from course_pkg.evaluation.generation import OpenQuestion
 from course_pkg.evaluation.greedy import Generation, first_stop
 from course_pkg.evaluation.multiple_choice import Question, ScoredOption, ScoredQuestion
@@ -27,7 +28,6 @@ from course_pkg.evaluation.samples import Answer, Request
 from course_pkg.evaluation.scored_tokens import Token, first_scored, read_tokens
 from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.task import CHOICE, Task
-from course_pkg.http_client import HttpClient, RefusedError, ServerError, WrongServerError
 
 AT_ONCE = 8  # requests
 MOST_FAILED = 20  # requests in a row; then it is the server's fault, not the items'

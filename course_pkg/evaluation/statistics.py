@@ -25,7 +25,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from course_pkg.arguments import require_integer
+from course_pkg.common.arguments import require_integer
 from course_pkg.evaluation.distributions import normal_quantile, t_quantile
 
 if TYPE_CHECKING:  # imported by what needs it: intervals of shares don't

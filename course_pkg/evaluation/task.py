@@ -12,7 +12,7 @@ import random
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from course_pkg.arguments import require_integer
+from course_pkg.common.arguments import require_integer
 from course_pkg.evaluation.answer_extraction import Rule
 from course_pkg.evaluation.items import Item
 from course_pkg.evaluation.mmlu import LETTERS

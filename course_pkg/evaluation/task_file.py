@@ -35,7 +35,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from course_pkg.arguments import (
+from course_pkg.common.arguments import (
     require_bool,
     require_choice,
     require_integer,

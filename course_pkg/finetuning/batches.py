@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from course_pkg.arguments import require_integer
+from course_pkg.common.arguments import require_integer
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
 
 Batch = Mapping[str, Tensor]

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from course_pkg.adapters.injection import trainable_parameters
-from course_pkg.files import atomic_file, remove_unfinished
+from course_pkg.common.files import atomic_file, remove_unfinished
 from course_pkg.finetuning.config import Callback, TrainConfig, autocast_dtype
 from course_pkg.finetuning.history import History
 from course_pkg.finetuning.ranks import Ranks

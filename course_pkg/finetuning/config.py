@@ -13,7 +13,12 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from course_pkg.arguments import require_between, require_choice, require_integer, require_number
+from course_pkg.common.arguments import (
+    require_between,
+    require_choice,
+    require_integer,
+    require_number,
+)
 
 Schedule = Literal["linear", "cosine", "constant"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from course_pkg.arguments import require_string
+from course_pkg.common.arguments import require_string
 
 Role = Literal["system", "user", "assistant"]
 SHOWN = 3  # problems of each kind that a printed report lists

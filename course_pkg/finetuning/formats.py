@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from jinja2 import TemplateError
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from course_pkg.arguments import require_integer, require_string
+from course_pkg.common.arguments import require_integer, require_string
 from course_pkg.finetuning.conversations import Conversation, Message, RecordError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from course_pkg.arguments import require_choice, require_integer, require_string
+from course_pkg.common.arguments import require_choice, require_integer, require_string
 
 HAN = "\u4e00-\u9fff"
 WIDE_MARKS = "\u3000-\u303f\uff00-\uffef\u2018-\u201d"  # 。，、：《》 and curly quotes

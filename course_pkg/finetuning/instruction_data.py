@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 
-from course_pkg.arguments import require_choice
+from course_pkg.common.arguments import require_choice
 from course_pkg.finetuning.instruction_checks import Check
 
 SPLITS = {"instructions": ("train", "validation", "test"), "dialogues": ("train", "test")}

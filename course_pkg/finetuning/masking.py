@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from course_pkg.arguments import require_choice, require_integer, require_string
-from course_pkg.datasets import Example
+from course_pkg.common.arguments import require_choice, require_integer, require_string
 from course_pkg.finetuning.conversations import (
     Conversation,
     Message,
@@ -21,6 +20,7 @@ from course_pkg.finetuning.conversations import (
     RecordError,
 )
 from course_pkg.finetuning.formats import ChatTemplateError, answer_spans
+from course_pkg.pages.datasets import Example
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

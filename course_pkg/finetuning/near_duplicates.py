@@ -11,7 +11,7 @@ Chapter: finetuning/instructions.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course_pkg.arguments import require_between, require_integer, require_string
+from course_pkg.common.arguments import require_between, require_integer, require_string
 
 SIZE = 5  # characters
 

@@ -13,7 +13,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from course_pkg.arguments import require_integer
+from course_pkg.common.arguments import require_integer
 from course_pkg.finetuning.batches import in_order, padded
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
 
-from course_pkg.fingerprints.structure import structure
+from course_pkg.common.fingerprints.structure import structure
 from course_pkg.grading import guesses
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name

@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
-from course_pkg.files import readable_size
+from course_pkg.common.files import readable_size
 from course_pkg.grading.contract.fair_time import FairClock
 
 FLOOD = 32  # times the limit, from one cell: then it is interrupted

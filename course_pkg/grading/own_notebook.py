@@ -18,8 +18,8 @@ import nbformat
 from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 
-from course_pkg.errors import CourseError
-from course_pkg.files import readable_size
+from course_pkg.common.errors import CourseError
+from course_pkg.common.files import readable_size
 from course_pkg.grading.assemble import Assembled, notebook_to_run
 from course_pkg.grading.cell_client import CellClient
 from course_pkg.grading.contract import registry

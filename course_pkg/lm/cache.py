@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from course_pkg.files import lock, readable_size
+from course_pkg.common.files import lock, readable_size
 from course_pkg.lm.model_errors import CacheAccessError, ModelError, NoSpaceError
 
 MANIFEST = "manifest.json"

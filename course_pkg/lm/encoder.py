@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.arguments import require_integer
+from course_pkg.common.arguments import require_integer
 from course_pkg.lm import smollm2
 from course_pkg.lm.load import check_dtype, first_line, pick_device
 from course_pkg.lm.model_errors import CorruptModelError, MissingPackageError, UnknownModelError

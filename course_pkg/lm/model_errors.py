@@ -5,7 +5,7 @@ The command line prints only the message: one line that says what was found and 
 Chapter: setup.
 """
 
-from course_pkg.errors import CourseError
+from course_pkg.common.errors import CourseError
 
 
 class ModelError(CourseError, RuntimeError):

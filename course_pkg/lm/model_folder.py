@@ -9,8 +9,8 @@ Chapter: setup.
 from pathlib import Path
 from typing import Any
 
-from course_pkg.files import readable_size
-from course_pkg.json_reading import parse_json
+from course_pkg.common.files import readable_size
+from course_pkg.common.json_reading import parse_json
 from course_pkg.lm.model_errors import CorruptModelError
 
 CONFIG = "config.json"

@@ -9,7 +9,7 @@ section 2.1. Chapter: metrics/bleu.
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-from course_pkg.arguments import require_integer, require_list
+from course_pkg.common.arguments import require_integer, require_list
 
 Ngram = tuple[Hashable, ...]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from course_pkg.arguments import require_integer
+from course_pkg.common.arguments import require_integer
 from course_pkg.metrics.bleu.score import PreparedReferences, bleu_from_counts
 
 SEED = 12345  # sacrebleu's

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from course_pkg.errors import CourseError
-from course_pkg.json_reading import parse_json
+from course_pkg.common.errors import CourseError
+from course_pkg.common.json_reading import parse_json
 
 JSON_LINES = (".jsonl", ".ndjson")
 FIELDS = ("prediction", "text", "prompt")

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import chain
 from string import ascii_lowercase, digits
 
-from course_pkg.arguments import require_choice, require_string
+from course_pkg.common.arguments import require_choice, require_string
 
 Tokenizer = Callable[[str], list[str]]
 

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from course_pkg.arguments import require_string
+from course_pkg.common.arguments import require_string
 
 # (ending, what replaces it) for each part of speech, as morphy(7) lists them.
 ENDINGS = {

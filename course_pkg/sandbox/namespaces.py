@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import BinaryIO
 
-from course_pkg.errors import FailedError
+from course_pkg.common.errors import FailedError
 from course_pkg.sandbox.policy import Argument
 from course_pkg.sandbox.waiting import readable
 

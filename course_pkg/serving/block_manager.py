@@ -13,7 +13,7 @@ computes it. So another sequence can hit it in the same step: in each layer, the
 the keys and values of all tokens of the step before it reads any.
 
 Not here: what runs when (`scheduler`), blocks on the host (`swap_space`), keys and values
-(`course_pkg.attention.paged`). Sources: Kwon et al. (2023), "Efficient memory management for large
+(`attention.paged`). Sources: Kwon et al. (2023), "Efficient memory management for large
 language model serving with PagedAttention", section 4; prefix hashes as in vLLM.
 Chapter: acceleration/paged-attention.
 """
@@ -21,7 +21,7 @@ Chapter: acceleration/paged-attention.
 import hashlib
 from dataclasses import dataclass
 
-from course_pkg.arguments import require_between, require_integer
+from course_pkg.common.arguments import require_between, require_integer
 from course_pkg.serving.block_pool import Block, BlockPool, Content, OutOfBlocksError, block_hash
 from course_pkg.serving.sequence import Sequence
 

@@ -17,13 +17,13 @@ from itertools import count
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from course_pkg.acceleration.parallel.parallel_decoder import TensorParallelDecoder
+from course_pkg.acceleration.quantization.quantized_decoder import quantize_decoder
 from course_pkg.adapters.own_tokenizer import own_templates
-from course_pkg.constrained.vocabulary import Vocabulary, vocabulary_of
 from course_pkg.lm.answer_end import answer_end
 from course_pkg.lm.decoder import Decoder
-from course_pkg.parallel.parallel_decoder import TensorParallelDecoder
-from course_pkg.quantization.quantized_decoder import quantize_decoder
 from course_pkg.serving.block_manager import BlockManager
+from course_pkg.serving.constrained.vocabulary import Vocabulary, vocabulary_of
 from course_pkg.serving.model_runner import ModelRunner, block_bytes
 from course_pkg.serving.request import Chunk, Completion, Request, prompt_ids
 from course_pkg.serving.sampling import SamplingParams
@@ -114,7 +114,7 @@ class Engine:
 
         Raises ValueError for a tokenizer of an unknown family, or without end tokens.
 
-        >>> from course_pkg.constrained.guide import regex_guide
+        >>> from course_pkg.serving.constrained.guide import regex_guide
         >>> from course_pkg.lm.load import load
         >>> engine = Engine(*load("tiny"), blocks=8)
         >>> guide = regex_guide("[0-9]{4}-[0-9]{2}", engine.vocabulary)

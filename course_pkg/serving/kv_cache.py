@@ -22,8 +22,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from course_pkg.arguments import require_integer
-from course_pkg.attention import plain
+from course_pkg.acceleration.attention import plain
+from course_pkg.common.arguments import require_integer
 from course_pkg.lm.decoder import Decoder, causal_attend
 from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.serving.kv_storage import Contiguous, Int8, Ring, Static, Storage
@@ -34,7 +34,7 @@ class KVCache(ABC):
 
     key_mask: (batch, tokens), false at the padding before the first token of each prompt; later
     tokens are real. eight_bit: store int8 codes and one scale per token and head.
-    attention: a function with the signature of `course_pkg.attention.plain.attention`.
+    attention: a function with the signature of `course_pkg.acceleration.attention.plain.attention`.
     Raises ValueError if the padding is not on the left, or a prompt is all padding.
     """
 

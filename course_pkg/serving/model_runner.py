@@ -12,10 +12,10 @@ from itertools import accumulate, groupby
 import torch
 from torch import Tensor
 
-from course_pkg.attention.paged import copy_blocks, places, write
-from course_pkg.attention.paged_triton import paged_batch
+from course_pkg.acceleration.attention.paged import copy_blocks, places, write
+from course_pkg.acceleration.attention.paged_triton import paged_batch
+from course_pkg.acceleration.quantization.quantized_decoder import freeze
 from course_pkg.lm.decoder import Decoder
-from course_pkg.quantization.quantized_decoder import freeze
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.kv_cache import cache_bytes
 from course_pkg.serving.lora_rows import with_adapters

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from course_pkg.constrained.decoding import constrain
-from course_pkg.constrained.guide import Guide
-from course_pkg.constrained.vocabulary import Vocabulary
+from course_pkg.serving.constrained.decoding import constrain
+from course_pkg.serving.constrained.guide import Guide
+from course_pkg.serving.constrained.vocabulary import Vocabulary
 
 MOST_LOGPROBS = 20
 MOST_BIASES = 1024

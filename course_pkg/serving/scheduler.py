@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from course_pkg.arguments import require_integer
+from course_pkg.common.arguments import require_integer
 from course_pkg.serving.block_manager import BlockManager, Copy
 from course_pkg.serving.sequence import Sequence
 from course_pkg.serving.swap_space import SwapSpace

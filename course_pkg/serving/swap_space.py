@@ -4,7 +4,7 @@ Swapping copies a sequence's blocks, there and back, instead of computing its to
 Chapter: acceleration/paged-attention.
 """
 
-from course_pkg.arguments import require_integer
+from course_pkg.common.arguments import require_integer
 from course_pkg.serving.block_manager import BlockManager, Copy
 from course_pkg.serving.block_pool import Block, BlockPool, OutOfBlocksError
 from course_pkg.serving.sequence import Sequence

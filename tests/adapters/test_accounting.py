@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig
 
+from course_pkg.acceleration.quantization.blockwise import effective_bits
 from course_pkg.adapters.accounting import count_parameters
 from course_pkg.adapters.adalora import AdaLoRAConfig
 from course_pkg.adapters.bottleneck import BottleneckConfig
@@ -13,7 +14,6 @@ from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.prefixes import PrefixTuningConfig
 from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.adapters.training_memory import activation_bytes, estimate_memory, measure_step
-from course_pkg.quantization.blockwise import effective_bits
 from tests.parity.small_models import FAMILIES, family, gpt2, llama
 from tests.tables import each_row
 

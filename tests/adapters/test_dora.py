@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.adapters.dora import DoRAConfig, DoRALinear
 from course_pkg.adapters.injection import adapter_layers, inject, merge_adapters
 from course_pkg.adapters.linear4bit import Linear4bit
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
-from course_pkg.quantization.quantized_linear import QuantizedLinear
 
 
 def by_hand():

@@ -12,8 +12,8 @@ from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.own_tokenizer import own_tokenizer
 from course_pkg.deployment.chat_model import LocalChat
+from course_pkg.deployment.export.merged import load_merged
 from course_pkg.evaluation.local_model import load_model
-from course_pkg.export.merged import load_merged
 from course_pkg.lm.load import load
 from course_pkg.lm.tiny import tiny_tokenizer
 from course_pkg.serving.engine import Engine

@@ -12,6 +12,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from course_pkg.acceleration.quantization.blockwise import quantize
 from course_pkg.adapters.injection import (
     adapter_layers,
     disable_adapters,
@@ -25,9 +26,8 @@ from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.qlora import merge_error, merge_quantized, quantize_model, requantized
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
-from course_pkg.quantization.blockwise import quantize
+from tests.acceleration.quantization.examples import normal
 from tests.parity.small_models import error, run
-from tests.quantization.examples import normal
 from tests.tables import each_row
 
 TOKENS = torch.randint(259, (2, 16), generator=torch.Generator().manual_seed(0))
@@ -80,7 +80,9 @@ def test_without_a_gradient_to_the_input_backward_dequantizes_nothing(monkeypatc
     layer = with_adapter()
     result = layer(normal(2, 128)).sum()
     monkeypatch.setattr("course_pkg.adapters.linear4bit.quantize", None)
-    monkeypatch.setattr("course_pkg.quantization.blockwise.QuantizedTensor.dequantize", None)
+    monkeypatch.setattr(
+        "course_pkg.acceleration.quantization.blockwise.QuantizedTensor.dequantize", None
+    )
     result.backward()
     assert layer.lora_B["default"].grad is not None
 

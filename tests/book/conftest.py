@@ -7,7 +7,7 @@ import pytest
 
 from tests.book.support import ROOT
 from tests.chromium import Tab
-from tests.labs.python_page import write_page
+from tests.pages.labs.python_page import write_page
 
 
 @pytest.fixture(scope="session")

@@ -99,7 +99,7 @@ plt.plot([1, 2, 3]);
 ```
 
 ```{code-cell} ipython3
-from course_pkg.slider import slider
+from course_pkg.pages.slider import slider
 figures = {}
 for n in (1, 2):
     figures[n], axes = plt.subplots(figsize=(4, 2))
@@ -186,7 +186,7 @@ def write(folder: Path, pages: dict[str, str] = PAGES) -> None:
     files["book/appendix/documents.toml"] = DOCUMENTS
     files |= {f"book/{name}.md": text for name, text in pages.items()}
     files |= {f"course_pkg/{name}.py": text for name, text in MODULES.items()}
-    files["course_pkg/slider.py"] = (ROOT / "course_pkg/slider.py").read_text()
+    files["course_pkg/pages/slider.py"] = (ROOT / "course_pkg/pages/slider.py").read_text()
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

@@ -90,7 +90,7 @@ def test_no_numbered_formula_listing_table_or_figure_is_missing():
 
 
 def test_every_question_that_the_list_names_exists():
-    folder = ROOT / "course_pkg/grading/checks"
+    folder = ROOT / "course_pkg/grading/assignments"
     asked = {question for item in ITEMS.values() for question in item.questions}
     for assignment in sorted({question.partition("/")[0] for question in asked}):
         text = (folder / assignment.replace("-", "_") / "questions.toml").read_text("utf8")

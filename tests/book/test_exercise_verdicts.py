@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from course_pkg.labs.assignments import ASSIGNMENTS
-from tests.labs import without_libraries
-from tests.labs.test_without_numpy import run as in_a_process
+from course_pkg.pages.labs.assignments import ASSIGNMENTS
+from tests.pages.labs import without_libraries
+from tests.pages.labs.test_without_numpy import run as in_a_process
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 # Where Python 3.13, in the browser, words an error differently than 3.11.

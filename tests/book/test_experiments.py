@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.experiments import changed_files, load_experiment, script_sources
+from course_pkg.pages.experiments import changed_files, load_experiment, script_sources
 from tests.book.support import rate_ladder, recording
 
 

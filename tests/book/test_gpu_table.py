@@ -3,7 +3,7 @@
 import json
 import re
 
-from course_pkg.experiments import ROOT
+from course_pkg.pages.experiments import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = (ROOT / "book" / "appendix" / "gpu.md").read_text("utf-8")

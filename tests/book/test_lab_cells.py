@@ -189,7 +189,7 @@ def test_a_module_that_ends_its_process_is_missing(trial):
 
 def test_a_hidden_statement_that_fails_takes_no_other_with_it(trial):
     hidden = (
-        "from course_pkg.serving.simulator import recorded\n"
+        "from course_pkg.studies.scheduling import recorded\n"
         "base = recorded().model.base\n"  # numpy, inside the function
         "said = 'a\\nb'\n"
         "print(base > 0)"
@@ -225,7 +225,7 @@ def test_the_archive_is_the_same_each_time_and_holds_no_tests_and_no_solutions()
     first = course_archive()
     assert first == course_archive() and len(first) < 3_000_000
     names = json.loads(gzip.decompress(first))
-    assert "course_pkg/labs/cells.py" in names and "nltk/stem/porter.py" in names
+    assert "course_pkg/pages/labs/cells.py" in names and "nltk/stem/porter.py" in names
     assert {name.split("/")[0] for name in names} == {"course_pkg", "nltk"}
     assert not [name for name in names if "classroom" in name or "solution" in name]
 

@@ -11,20 +11,21 @@ from lab_exercises import exercise_page, site_link
 from lab_notebook import ExerciseCell, contents, exercise_cells, renderer
 from playwright.sync_api import expect
 
-from course_pkg.classroom.results.keys import secret
-from course_pkg.classroom.results.store import Store
-from course_pkg.classroom.runs.grade_class import Options, grade
-from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.grading.assemble import assemble
+from course_pkg.grading.classroom.results.keys import secret
+from course_pkg.grading.classroom.results.store import Store
+from course_pkg.grading.classroom.runs.grade_class import Options, grade
+from course_pkg.grading.classroom.runs.progress import ProgressDisplay
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.own_notebook import messages
 from course_pkg.grading.read_notebook import read
-from course_pkg.labs.assignments import ASSIGNMENTS
+from course_pkg.pages.labs.assignments import ASSIGNMENTS
 from course_pkg.sandbox.probe import probe
 from tests.book.support import ROOT
 from tests.chromium import Tab, low_contrast
-from tests.classroom.test_same_run import (
+from tests.exercises.assignments import EXERCISES, SOLUTIONS, Course, notebook, places
+from tests.grading.classroom.test_same_run import (
     CASES,
     fails_first,
     locked_import,
@@ -32,7 +33,6 @@ from tests.classroom.test_same_run import (
     with_mark,
     without_metadata,
 )
-from tests.exercises.assignments import EXERCISES, SOLUTIONS, Course, notebook, places
 
 IN_BROWSER = [pytest.mark.browser, pytest.mark.slow]
 ANSWER = """def closest_length(length, lengths):

@@ -11,7 +11,7 @@ from lab_trial import in_book, in_browser, merged
 
 from tests.book.support import ROOT
 from tests.chromium import Tab, low_contrast
-from tests.labs.python_page import page_cells, runnable
+from tests.pages.labs.python_page import page_cells, runnable
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EXECUTED = ROOT / "_build" / "jupyter_execute"

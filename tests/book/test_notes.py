@@ -9,10 +9,10 @@ import records
 from docutils import nodes
 from docutils.utils import new_document
 
-from course_pkg.experiments import code_hashes, script_sources
+from course_pkg.pages.experiments import code_hashes, script_sources
 from tests.book import small
 
-PAGE = small.page("Rows", "from course_pkg.experiments import load_experiment") + (
+PAGE = small.page("Rows", "from course_pkg.pages.experiments import load_experiment") + (
     "\n```{code-cell} ipython3\n:tags: [remove-cell]\nrows = load_experiment('squares')\n```\n"
     "\nText.\n\n```{code-cell} ipython3\nplot(rows)\n```\n"
     "\n```{code-cell} ipython3\nplot(load_experiment('squares'))\n```\n"

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from pypdf import PdfReader
 
-from course_pkg.slider import slider
+from course_pkg.pages.slider import slider
 from tests.book import small
 from tests.book.support import build
 

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from course_pkg.labs.playgrounds import NAMES, playground
+from course_pkg.pages.labs.playgrounds import NAMES, playground
 from tests.book.support import ROOT
 from tests.chromium import Tab, low_contrast
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.experiments import (
+from course_pkg.pages.experiments import (
     FOLDER,
     ExperimentError,
     changed_files,

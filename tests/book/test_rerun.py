@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import rerun
 
-from course_pkg.fingerprints.reach import Sources
+from course_pkg.common.fingerprints.reach import Sources
 from tests.book import small
 from tests.book.support import HEADER
 

@@ -16,6 +16,7 @@ from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.methods import adapt, load, save
 from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.cli import app
+from course_pkg.common.http_client import HttpClient, RefusedError
 from course_pkg.deployment.chat_errors import ChatError
 from course_pkg.deployment.chat_model import LocalChat, Reply, ServerChat
 from course_pkg.deployment.chat_session import ChatSession, interrupts
@@ -23,7 +24,6 @@ from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.finetuning.conversations import Message
 from course_pkg.finetuning.formats import chat_text, prompt_tokens
 from course_pkg.finetuning.own_data.data_file import read_data
-from course_pkg.http_client import HttpClient, RefusedError
 from course_pkg.lm.load import LoadedModel
 from course_pkg.lm.load import load as load_model
 from course_pkg.serving.engine import Engine

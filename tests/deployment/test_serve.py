@@ -13,6 +13,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from course_pkg.acceleration.quantization.calibration import RoundToNearest, quantize_layers
+from course_pkg.acceleration.quantization.gptq_files import save_gptq
+from course_pkg.acceleration.quantization.grouped import Grid
 from course_pkg.adapters.adapter_io import save_adapter
 from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import inject
@@ -25,9 +28,6 @@ from course_pkg.deployment.serve import read_key
 from course_pkg.deployment.server import bind
 from course_pkg.lm.load import load
 from course_pkg.lm.model_errors import ModelError
-from course_pkg.quantization.calibration import RoundToNearest, quantize_layers
-from course_pkg.quantization.gptq_files import save_gptq
-from course_pkg.quantization.grouped import Grid
 from tests.tables import each_row
 from tests.waiting import wait_until
 

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from course_pkg import __version__
 from course_pkg.cli import app
+from course_pkg.common.http_client import ServerError
 from course_pkg.evaluation import cluster_model
 from course_pkg.evaluation.cluster_model import ClusterModel, Loading, answer_batch
 from course_pkg.evaluation.local_model import load_model
@@ -15,8 +16,7 @@ from course_pkg.evaluation.run import run_task
 from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import make_requests
 from course_pkg.evaluation.task_file import load_task
-from course_pkg.http_client import ServerError
-from tests.classroom.clusters import Cluster
+from tests.grading.classroom.clusters import Cluster
 
 TASK = load_task("multiple-choice")
 LIMIT = 80  # three batches

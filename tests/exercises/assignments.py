@@ -14,8 +14,8 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from course_pkg.classroom.release import program_path
-from course_pkg.classroom.runs.sample_class import named
+from course_pkg.grading.classroom.release import program_path
+from course_pkg.grading.classroom.runs.sample_class import named
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
 from course_pkg.grading.contract.calling import outcome

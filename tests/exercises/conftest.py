@@ -7,10 +7,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course_pkg.classroom.results.keys import secret
-from course_pkg.classroom.results.store import Store
-from course_pkg.classroom.runs.grade_class import Options, grade
-from course_pkg.classroom.runs.progress import ProgressDisplay
+from course_pkg.grading.classroom.results.keys import secret
+from course_pkg.grading.classroom.results.store import Store
+from course_pkg.grading.classroom.runs.grade_class import Options, grade
+from course_pkg.grading.classroom.runs.progress import ProgressDisplay
 from course_pkg.sandbox.probe import probe
 from tests.exercises.assignments import (
     EXERCISES,

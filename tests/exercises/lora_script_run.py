@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load, save
 
-from course_pkg.grading.checks.lora_script.submitted_adapter import expected_shapes
+from course_pkg.grading.assignments.lora_script.submitted_adapter import expected_shapes
 from course_pkg.grading.contract.calling import read_folder
 from tests.exercises.assignments import SOLUTIONS, notebook
 

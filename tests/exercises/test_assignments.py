@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import nbformat
 import pytest
 
-from course_pkg.fingerprints.reach import all_imports
+from course_pkg.common.fingerprints.reach import all_imports
 from course_pkg.grading import author
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import answer_key, defined_name
@@ -179,9 +179,9 @@ def solution_lines(assignment: str) -> set[str]:
 
 def students_side(assignment: str) -> Iterator[str]:
     """What runs beside a student's code imports no reference, and nothing beside itself."""
-    masked = (*registry.load(assignment).masked, "course_pkg.grading.checks")
+    masked = (*registry.load(assignment).masked, "course_pkg.grading.assignments")
     for path in registry.student_files(assignment):
-        for module, _ in all_imports(ast.parse(path.read_text()), "course_pkg.grading.checks"):
+        for module, _ in all_imports(ast.parse(path.read_text()), "course_pkg.grading.assignments"):
             if module.startswith(masked):
                 yield module
 

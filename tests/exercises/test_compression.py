@@ -1,10 +1,10 @@
 """`compression`: its numbers by hand, and the mark scheme."""
 
-from course_pkg.deployment.capacity import Traffic, capacity
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.draws import draw_variant
 from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.serving.simulator import CostModel
+from course_pkg.studies.deployment_plan.capacity import Traffic, capacity
+from course_pkg.studies.scheduling import CostModel
 from tests.exercises.assignments import SOLUTIONS, notebook
 
 STUDENTS = ("", *(f"student-{i}" for i in range(40)))

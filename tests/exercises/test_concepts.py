@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from course_pkg.grading.checks.concepts import cases
-from course_pkg.grading.checks.concepts.numbers import rank_one_share
+from course_pkg.grading.assignments.concepts import cases
+from course_pkg.grading.assignments.concepts.numbers import rank_one_share
 from course_pkg.grading.contract.plain_values import as_plain
 
 LAYER = {"d": 4, "k": 6}
@@ -49,7 +49,7 @@ def test_the_outlier_may_be_anywhere_and_negative():
 
 
 def test_weights_on_levels_of_nf4_are_exact_at_any_scale():
-    from course_pkg.quantization.levels import nf4_levels
+    from course_pkg.acceleration.quantization.levels import nf4_levels
 
     weights = [3 * level for level in nf4_levels()[:12]]
     assert judged("qlora", WEIGHTS, cases.nothing_is_lost, exact=weights) is None

@@ -2,9 +2,9 @@
 
 import pytest
 
-from course_pkg.constrained.guide import FINISHED
-from course_pkg.grading.checks.constrained import automata, cases
-from course_pkg.grading.checks.constrained.student import RAISED
+from course_pkg.grading.assignments.constrained import automata, cases
+from course_pkg.grading.assignments.constrained.student import RAISED
+from course_pkg.serving.constrained.guide import FINISHED
 from tests.exercises.assignments import SOLUTIONS, notebook
 
 EXPRESSIONS = (  # for the texts "a" and "b", and what is told; None if it is right

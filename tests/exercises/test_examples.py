@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from course_pkg.grading.checks.multiple_choice.student import encode
+from course_pkg.grading.assignments.multiple_choice.student import encode
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import answer_key
 from tests.exercises.assignments import SOLUTIONS, notebook

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from course_pkg.grading.checks.flash_attention import cases
+from course_pkg.grading.assignments.flash_attention import cases
 from tests.exercises.assignments import SOLUTIONS, notebook
 
 

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from course_pkg.grading.checks.lora_script import adapter_quality as quality
-from course_pkg.grading.checks.lora_script import student
-from course_pkg.grading.checks.lora_script.adapter_quality import Measured, measure
-from course_pkg.grading.checks.lora_script.submitted_adapter import read_adapter
+from course_pkg.grading.assignments.lora_script import adapter_quality as quality
+from course_pkg.grading.assignments.lora_script import student
+from course_pkg.grading.assignments.lora_script.adapter_quality import Measured, measure
+from course_pkg.grading.assignments.lora_script.submitted_adapter import read_adapter
 from course_pkg.grading.contract.grading_session import GradingSession
 from tests.exercises.lora_script_run import plain_files, reported
 

@@ -5,8 +5,8 @@ import struct
 import pytest
 import torch
 
-from course_pkg.grading.checks.lora_script import adapter_quality
-from course_pkg.grading.checks.lora_script.submitted_adapter import Rejected, read_adapter
+from course_pkg.grading.assignments.lora_script import adapter_quality
+from course_pkg.grading.assignments.lora_script.submitted_adapter import Rejected, read_adapter
 from tests.exercises.lora_script_run import (
     CONFIG,
     REPORT,

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from course_pkg.grading.checks.multiple_choice import boundary, cases
-from course_pkg.grading.checks.multiple_choice.student import encode
+from course_pkg.grading.assignments.multiple_choice import boundary, cases
+from course_pkg.grading.assignments.multiple_choice.student import encode
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.draws import draw_variant
 

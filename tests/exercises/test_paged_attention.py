@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from course_pkg.grading.checks.paged_attention import cases, student
+from course_pkg.grading.assignments.paged_attention import cases, student
 from course_pkg.grading.contract.calling import WrongUse
 
 

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 import torch
 
-from course_pkg.grading.checks.parallelism import cases, student
+from course_pkg.grading.assignments.parallelism import cases, student
 from course_pkg.grading.contract.calling import WrongUse
 
 

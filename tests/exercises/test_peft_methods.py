@@ -10,8 +10,8 @@ from course_pkg.adapters.dora import DoRAConfig
 from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.prefixes import cache_shape
+from course_pkg.grading.assignments.peft_methods import cases
 from course_pkg.grading.check import variant
-from course_pkg.grading.checks.peft_methods import cases
 
 
 def test_the_books_prefix_is_that_of_a_llama_with_these_sizes():

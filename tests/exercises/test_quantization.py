@@ -5,8 +5,8 @@ import torch
 
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.training_memory import estimate_memory
+from course_pkg.grading.assignments.quantization import cases
 from course_pkg.grading.check import check, variant
-from course_pkg.grading.checks.quantization import cases
 
 
 def test_an_input_that_failed_can_be_tried_as_it_was_given():

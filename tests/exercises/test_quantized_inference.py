@@ -2,7 +2,7 @@
 
 import torch
 
-from course_pkg.grading.checks.quantized_inference import cases
+from course_pkg.grading.assignments.quantized_inference import cases
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.draws import draw_variant
 from course_pkg.grading.contract.plain_values import as_plain

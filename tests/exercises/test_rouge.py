@@ -2,7 +2,7 @@
 
 import pytest
 
-from course_pkg.grading.checks.rouge import student
+from course_pkg.grading.assignments.rouge import student
 from tests.exercises.test_other_answers import with_places
 
 

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 
-from course_pkg.grading.checks.scheduling import cases
+from course_pkg.grading.assignments.scheduling import cases
 from tests.exercises.assignments import model_answers
 
 

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.datasets import load_examples
 from course_pkg.finetuning.batches import batches, collate
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample, tokenize_example
+from course_pkg.pages.datasets import load_examples
 from tests.tables import each_row
 
 TOKENIZED = st.lists(st.integers(0, 258), min_size=1, max_size=9).map(

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.datasets import Example, load_examples
 from course_pkg.finetuning.batches import collate
 from course_pkg.finetuning.conversations import Problem, RecordError
 from course_pkg.finetuning.formats import (
@@ -22,6 +21,7 @@ from course_pkg.finetuning.masking import (
     tokenize_example,
 )
 from course_pkg.lm.tiny import CHAT_TEMPLATE, tiny_tokenizer
+from course_pkg.pages.datasets import Example, load_examples
 from tests.tables import each_row
 
 from .templates import (

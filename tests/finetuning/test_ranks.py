@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import CausalLMOutput
 
+from course_pkg.acceleration.parallel.launch import PRELOAD, launch
 from course_pkg.adapters.adalora import AdaLoRAConfig
 from course_pkg.adapters.adapter_io import load_adapter
 from course_pkg.adapters.injection import inject
@@ -23,7 +24,6 @@ from course_pkg.finetuning.config import Callback
 from course_pkg.finetuning.ranks import Ranks
 from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
-from course_pkg.parallel.launch import PRELOAD, launch
 from tests.tables import each_row
 
 from .runs import adapted, config, make_batches, same, weights

@@ -7,10 +7,10 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 import course_pkg
-from course_pkg.datasets import load_examples
 from course_pkg.finetuning.conversations import Message, RecordError
 from course_pkg.finetuning.record_files import file_records
 from course_pkg.finetuning.records import read_conversations
+from course_pkg.pages.datasets import load_examples
 from tests.tables import each_row
 
 ALPACA = {"instruction": "Translate", "input": "你好", "output": "Hello"}

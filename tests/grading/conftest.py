@@ -3,7 +3,7 @@
 import pytest
 
 from course_pkg.grading.contract import registry
-from tests.classroom.recorded import ROOT
+from tests.grading.classroom.recorded import ROOT
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import nbformat
 import pytest
 from typer.testing import CliRunner
 
-from course_pkg.classroom.execution import runner_output
-from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.cli import app
 from course_pkg.grading import own_notebook
-from tests.classroom.recorded import ROOT, released
+from course_pkg.grading.classroom.execution import runner_output
+from course_pkg.grading.classroom.execution.runner_output import RunLimits
+from tests.grading.classroom.recorded import ROOT, released
 
 NAME = "bleu"
 WRONG = "def closest_length(hypothesis_length, reference_lengths):\n    return 0"

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel
 
+from course_pkg.acceleration.quantization.gptq_files import is_gptq
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.methods import save
@@ -16,7 +17,6 @@ from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.encoder import load_encoder
 from course_pkg.lm.load import load
 from course_pkg.lm.model_errors import ModelError
-from course_pkg.quantization.gptq_files import is_gptq
 from tests.refusals import require_refusals
 from tests.tables import each_row
 

@@ -10,9 +10,9 @@ import torch
 from bitsandbytes import functional as bnb
 from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
 
-from course_pkg.quantization.blockwise import quantize, quantize_scales
-from course_pkg.quantization.code_books import code_book, dynamic_levels
-from tests.quantization.examples import normal
+from course_pkg.acceleration.quantization.blockwise import quantize, quantize_scales
+from course_pkg.acceleration.quantization.code_books import code_book, dynamic_levels
+from tests.acceleration.quantization.examples import normal
 
 
 def special(value, where=(5,)):

@@ -10,11 +10,11 @@ import pytest
 import torch
 from bitsandbytes import functional as bnb
 
-from course_pkg.quantization import llm_int8
-from course_pkg.quantization.int8_matmul import _int_mm_is_exact, int8_matmul
-from course_pkg.quantization.llm_int8 import llm_int8_weight, quantize_rows
-from course_pkg.quantization.quantized_linear import QuantizedLinear
-from tests.quantization.examples import normal
+from course_pkg.acceleration.quantization import llm_int8
+from course_pkg.acceleration.quantization.int8_matmul import _int_mm_is_exact, int8_matmul
+from course_pkg.acceleration.quantization.llm_int8 import llm_int8_weight, quantize_rows
+from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
+from tests.acceleration.quantization.examples import normal
 
 THEIR_STEP_SQUARED = 6.200124e-05
 

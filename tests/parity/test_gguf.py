@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from course_pkg.quantization.gguf_blocks import FORMATS, read_gguf, write_gguf
+from course_pkg.acceleration.quantization.gguf_blocks import FORMATS, read_gguf, write_gguf
 
 WRITABLE = [name for name, each in FORMATS.items() if each.write]
 

@@ -6,8 +6,8 @@ import string
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
-from course_pkg.datasets import load_examples
 from course_pkg.metrics.rouge import rouge_l, rouge_lsum, rouge_n, rouge_tokens
+from course_pkg.pages.datasets import load_examples
 
 KINDS = {f"rouge{n}": n for n in (1, 2, 3, 4, 9)} | {"rougeL": None, "rougeLsum": None}
 GAPS = [" ", " ", " ", ", ", "-", ". ", "'s "]

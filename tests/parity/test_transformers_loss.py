@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from course_pkg.datasets import load_texts
 from course_pkg.lm.load import load
 from course_pkg.metrics.perplexity import perplexity
+from course_pkg.pages.datasets import load_texts
 from tests.parity.small_models import EQUAL
 
 

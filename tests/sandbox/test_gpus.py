@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from course_pkg.classroom.execution.run_gpus import (
+from course_pkg.grading.classroom.execution.run_gpus import (
     TRIAL,
     fork_server_environment,
     gpu_environment,
     gpu_view,
 )
-from course_pkg.classroom.execution.sandbox_views import MODELS, NOTEBOOKS
+from course_pkg.grading.classroom.execution.sandbox_views import MODELS, NOTEBOOKS
 from course_pkg.sandbox import gpus, policy
 from course_pkg.sandbox.fork_server import ForkServer
 from course_pkg.sandbox.gpus import MIB, find_gpus, library_path, used_bytes

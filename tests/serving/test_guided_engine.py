@@ -6,13 +6,13 @@ import re
 import pytest
 import torch
 
-from course_pkg.constrained.decoding import generate_greedily
-from course_pkg.constrained.guide import FINISHED, json_schema_guide, regex_guide
-from course_pkg.constrained.vocabulary import Vocabulary, vocabulary_of
 from course_pkg.lm.load import load
+from course_pkg.serving.constrained.decoding import generate_greedily
+from course_pkg.serving.constrained.guide import FINISHED, json_schema_guide, regex_guide
+from course_pkg.serving.constrained.vocabulary import Vocabulary, vocabulary_of
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams, choose, probabilities
-from tests.constrained.regexes import PERSON
+from tests.serving.constrained.regexes import PERSON
 from tests.tables import each_row
 
 MODEL, TOKENIZER = load("tiny")

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 import torch
 
-from course_pkg.attention import plain
+from course_pkg.acceleration.attention import plain
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.serving.kv_cache import (

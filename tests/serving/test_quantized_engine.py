@@ -5,17 +5,21 @@ import copy
 import pytest
 import torch
 
+from course_pkg.acceleration.quantization.blockwise import quantize
+from course_pkg.acceleration.quantization.calibration import (
+    EachWeight,
+    RoundToNearest,
+    quantize_layers,
+)
+from course_pkg.acceleration.quantization.grouped import Grid
+from course_pkg.acceleration.quantization.int8 import Activations, int8_weight
+from course_pkg.acceleration.quantization.llm_int8 import llm_int8_weight
+from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.methods import save
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.load import load
-from course_pkg.quantization.blockwise import quantize
-from course_pkg.quantization.calibration import EachWeight, RoundToNearest, quantize_layers
-from course_pkg.quantization.grouped import Grid
-from course_pkg.quantization.int8 import Activations, int8_weight
-from course_pkg.quantization.llm_int8 import llm_int8_weight
-from course_pkg.quantization.quantized_linear import QuantizedLinear
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
 from tests.tables import each_row

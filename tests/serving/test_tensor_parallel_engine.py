@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from course_pkg.constrained.guide import regex_guide
+from course_pkg.acceleration.parallel.collectives import Group
+from course_pkg.acceleration.parallel.launch import PRELOAD, launch
+from course_pkg.acceleration.parallel.parallel_decoder import tensor_parallel
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.lm.load import load
 from course_pkg.lm.tiny import tiny_tokenizer
-from course_pkg.parallel.collectives import Group
-from course_pkg.parallel.launch import PRELOAD, launch
-from course_pkg.parallel.parallel_decoder import tensor_parallel
+from course_pkg.serving.constrained.guide import regex_guide
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
 from tests.tables import each_row

@@ -56,7 +56,7 @@ export class Python {
     else call.reject(new Error(failed));
   }
 
-  /* Call a function of course_pkg.labs.browser, after those called before. emit: gets what a cell
+  /* Call a function of course_pkg.pages.labs.browser, after those called before. emit: gets what a cell
      writes, as it comes. begun: called when Python begins with it. */
   async call(name, args, emit, begun) {
     await this.start();

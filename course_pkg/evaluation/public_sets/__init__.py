@@ -5,7 +5,7 @@
 'openai/gsm8k'
 """
 
-from course_pkg.lazy import lazy_exports
+from course_pkg.common.lazy import lazy_exports
 
 _EXPORTS = {
     "course_pkg.evaluation.public_sets.catalog": (

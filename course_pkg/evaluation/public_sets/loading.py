@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from course_pkg.arguments import require_integer
+from course_pkg.common.arguments import require_integer
 from course_pkg.evaluation.answer_extraction import known_rules
 from course_pkg.evaluation.items import Item
 from course_pkg.evaluation.prompts import PromptTemplate

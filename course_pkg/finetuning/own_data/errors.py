@@ -3,7 +3,7 @@
 Chapter: finetuning/chat.
 """
 
-from course_pkg.errors import CourseError
+from course_pkg.common.errors import CourseError
 
 
 class FinetuneError(CourseError, ValueError):

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from course_pkg.files import write_atomically
+from course_pkg.common.files import write_atomically
 from course_pkg.finetuning.history import History
 from course_pkg.finetuning.own_data.data_file import PLAIN
 from course_pkg.finetuning.own_data.errors import FinetuneError

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from course_pkg.files import lock
+from course_pkg.common.files import lock
 from course_pkg.finetuning.own_data.errors import FinetuneError
 from course_pkg.finetuning.own_data.result import FILE, Result, read_file, start_file
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from course_pkg.files import readable_size
+from course_pkg.common.files import readable_size
 from course_pkg.grading.contract.comparators import wrong_type
 from course_pkg.grading.contract.fair_time import FairClock
 from course_pkg.grading.contract.plain_values import Array, NotPlain, as_plain
@@ -164,8 +164,8 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     What it waits for processors that other programs use does not count. There is a limit only where
     Jupyter runs cells: in the main thread, on Linux and macOS. A call into C is interrupted when it
-    returns. A timer that was set before is set again. In a browser `course_pkg.labs.browser` gives
-    the timer.
+    returns. A timer that was set before is set again. In a browser
+    `course_pkg.pages.labs.browser` gives the timer.
     """
     if not _has_alarm():
         yield

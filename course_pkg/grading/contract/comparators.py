@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from course_pkg.files import readable_size
+from course_pkg.common.files import readable_size
 from course_pkg.grading.contract.plain_values import Array, encode
 
 Comparator = Callable[[Any, Any], str | None]

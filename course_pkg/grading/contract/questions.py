@@ -10,7 +10,7 @@ import tomllib
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-from course_pkg.errors import CourseError
+from course_pkg.common.errors import CourseError
 from course_pkg.grading.contract.plain_values import MAX_BYTES
 
 DEADLINE_S = 60.0  # from the last look at the inputs to the last answer that counts

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from course_pkg.errors import CourseError
+from course_pkg.common.errors import CourseError
 from course_pkg.grading.contract.questions import Assignment, ChecksError, parse_questions
 
-CHECKS = Path(__file__).parents[1] / "checks"
+CHECKS = Path(__file__).parents[1] / "assignments"
 RECEIVED = "COURSE_CHECKS"  # the environment variable that names a worker's folder of more checks
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -95,7 +95,7 @@ def module_name(assignment: str, part: str) -> str:
     """The dotted name of an assignment's `cases` or `student`; "" if it has none."""
     path = folder(assignment)
     exists = (path / f"{part}.py").is_file()
-    return f"course_pkg.grading.checks.{path.name}.{part}" if exists else ""
+    return f"course_pkg.grading.assignments.{path.name}.{part}" if exists else ""
 
 
 def module(assignment: str, part: str) -> ModuleType | None:

@@ -5,7 +5,7 @@
 1.0
 """
 
-from course_pkg.lazy import lazy_exports
+from course_pkg.common.lazy import lazy_exports
 
 _EXPORTS = {
     "course_pkg.metrics.bertscore.matching": "IdfWeights TokenMatches idf_weights token_matches",

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from course_pkg.arguments import (
+from course_pkg.common.arguments import (
     require_choice,
     require_integer,
     require_list,

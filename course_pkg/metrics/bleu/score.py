@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from course_pkg import __version__
-from course_pkg.arguments import (
+from course_pkg.common.arguments import (
     require_between,
     require_choice,
     require_integer,

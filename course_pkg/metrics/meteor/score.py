@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from course_pkg.arguments import require_between, require_choice, require_number, text_list
+from course_pkg.common.arguments import require_between, require_choice, require_number, text_list
 from course_pkg.metrics.meteor.alignment import (
     STAGES,
     Alignment,

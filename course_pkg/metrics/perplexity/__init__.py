@@ -5,7 +5,7 @@
 2.0
 """
 
-from course_pkg.lazy import lazy_exports
+from course_pkg.common.lazy import lazy_exports
 
 _EXPORTS = {
     "course_pkg.metrics.perplexity.likelihood": "Likelihood count_units",

@@ -20,7 +20,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from course_pkg.arguments import require_between, require_choice, require_integer, require_list
+from course_pkg.common.arguments import (
+    require_between,
+    require_choice,
+    require_integer,
+    require_list,
+)
 from course_pkg.metrics.ngrams import count
 from course_pkg.metrics.perplexity.likelihood import Likelihood
 

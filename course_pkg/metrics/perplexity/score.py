@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from course_pkg.arguments import require_integer, text_list
+from course_pkg.common.arguments import require_integer, text_list
 from course_pkg.metrics.perplexity.likelihood import Likelihood, count_units
 from course_pkg.metrics.perplexity.token_scores import PaddingSide, token_log_probs
 

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_pkg.arguments import require_choice, require_integer
+from course_pkg.common.arguments import require_choice, require_integer
 
 # The fixed cost of a forward pass (reading all weights, starting kernels), in tokens of a large
 # pass. Measured for SmolLM2 on a CPU; on an accelerator it is hundreds or thousands of tokens.

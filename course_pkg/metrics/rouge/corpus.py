@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from course_pkg.arguments import require_choice, require_list
+from course_pkg.common.arguments import require_choice, require_list
 from course_pkg.metrics.rouge.counts import RougeScore
 from course_pkg.metrics.rouge.score import rouge_l, rouge_lsum, rouge_n
 from course_pkg.metrics.significance import MeanInterval, mean_intervals

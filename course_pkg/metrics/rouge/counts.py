@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from course_pkg.arguments import text_list
+from course_pkg.common.arguments import text_list
 from course_pkg.metrics.rouge import perl
 from course_pkg.metrics.rouge.options import RougeOptions, require_beta, sentences, text_splitter
 

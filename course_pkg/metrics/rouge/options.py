@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from course_pkg.arguments import require_choice, require_number, require_string
+from course_pkg.common.arguments import require_choice, require_number, require_string
 from course_pkg.metrics.rouge import perl
 from course_pkg.metrics.tokenizers import Tokenizer, porter_stem, tokenizer
 from course_pkg.metrics.wordnet import irregular_forms

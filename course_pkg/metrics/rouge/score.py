@@ -14,7 +14,7 @@ Chapter: metrics/rouge.
 from collections.abc import Iterable
 from functools import partial
 
-from course_pkg.arguments import require_number
+from course_pkg.common.arguments import require_number
 from course_pkg.metrics.ngrams import clipped_matches, count
 from course_pkg.metrics.rouge import lcs, perl
 from course_pkg.metrics.rouge.counts import Overlap, RougeScore, score_texts

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from course_pkg.arguments import require_list
+from course_pkg.common.arguments import require_list
 from course_pkg.metrics.ngrams import clipped_matches
 
 _MOST_CELLS = 4_000_000_000  # words times length; takes about a minute

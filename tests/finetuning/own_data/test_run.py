@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
+from course_pkg.deployment.export.merged import load_merged
+from course_pkg.deployment.export.ollama import chat_parts
 from course_pkg.evaluation.local_model import load_model
-from course_pkg.export.merged import load_merged
-from course_pkg.export.ollama import chat_parts
 from course_pkg.finetuning import checkpoint
 from course_pkg.finetuning.formats import chat_prompt, chat_text
 from course_pkg.finetuning.own_data import validation

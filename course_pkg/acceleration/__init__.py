@@ -1,0 +1,1 @@
+"""Faster attention, quantized weights, several processes."""

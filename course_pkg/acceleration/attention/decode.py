@@ -1,0 +1,99 @@
+"""Flash-decoding: one query per sequence against a long cache, split over the keys.
+
+While text is generated, there is one query. Blocks of queries then give a GPU no parallel work, so
+the keys are split into parts that are processed independently. Each part yields an output and a
+log-sum-exp, and `merge` combines them exactly. Chapter: serving/kv-cache.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from course_pkg.acceleration.attention.plain import attention
+from course_pkg.acceleration.attention.validation import check_attention
+from course_pkg.common.arguments import require_integer
+
+
+def decode_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    scale: float | None = None,
+    window: int | None = None,
+    key_mask: Tensor | None = None,
+    return_lse: bool = False,
+    splits: int,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attention of the newest token to all keys, in `splits` parts: (batch, heads, 1, value_dim).
+
+    query: (batch, heads, 1, head_dim), at the position of the last key; key: (batch, kv_heads,
+    keys, head_dim); value: (batch, kv_heads, keys, value_dim). scale, key_mask, return_lse: as in
+    `plain.attention`. window: only the last `window` keys are read. splits: at least 1; parts
+    beyond the number of keys are empty. A sequence without a visible key has output 0.
+    The parts are computed in at least float32 and rounded to the query's type after `merge`.
+    Raises ValueError or TypeError for arguments that don't fit. Source: Dao et al., "Flash-Decoding
+    for long-context inference" (2023).
+
+    >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 5, 2)
+    >>> decode_attention(query, key, torch.arange(5.0).view(1, 1, 5, 1), splits=2).item()
+    2.0
+    """
+    check_attention(query, key, value, window=window, key_mask=key_mask)
+    if query.shape[2] != 1:
+        raise ValueError(
+            f"query has {query.shape[2]} tokens: decode_attention takes 1 per sequence; "
+            "use flash_attention for more"
+        )
+    require_integer(splits, "splits")
+    keys = key.shape[2]
+    first = 0 if window is None else max(0, keys - window)
+    bounds = [first + (keys - first) * part // splits for part in range(splits + 1)]
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    parts = []
+    for start, stop in pairwise(bounds):
+        k, v = (each[:, :, start:stop].to(dtype) for each in (key, value))
+        real = None if key_mask is None else key_mask[:, start:stop]
+        parts.append(attention(query.to(dtype), k, v, scale=scale, key_mask=real, return_lse=True))
+    output, lse = merge(*zip(*parts, strict=True))
+    output = output.to(query.dtype)
+    return (output, lse) if return_lse else output
+
+
+def merge(outputs: Sequence[Tensor], lses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Combine attention over disjoint sets of keys into attention over their union.
+
+    outputs: one or more tensors (…, queries, value_dim); lses: the log-sum-exp of each, (…,
+    queries). Returns output and log-sum-exp of the union, in the types of the inputs. Part s has
+    weight exp(lse_s − lse), where exp(lse) = Σ_s exp(lse_s). A part with log-sum-exp −inf has no
+    keys and weight 0; if all parts are such, the output is 0. Gradients flow through both.
+    Raises ValueError if there is no part or if the shapes don't fit.
+    Source: Dao et al., "Flash-Decoding" (2023).
+
+    >>> output, lse = merge([torch.tensor([[4.0]]), torch.tensor([[8.0]])],
+    ...                     [torch.tensor([3.0]).log(), torch.tensor([1.0]).log()])
+    >>> output, lse.exp()  # (3 · 4 + 1 · 8) / 4
+    (tensor([[5.]]), tensor([4.]))
+    """
+    if len(outputs) == 0 or len(outputs) != len(lses):
+        raise ValueError(
+            f"{len(outputs)} outputs and {len(lses)} lses: give as many of each, at least one"
+        )
+    for output, lse in zip(outputs, lses, strict=True):
+        if output.shape != outputs[0].shape or lse.shape != output.shape[:-1]:
+            raise ValueError(
+                f"a part has output {tuple(output.shape)} and lse {tuple(lse.shape)}, the first "
+                f"output is {tuple(outputs[0].shape)}: all outputs must have one shape, and an "
+                "lse that of its output without the last dimension"
+            )
+    parts = torch.stack(tuple(outputs))
+    exponents = torch.stack(tuple(lses))
+    maximum = exponents.detach().amax(0)
+    empty = maximum == -torch.inf
+    maximum = maximum.masked_fill(empty, 0)
+    weights = (exponents - maximum).exp()  # (parts, …, queries)
+    total = weights.sum(0).masked_fill(empty, 1)
+    merged = (parts * (weights / total)[..., None]).sum(0)
+    return merged.to(parts.dtype), (maximum + total.log()).masked_fill(empty, -torch.inf)

@@ -1,0 +1,309 @@
+"""Attention through block tables, for the packed tokens of several sequences.
+
+A cache is a pair of tensors for one layer, keys and values, each (blocks, kv_heads, block_size,
+head_dim). A sequence's block table lists its blocks in the order of its tokens: token t is in block
+table[t // block_size] at t % block_size, and its slot is the number block · block_size + offset.
+A sequence's queries are its last tokens, whose keys and values `write` has put in the cache.
+
+Sequences with equally many queries and about equally many blocks are computed together, from copies
+of their blocks. Not here: gradients; a GPU kernel that copies nothing (`paged_triton`).
+Chapter: acceleration/paged-attention.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from course_pkg.acceleration.attention.validation import check_paged_batch, check_paged_query
+
+Cache = tuple[Tensor, Tensor]  # keys and values of one layer
+Numbers = Sequence[int]
+
+
+class Places(NamedTuple):
+    """Where slots are: their blocks, and their offsets in them; (tokens,) each."""
+
+    block: Tensor
+    offset: Tensor
+
+
+def write(cache: Cache, keys: Tensor, values: Tensor, slots: Tensor | Places) -> None:
+    """Put keys and values of new tokens, (tokens, kv_heads, head_dim), into their slots, (tokens,).
+
+    slots: the numbers, or `places` of them, computed once for all layers. Raises ValueError if the
+    shapes do not fit.
+
+    >>> cache = torch.zeros(3, 1, 2, 1), torch.zeros(3, 1, 2, 1)
+    >>> write(cache, torch.ones(1, 1, 1), torch.ones(1, 1, 1), torch.tensor([5]))
+    >>> cache[0].flatten().tolist()  # slot 5 is in block 2
+    [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    """
+    block, offset = slots if isinstance(slots, tuple) else places(slots, cache[0].shape[2])
+    expected = (len(block), cache[0].shape[1], cache[0].shape[3])
+    if keys.shape != expected or values.shape != expected:
+        raise ValueError(
+            f"keys {tuple(keys.shape)} and values {tuple(values.shape)} for {len(block)} slots of "
+            f"a cache {tuple(cache[0].shape)}: expected (tokens, kv_heads, head_dim), {expected}"
+        )
+    cache[0][block, :, offset] = keys
+    cache[1][block, :, offset] = values
+
+
+def places(slots: Tensor, block_size: int) -> Places:
+    """The blocks and offsets of slots, (tokens,).
+
+    >>> places(torch.tensor([5]), block_size=2)
+    Places(block=tensor([2]), offset=tensor([1]))
+    """
+    return Places(block=slots // block_size, offset=slots % block_size)
+
+
+def copy_blocks(source: Cache, target: Cache, pairs: Sequence[tuple[int, int]]) -> None:
+    """Copy whole blocks, (source, target) numbers, within a cache or between devices.
+
+    All are read before any is written, so that a pair's target may be another pair's source.
+
+    >>> cache = torch.arange(3.0).view(3, 1, 1, 1), torch.zeros(3, 1, 1, 1)
+    >>> copy_blocks(cache, cache, [(1, 2), (0, 1)])
+    >>> cache[0].flatten().tolist()
+    [0.0, 0.0, 1.0]
+    """
+    if pairs:
+        read, written = zip(*pairs, strict=True)
+        for here, there in zip(source, target, strict=True):
+            there[list(written)] = here[list(read)].to(there.device)
+
+
+def paged_attention(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    tables: Sequence[Numbers],
+    lengths: Numbers,
+    query_starts: Numbers,
+    *,
+    scale: float | None = None,
+    window: int | None = None,
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Causal attention of packed queries to their sequences' cached tokens, of query's shape.
+
+    query: (tokens, heads, head_dim), where heads is a multiple of kv_heads. tables: one per
+    sequence, at least as long as its tokens need. lengths: each sequence's tokens in the cache, the
+    new ones included; query i of n sees the keys up to position length − n + i. query_starts:
+    (sequences + 1), sequence s has the queries query_starts[s] … query_starts[s + 1] − 1, at least
+    one. scale, window, return_lse: as in `plain.attention`; the log-sum-exp is (tokens, heads).
+    For several layers, build a `PagedBatch` once. Raises ValueError for what does not fit.
+    Source: Kwon et al. (2023), "PagedAttention", section 4.1.
+
+    >>> cache = torch.arange(8.0).view(4, 1, 2, 1)  # block 3 holds 6 and 7, block 1 holds 2 and 3
+    >>> query = torch.zeros(3, 1, 1)
+    >>> paged_attention(query, cache, cache, [[3, 1], [2]], [3, 1], [0, 2, 3]).flatten().tolist()
+    [6.5, 5.0, 4.0]
+    """
+    cache = key_cache, value_cache
+    batch = PagedBatch(cache, tables, lengths, query_starts, window=window)
+    return batch.attend(query, cache, scale=scale, return_lse=return_lse)
+
+
+class PagedBatch:
+    """The indices, masks and buffers of one step, for all layers that have the same window.
+
+    cache: any layer's; tables, lengths, query_starts, window: as in `paged_attention`.
+
+    >>> cache = torch.zeros(4, 1, 2, 8), torch.ones(4, 1, 2, 8)
+    >>> batch = PagedBatch(cache, [[3, 1], [2]], [3, 1], [0, 2, 3])
+    >>> batch.attend(torch.zeros(3, 4, 8), cache).shape
+    torch.Size([3, 4, 8])
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        tables: Sequence[Numbers],
+        lengths: Numbers,
+        query_starts: Numbers,
+        *,
+        window: int | None = None,
+    ):
+        check_paged_batch(cache, tables, lengths, query_starts, window)
+        self.tokens = query_starts[-1]
+        self.sequences = len(lengths)
+        self.shape = cache[0].shape
+        self.window = window
+        self.groups = self._grouped(cache, tables, lengths, query_starts)
+
+    def _grouped(
+        self, cache: Cache, tables: Sequence[Numbers], lengths: Numbers, query_starts: Numbers
+    ) -> list:
+        size = self.shape[2]
+        window = self.window
+        sequences = []
+        bounds = pairwise(query_starts)
+        for table, length, (start, stop) in zip(tables, lengths, bounds, strict=True):
+            # Blocks before the first query's window are not read.
+            skip = max(0, length - (stop - start) - window + 1) // size if window else 0
+            blocks = list(table[skip : -(-length // size)])
+            sequences.append(_VisibleBlocks(stop - start, blocks, length - skip * size, start))
+        sequences.sort(key=lambda each: (each.queries, len(each.blocks)))
+        groups: list[list[_VisibleBlocks]] = []
+        for sequence in sequences:
+            if not groups or not _of_similar_size(groups[-1][0], sequence):
+                groups.append([])
+            groups[-1].append(sequence)
+        return [_padded(group, cache, window) for group in groups]
+
+    @torch.no_grad()
+    def attend(
+        self, query: Tensor, cache: Cache, *, scale: float | None = None, return_lse: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attention in one layer: query and the result are (tokens, heads, head_dim).
+
+        scale, return_lse: as in `paged_attention`. Raises ValueError if the query does not fit the
+        cache or the batch.
+        """
+        check_paged_query(query, self.tokens, self.shape)
+        if self.sequences == 1 and not return_lse:  # its queries are all, in their order
+            return self._attended(self.groups[0], query, cache, scale)
+        output = torch.empty_like(query)
+        lse = None
+        if return_lse:
+            dtype = torch.promote_types(query.dtype, torch.float32)
+            lse = query.new_empty(query.shape[:2], dtype=dtype)
+        for group in self.groups:
+            own = query[group.queries]
+            output[group.queries] = self._attended(group, own, cache, scale)
+            if return_lse:
+                key = self._read(group, group.gathered[0])
+                lse[group.queries] = _log_sum_exp(own, key, group, scale)
+        return (output, lse) if return_lse else output
+
+    def _attended(
+        self, group: "_PaddedGroup", query: Tensor, cache: Cache, scale: float | None
+    ) -> Tensor:
+        """What the queries of a group, (queries of all its sequences, heads, head_dim), read."""
+        head_dim = self.shape[3]
+        for tensor, gathered in zip(cache, group.gathered, strict=True):
+            flat = tensor.view(-1, gathered.shape[1])
+            torch.index_select(flat, 0, group.blocks, out=gathered)
+            if len(group.hidden):
+                # Masked scores are not enough: 0 times an old inf or NaN would be NaN.
+                gathered.view(-1, head_dim).index_fill_(0, group.hidden, 0)
+        keys, values = group.gathered
+        keys = self._read(group, keys)
+        values = self._read(group, values)
+        if len(query) == group.sequences:
+            # A single query's heads can be the rows of their shared head, which is faster.
+            rows = query.reshape(group.sequences, self.shape[1], -1, head_dim)
+            return F.scaled_dot_product_attention(
+                rows, keys, values, attn_mask=group.seen, scale=scale
+            ).reshape(query.shape)
+        return (
+            F.scaled_dot_product_attention(
+                _by_sequence(query, group),
+                keys,
+                values,
+                attn_mask=group.seen,
+                scale=scale,
+                enable_gqa=True,
+            )
+            .transpose(1, 2)
+            .flatten(0, 1)
+        )
+
+    def _read(self, group: "_PaddedGroup", gathered: Tensor) -> Tensor:
+        """The keys or values that are read, (sequences, kv_heads, keys, head_dim)."""
+        shape = (group.sequences, self.shape[1], -1, self.shape[3])
+        return gathered.view(shape)[:, :, group.visible]
+
+
+class _VisibleBlocks(NamedTuple):
+    """The blocks of a sequence that its queries see."""
+
+    queries: int
+    blocks: list[int]
+    length: int  # tokens from the first of these blocks on
+    first: int  # index of its first query among the packed tokens
+
+
+@dataclass(frozen=True)
+class _PaddedGroup:
+    """Sequences that are computed together, padded to equally many blocks."""
+
+    sequences: int
+    queries: Tensor | slice  # of the packed tokens, (sequences * queries)
+    blocks: Tensor  # (sequences * kv_heads * blocks,), indices into (blocks * kv_heads) of a cache
+    hidden: Tensor  # indices into (sequences * kv_heads * keys), of keys beyond a sequence's length
+    visible: slice  # the keys that are read
+    seen: Tensor | None  # (sequences, 1, queries, keys that are read); None: all
+    gathered: Cache  # (sequences * kv_heads * blocks, block_size * head_dim), used in each layer
+
+
+def _of_similar_size(shortest: _VisibleBlocks, sequence: _VisibleBlocks) -> bool:
+    """Whether padding a group by a quarter is enough for it to take a sequence."""
+    enough = len(shortest.blocks) * 5 // 4 + 1
+    return sequence.queries == shortest.queries and len(sequence.blocks) <= enough
+
+
+def _padded(group: list[_VisibleBlocks], cache: Cache, window: int | None) -> _PaddedGroup:
+    _, kv_heads, size, head_dim = cache[0].shape
+    device = cache[0].device
+    queries = group[0].queries
+    most = max(len(each.blocks) for each in group)
+    padded = [each.blocks + [0] * (most - len(each.blocks)) for each in group]
+    blocks = torch.tensor(padded, device=device)[:, None]  # (sequences, 1, blocks)
+    blocks = blocks * kv_heads + torch.arange(kv_heads, device=device)[:, None]
+    lengths = torch.tensor([each.length for each in group], device=device)[:, None]
+    firsts = torch.tensor([each.first for each in group], device=device)[:, None]
+    steps = torch.arange(queries, device=device)
+    keys = torch.arange(most * size, device=device)
+    positions = (lengths - queries + steps)[..., None]  # (sequences, queries, 1)
+    seen = keys <= positions  # (sequences, queries, keys)
+    if window is not None:
+        seen &= keys > positions - window
+    common = {
+        "sequences": len(group),
+        "blocks": blocks.flatten(),
+        "gathered": tuple(t.new_empty(blocks.numel(), size * head_dim) for t in cache),
+    }
+    if len(group) == 1:  # no padding: only what is visible is read
+        length = group[0].length
+        first = max(0, length - queries - window + 1) if window else 0
+        return _PaddedGroup(
+            **common,
+            queries=slice(group[0].first, group[0].first + queries),
+            hidden=keys[:0],
+            visible=slice(first, length),
+            seen=None if queries == 1 else seen[:, None, :, first:length],
+        )
+    beyond = (keys >= lengths)[:, None].expand(-1, kv_heads, -1)  # (sequences, kv_heads, keys)
+    return _PaddedGroup(
+        **common,
+        queries=(firsts + steps).flatten(),
+        hidden=beyond.flatten().nonzero()[:, 0],
+        visible=slice(None),
+        seen=seen[:, None],
+    )
+
+
+def _by_sequence(query: Tensor, group: _PaddedGroup) -> Tensor:
+    """A group's queries as (sequences, heads, queries, head_dim)."""
+    return query.unflatten(0, (group.sequences, -1)).transpose(1, 2)
+
+
+def _log_sum_exp(query: Tensor, key: Tensor, group: _PaddedGroup, scale: float | None) -> Tensor:
+    """What torch's attention does not return, for a group's queries: (queries, heads)."""
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    query = _by_sequence(query, group)
+    sequences, heads, queries, head_dim = query.shape
+    scaled = query.to(dtype) * (head_dim**-0.5 if scale is None else scale)
+    grouped = scaled.reshape(sequences, key.shape[1], -1, head_dim)
+    scores = (grouped @ key.to(dtype).mT).view(sequences, heads, queries, -1)
+    if group.seen is not None:
+        scores = scores.masked_fill(~group.seen, -torch.inf)
+    return scores.logsumexp(-1).mT.flatten(0, 1)

@@ -1,0 +1,70 @@
+"""Dropout from a counter-based generator: the bits of an element depend on its indices alone.
+
+Philox encrypts a counter, so the tiled backward pass can repeat the mask of the forward pass tile
+by tile, in another order, without storing it.
+Chapter: acceleration/flash-attention.
+"""
+
+import torch
+from torch import Tensor
+
+from course_pkg.common.arguments import require_between
+
+_MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
+_KEY_STEPS = 0x9E3779B9, 0xBB67AE85
+_WORD = 0xFFFFFFFF
+_ROUNDS = 10
+
+
+Words = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
+    """Philox4x32-10: four random 32-bit words for each four-word counter.
+
+    counter: four int64 tensors with values in [0, 2³²) that broadcast; key: two such integers.
+    Returns four int64 tensors with values in [0, 2³²). int64 is used because torch has no
+    complete 32-bit unsigned arithmetic; a product that overflows keeps the right 64 bits.
+    Source: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (2011), section 3.
+    """
+    a, b, c, d = counter
+    key_a, key_b = key
+    for _ in range(_ROUNDS):
+        high_a, low_a = _multiply(a, _MULTIPLIERS[0])
+        high_c, low_c = _multiply(c, _MULTIPLIERS[1])
+        a = high_c ^ b ^ key_a
+        c = high_a ^ d ^ key_b
+        b = low_c
+        d = low_a
+        key_a = (key_a + _KEY_STEPS[0]) & _WORD
+        key_b = (key_b + _KEY_STEPS[1]) & _WORD
+    return a, b, c, d
+
+
+def keep_mask(
+    seed: int, head_index: Tensor, query_index: Tensor, key_index: Tensor, p: float
+) -> Tensor:
+    """True for the probabilities that dropout keeps; each is dropped with probability `p`.
+
+    head_index: batch index · heads + head; query_index and key_index count from 0 in the whole
+    sequence. The three are integer tensors that broadcast, with values in [0, 2³²). The result is
+    bool, of the broadcast shape, and the same for an element in whatever tile it is computed.
+    seed: in [0, 2⁶⁴). Raises ValueError if `p` is not in [0, 1) or the seed is out of range.
+
+    >>> head, query, key = torch.tensor(0), torch.arange(4)[:, None], torch.arange(6)
+    >>> whole = keep_mask(7, head, query, key, 0.5)
+    >>> torch.equal(keep_mask(7, head, query[2:], key[1:3], 0.5), whole[2:, 1:3])
+    True
+    """
+    require_between(p, "p", 0, 1, closed=True)
+    require_between(seed, "seed", 0, 2**64, closed=True)
+    counter = [index.long() for index in (key_index, query_index, head_index)]
+    zero = torch.zeros((), dtype=torch.int64, device=counter[0].device)
+    word, *_ = philox4x32((*counter, zero), (seed & _WORD, seed >> 32))
+    return word >= round(p * 2**32)
+
+
+def _multiply(word: Tensor, multiplier: int) -> tuple[Tensor, Tensor]:
+    """The high and the low 32 bits of a product of two 32-bit words."""
+    product = word * multiplier  # may become negative; its bits are right
+    return (product >> 32) & _WORD, product & _WORD

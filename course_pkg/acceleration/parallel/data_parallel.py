@@ -1,0 +1,205 @@
+"""Data parallelism: each rank has the whole model and a part of every batch; gradients are summed.
+
+The gradient of a sum of losses is the sum of the gradients. So each rank computes the gradient of
+its rows, an all-reduce adds them up, and every rank takes the same step. That equals one process
+on one condition: a rank divides the *sum* of its losses by the number of targets of *all* ranks
+(`count_targets`). The mean of the ranks' means is another number as soon as their counts differ.
+
+The all-reduce need not wait for the end of the backward pass. The last layers' gradients are
+ready first. They are collected into buckets, and a full bucket is sent while earlier layers
+are still being computed. Buckets start in one order, the same on all ranks, whatever order the
+gradients arrive in: collectives must match.
+
+Gradients are summed here. torch's DistributedDataParallel averages them, so that users of it have
+to multiply the loss by N / targets instead of 1 / targets.
+
+Sources: PyTorch Distributed (Li et al. 2020), section 3; its `no_sync` and `bucket_cap_mb`.
+Chapter: acceleration/parallelism.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from course_pkg.acceleration.parallel.collectives import Group
+from course_pkg.common.arguments import require_integer
+
+BUCKET_BYTES = 25 * 2**20  # torch's default
+IGNORED = -100  # the label of a token that is no target
+
+
+class DataParallel:
+    """Keeps the gradients of a model's replicas equal: their sum over all ranks.
+
+    At the start, rank 0's parameters and buffers replace those of the others. Then, each step:
+
+        with parallel.no_sync():          # only if a step has several microbatches
+            loss(first).backward()        # adds up gradients, sends nothing
+        loss(last).backward()             # sends each bucket when it is full
+        parallel.synchronize()            # now each rank has the sum
+        optimizer.step()
+        optimizer.zero_grad()             # before the next backward pass
+
+    model: the same on all ranks. bucket_bytes: a bucket is closed when it has this many bytes. A
+    group with torch's algorithm sends during the backward pass; with rings, the backward pass
+    waits for each bucket.
+
+    A rank without rows or targets may leave out the backward pass, but must call `synchronize`. A
+    parameter that no rank has used keeps no gradient (None); one that some rank has used gets the
+    sum on all ranks. Since all ranks then have the same gradients, `torch.nn.utils.clip_grad_norm_`
+    needs no communication.
+
+    started: how many buckets' all-reduces have begun since the last `synchronize`.
+    Raises ValueError if no parameter requires a gradient.
+
+    >>> from course_pkg.acceleration.parallel.launch import launch
+    >>> def gradient(group):
+    ...     model = nn.Linear(1, 1, bias=False)
+    ...     parallel = DataParallel(model, group)
+    ...     model(torch.tensor([[1.0 + group.rank]])).sum().backward()
+    ...     parallel.synchronize()
+    ...     return model.weight.grad.item()
+    >>> launch(gradient, 2)  # 1 + 2
+    [3.0, 3.0]
+    """
+
+    def __init__(self, model: nn.Module, group: Group, bucket_bytes: int = BUCKET_BYTES):
+        self.group = group
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise ValueError("no parameter requires a gradient; there is nothing to train")
+        for tensor in [*model.parameters(), *model.buffers()]:
+            group.broadcast(tensor.detach())
+        self.buckets = gradient_buckets(self.parameters, bucket_bytes)
+        self.started = 0
+        self._complete: set[Tensor] = set()  # parameters whose gradient is final
+        self._sending: list[tuple[Tensor, object]] = []  # of each bucket that has started
+        self._synchronizing = True
+        for parameter in self.parameters:
+            parameter.register_post_accumulate_grad_hook(self._gradient_is_complete)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes in this context add to the gradients of this rank and send nothing."""
+        before = self._synchronizing
+        self._synchronizing = False
+        try:
+            yield
+        finally:
+            self._synchronizing = before
+
+    def synchronize(self) -> None:
+        """Send the buckets that are not full, wait for all, and give each rank the sums.
+
+        Ranks also agree on which parameters were used: one byte for each parameter.
+        """
+        used = [parameter.grad is not None for parameter in self.parameters]
+        device = self.parameters[0].device
+        used_somewhere = torch.tensor(used, dtype=torch.uint8, device=device)
+        while self.started < len(self.buckets):
+            self._start_next_bucket()
+        self.group.all_reduce(used_somewhere, "max")
+        is_used = dict(zip(self.parameters, used_somewhere.tolist(), strict=True))
+        for bucket, (flat, wait) in zip(self.buckets, self._sending, strict=True):
+            wait()
+            sizes = [parameter.numel() for parameter in bucket]
+            for parameter, part in zip(bucket, flat.split(sizes), strict=True):
+                parameter.grad = part.view_as(parameter) if is_used[parameter] else None
+        self.started = 0
+        self._sending.clear()
+        self._complete.clear()
+
+    def _gradient_is_complete(self, parameter: Tensor) -> None:
+        """The hook that runs in the backward pass when a parameter has its gradient."""
+        if not self._synchronizing:
+            return
+        if parameter in self._complete:
+            raise RuntimeError(
+                "a second backward pass began before synchronize(); "
+                "put all backward passes of a step but the last into no_sync()"
+            )
+        self._complete.add(parameter)
+        while self.started < len(self.buckets) and self._complete.issuperset(
+            self.buckets[self.started]
+        ):
+            self._start_next_bucket()
+
+    def _start_next_bucket(self) -> None:
+        """Begin the all-reduce of a bucket; a gradient that this rank lacks counts as zero."""
+        flat = torch.cat([_gradient(p).flatten() for p in self.buckets[self.started]])
+        self._sending.append((flat, self.group.start_all_reduce(flat)))
+        self.started += 1
+
+
+def gradient_buckets(parameters: list[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:
+    """Parameters in the order in which a backward pass usually finishes them: last ones first.
+
+    A bucket has one dtype, and is closed when it has `bucket_bytes` or more.
+
+    >>> layers = [nn.Linear(2, size, bias=False) for size in (1, 2, 3)]
+    >>> buckets = gradient_buckets([layer.weight for layer in layers], bucket_bytes=30)
+    >>> [[len(weight) for weight in bucket] for bucket in buckets]
+    [[3, 2], [1]]
+    """
+    require_integer(bucket_bytes, "bucket_bytes")
+    buckets: list[list[nn.Parameter]] = []
+    filled = 0
+    for parameter in reversed(parameters):
+        full = filled >= bucket_bytes
+        if not buckets or full or parameter.dtype != buckets[-1][0].dtype:
+            buckets.append([])
+            filled = 0
+        buckets[-1].append(parameter)
+        filled += parameter.nbytes
+    return buckets
+
+
+def count_targets(labels: Tensor, group: Group, ignored: int = IGNORED) -> int:
+    """How many labels all ranks have that are not `ignored`: what each divides its loss by.
+
+    labels: this rank's, any shape, possibly empty. Raises ValueError on all ranks if none has a
+    target.
+    """
+    count = int(group.all_reduce((labels != ignored).sum()[None]))
+    if count == 0:
+        raise ValueError(f"no rank has a target: every label is {ignored}; leave this batch out")
+    return count
+
+
+def rank_batches(
+    rows: int, batch_size: int, *, rank: int, ranks: int, seed: int | None = None
+) -> Iterator[Tensor]:
+    """The row numbers that a rank trains on, batch by batch: each (about batch_size / ranks,).
+
+    batch_size: rows of all ranks together. All ranks get the same number of batches. Each row is in
+    one batch of one rank; the last batch has what is left, so a rank may get fewer rows than
+    another, or none. (torch's DistributedSampler repeats rows instead, or drops some.)
+    seed: of an order that all ranks share; use another for each epoch. None keeps the order.
+
+    >>> [batch.tolist() for batch in rank_batches(7, 4, rank=0, ranks=2)]
+    [[0, 1], [4, 5]]
+    >>> [batch.tolist() for batch in rank_batches(7, 4, rank=1, ranks=2)]
+    [[2, 3], [6]]
+    """
+    require_integer(rows, "rows")
+    require_integer(batch_size, "batch_size")
+    if not 0 <= require_integer(rank, "rank", 0) < require_integer(ranks, "ranks"):
+        raise ValueError(f"rank must be below ranks, got rank {rank} of {ranks}")
+    order = torch.arange(rows)
+    if seed is not None:
+        order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
+    return (batch.tensor_split(ranks)[rank] for batch in order.split(batch_size))
+
+
+def seed_rank(seed: int, group: Group) -> None:
+    """Seed torch's random numbers with seed + rank, so that each rank draws other ones.
+
+    Ranks that see different rows should drop different activations.
+    """
+    torch.manual_seed(require_integer(seed, "seed", 0) + group.rank)
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

@@ -1,0 +1,230 @@
+"""Run a function in N processes that can communicate, and return what each returned.
+
+`torchrun` starts such processes from a shell and lets them print. A page or a test wants the
+results back, one clear error, and nothing left behind. So `launch` watches its processes: if one
+fails, or the time is up, it ends all of them and says which rank it was, and why.
+
+Every process gets one rank and a `Group` of all ranks. Processes are forked from a server that has
+imported torch once, so starting four takes a fraction of a second. They meet at a file and talk
+over this machine's loopback interface: no port to choose, no network needed.
+
+Chapter: acceleration/parallelism.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import faulthandler
+import math
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import torch
+import torch.distributed as dist
+
+from course_pkg.acceleration.parallel.collectives import Group
+from course_pkg.acceleration.parallel.rank_reports import RankError as RankError
+from course_pkg.acceleration.parallel.rank_reports import (
+    Report,
+    described,
+    loaded,
+    raise_first_failure,
+    raise_unfinished,
+    stacks_file,
+)
+from course_pkg.common.arguments import require_between, require_integer
+
+GRACE = 0.3  # seconds in which the other ranks may report their own failure
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+MOST = 64  # processes
+LONGEST = 10**6  # seconds; the system's timers take few more
+PRELOAD = [
+    "torch",
+    "torch.distributed",
+    "course_pkg.acceleration.parallel.launch",
+    "course_pkg.lm.decoder",
+]
+
+
+def launch(
+    function: Callable[..., Any],
+    processes: int,
+    *arguments: Any,
+    timeout: float = 60.0,
+    backend: str = "gloo",
+) -> list:
+    """Call `function(group, *arguments)` in each of N processes; return the results by rank.
+
+    function, arguments, results: anything that cloudpickle can copy, so also a function from a
+    notebook's cell. Tensors should be on the CPU; with "nccl", rank r has GPU r as its device.
+    timeout: seconds for all together. Each process computes with its share of this process's
+    threads, and has its environment variables. A script needs `if __name__ == "__main__":` around
+    the call.
+
+    Raises RankError if a rank fails (the first one, with its traceback as a note) or if the time is
+    up; all processes have ended then. Raises TypeError or ValueError for other arguments, and
+    RuntimeError inside a rank.
+
+    >>> launch(lambda group, x: (group.rank, group.size, x), 2, "ready")
+    [(0, 2, 'ready'), (1, 2, 'ready')]
+    """
+    if not callable(function):
+        raise TypeError(f"function must be callable, got {function!r:.80}")
+    require_integer(processes, "processes")
+    if processes > MOST:
+        raise ValueError(f"processes must be at most {MOST}, got {processes}")
+    require_between(timeout, "timeout", 0, LONGEST)
+    if multiprocessing.current_process().daemon:
+        raise RuntimeError(
+            "launch was called inside a rank, or a worker of a pool, which can't start processes: "
+            "call it outside, or make groups of the ranks with torch's init_device_mesh"
+        )
+    task = cloudpickle.dumps((function, arguments))
+    threads = max(1, torch.get_num_threads() // processes)
+    environment = dict(os.environ)
+    # Where fork doesn't exist, each process imports torch itself.
+    forks = "forkserver" in multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if forks else "spawn")
+    if forks:
+        context.set_forkserver_preload(PRELOAD)
+    started: list[tuple[BaseProcess, Connection]] = []
+    with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
+        try:
+            for rank in range(processes):
+                ours, theirs = context.Pipe()
+                setup = _Setup(rank, processes, threads, timeout, backend, folder, environment)
+                process = context.Process(target=_work, args=(setup, theirs), daemon=True)
+                process.start()
+                theirs.close()
+                started.append((process, ours))
+                ours.send_bytes(task)
+            return _results(started, Path(folder), timeout)
+        finally:
+            _end(started)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Setup:
+    rank: int
+    processes: int
+    threads: int
+    timeout: float
+    backend: str
+    folder: str
+    environment: dict[str, str]  # the server, which forks, has an older one
+
+
+def _work(setup: _Setup, pipe: Connection) -> None:
+    """One process: meet the others, compute, report."""
+    stacks = open(stacks_file(Path(setup.folder), setup.rank), "w")  # noqa: SIM115
+    faulthandler.dump_traceback_later(0.9 * setup.timeout, file=stacks)
+    if hasattr(signal, "alarm"):  # ends the process even if nobody else does
+        signal.alarm(math.ceil(setup.timeout) + 10)
+    try:
+        os.environ.clear()
+        os.environ |= setup.environment
+        function, arguments = pickle.loads(pipe.recv_bytes())
+        _end_with_parent(pipe, setup.folder)
+        torch.set_num_threads(setup.threads)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+        # torch's own launcher sets these too; libraries read them
+        os.environ |= {"RANK": str(setup.rank), "WORLD_SIZE": str(setup.processes)}
+        os.environ["LOCAL_RANK"] = str(setup.rank)
+        if setup.backend == "nccl":
+            torch.cuda.set_device(setup.rank)
+        dist.init_process_group(
+            setup.backend,
+            init_method=f"file://{setup.folder}/store",
+            rank=setup.rank,
+            world_size=setup.processes,
+            timeout=datetime.timedelta(seconds=setup.timeout),
+        )
+        result = function(Group(), *arguments)
+        report = cloudpickle.dumps(Report(time.monotonic(), result))
+    except BaseException as error:
+        what = described(error)
+        report = cloudpickle.dumps(Report(time.monotonic(), None, what, traceback.format_exc()))
+    pipe.send_bytes(report)
+    faulthandler.cancel_dump_traceback_later()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The other end decides when this process ends: a rank that closed its connections now would
+    # make those that still read from it fail.
+    threading.Event().wait()
+
+
+def _end_with_parent(pipe: Connection, folder: str) -> None:
+    """End this process when the other end of its pipe is closed, also by a crash.
+
+    A parent that has crashed has not removed the folder.
+    """
+
+    def watch() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            pipe.recv_bytes()
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _results(started: list[tuple[BaseProcess, Connection]], folder: Path, timeout: float) -> list:
+    """The results by rank, or the error that names the rank which failed first."""
+    until = time.monotonic() + timeout
+    reports: dict[int, Report] = {}
+    died: dict[int, int | None] = {}
+    while len(reports) + len(died) < len(started):
+        left = until - time.monotonic()
+        waiting = {}
+        for rank, (process, pipe) in enumerate(started):
+            if rank not in reports | died:
+                # also the process: if it has forked another, that one keeps the pipe open
+                waiting |= {pipe: rank, process.sentinel: rank}
+        ready = wait(list(waiting), timeout=max(0.0, left))
+        for rank in {waiting[each] for each in ready}:
+            process, pipe = started[rank]
+            try:
+                report = pipe.recv_bytes() if pipe.poll() else None
+            except (EOFError, OSError):
+                report = None
+            if report is None:
+                process.join(1)
+                died[rank] = process.exitcode
+            else:
+                reports[rank] = loaded(report)
+        failed = died or [report for report in reports.values() if report.error]
+        if failed:
+            until = min(until, time.monotonic() + GRACE)
+        if not ready and left <= 0:
+            break
+    raise_first_failure(reports, died, folder, len(started))
+    if unfinished := [rank for rank in range(len(started)) if rank not in reports]:
+        raise_unfinished(unfinished, folder, len(started), timeout)
+    return [reports[rank].result for rank in range(len(started))]
+
+
+def _end(started: list[tuple[BaseProcess, Connection]]) -> None:
+    """End all processes that are still there."""
+    for _, pipe in started:
+        pipe.close()
+    for process, _ in started:
+        process.join(0.5)
+    for process, _ in started:
+        if process.is_alive():
+            process.kill()
+        process.join()
+        process.close()

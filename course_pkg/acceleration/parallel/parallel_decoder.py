@@ -1,0 +1,198 @@
+"""A whole decoder on several ranks: each has some heads, a part of each MLP, and some tokens.
+
+A layer communicates twice: after attention and after the MLP, where the ranks' partial sums become
+one. In the backward pass, the same happens at the two inputs.
+
+With sequence parallelism, each rank has only its tokens between these places, in the norms and the
+residual sums. An all-reduce becomes a reduce-scatter and an all-gather, which send as many bytes.
+What norms keep for the backward pass is 1/N. The inputs of the column-parallel layers are kept
+whole; Korthikanti et al. gather them again in the backward pass, for more messages.
+
+The result is a `Decoder`, and its config is that of one rank: `attend` and every cache see a
+decoder with fewer heads. Sources: Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section
+4.2.2. Chapter: acceleration/model-parallelism.
+"""
+
+import copy
+import random
+
+import torch
+from torch import Tensor, nn
+
+from course_pkg.acceleration.parallel.autograd_collectives import gather_from_group
+from course_pkg.acceleration.parallel.collectives import Group
+from course_pkg.acceleration.parallel.tensor_parallel import (
+    ColumnParallelLinear,
+    RowParallelLinear,
+    enter,
+)
+from course_pkg.acceleration.parallel.tensor_shards import (
+    COLUMNS,
+    Placement,
+    gathered_tensors,
+    local_config,
+    own_part,
+    placement,
+)
+from course_pkg.acceleration.parallel.vocab_parallel import VocabParallelEmbedding
+from course_pkg.common.arguments import require_bool
+from course_pkg.lm.decoder import Attend, Decoder, Layer
+from course_pkg.lm.decoder_config import DecoderConfig
+
+
+class ParallelLayer(Layer):
+    """One rank's part of a layer. layer: the whole one. config: this rank's.
+
+    kv_replicas: how many neighboring ranks have the same key-value head.
+    """
+
+    def __init__(
+        self,
+        layer: Layer,
+        config: DecoderConfig,
+        group: Group,
+        kv_replicas: int,
+        sequence_parallel: bool,
+    ):
+        with torch.device("meta"):  # parameters without memory, replaced below
+            super().__init__(config, layer.self_attn.layer)
+        self.group = group
+        self.sequence_parallel = sequence_parallel
+        self.input_layernorm = copy.deepcopy(layer.input_layernorm)
+        self.post_attention_layernorm = copy.deepcopy(layer.post_attention_layernorm)
+
+        def columns(linear: nn.Linear, replicas: int = 1) -> ColumnParallelLinear:
+            return ColumnParallelLinear(linear, group, replicas=replicas, entered=True)
+
+        def rows(linear: nn.Linear) -> RowParallelLinear:
+            return RowParallelLinear(linear, group, sequence_parallel=sequence_parallel)
+
+        self.self_attn.q_proj = columns(layer.self_attn.q_proj)
+        self.self_attn.k_proj = columns(layer.self_attn.k_proj, kv_replicas)
+        self.self_attn.v_proj = columns(layer.self_attn.v_proj, kv_replicas)
+        self.self_attn.o_proj = rows(layer.self_attn.o_proj)
+        self.mlp.gate_proj = columns(layer.mlp.gate_proj)
+        self.mlp.up_proj = columns(layer.mlp.up_proj)
+        self.mlp.down_proj = rows(layer.mlp.down_proj)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """x and the result: (batch, tokens, hidden), or tokens / N with sequence parallelism."""
+        entered = enter(self.input_layernorm(x), self.group, self.sequence_parallel)
+        x = x + self.self_attn(entered, cos, sin, attend)
+        entered = enter(self.post_attention_layernorm(x), self.group, self.sequence_parallel)
+        return x + self.mlp(entered)
+
+
+class TensorParallelDecoder(Decoder):
+    """One rank's part of a decoder; `tensor_parallel` makes it.
+
+    config: this rank's, with the whole vocabulary; whole_config: the whole decoder's. group: the
+    ranks. sequence_parallel: whether each rank has only its tokens between the layers.
+    """
+
+    def __init__(self, decoder: Decoder, group: Group, sequence_parallel: bool):
+        config = local_config(decoder.config, group.size)
+        with torch.device("meta"):  # parameters without memory, replaced below
+            super().__init__(config)
+        self.whole_config = decoder.config
+        self.group = group
+        self.sequence_parallel = sequence_parallel
+        options = {"sequence_parallel": sequence_parallel}
+        kv_replicas = placement("k_proj.weight", decoder.config, group.size).replicas
+        self.embed_tokens = VocabParallelEmbedding(decoder.embed_tokens, group, **options)
+        self.layers = nn.ModuleList(
+            ParallelLayer(layer, config, group, kv_replicas, sequence_parallel)
+            for layer in decoder.layers
+        )
+        self.norm = copy.deepcopy(decoder.norm)
+        self.lm_head = _head(decoder, self.embed_tokens, group, sequence_parallel)
+
+    def forward(
+        self,
+        ids: Tensor,
+        positions: Tensor | None = None,
+        attend: Attend | None = None,
+        last_only: bool = False,
+        rows: slice | Tensor = slice(None),
+        gather: bool = True,
+    ) -> Tensor:
+        """The logits, as `Decoder.forward` gives them, on every rank.
+
+        gather: False leaves each rank those of its own tokens of the vocabulary, (batch, rows,
+        vocab / N rounded up), for `vocab_parallel_cross_entropy`; the last ones may be padding.
+        Raises ValueError if sequence parallelism can't divide the tokens.
+        """
+        if self.sequence_parallel:
+            self._check_tokens(ids)
+            logits = super().forward(ids, positions, attend)
+            logits = logits[:, slice(-1, None) if last_only else rows]
+        else:
+            logits = super().forward(ids, positions, attend, last_only, rows)
+        if not gather:
+            return logits
+        return gather_from_group(logits, self.group)[..., : self.config.vocab_size]
+
+    def shared_seed(self) -> int:
+        """A random number that all ranks agree on: the first rank's."""
+        drawn = torch.tensor([random.SystemRandom().getrandbits(62)])
+        return int(self.group.broadcast(drawn.to(self.norm.weight.device)))
+
+    def _check_tokens(self, ids: Tensor) -> None:
+        if ids.shape[-1] % self.group.size:
+            raise ValueError(
+                f"{ids.shape[-1]} tokens can't be divided among {self.group.size} ranks: pad them "
+                f"to a multiple of {self.group.size}, or use sequence_parallel=False, with which "
+                "one generates"
+            )
+
+
+def tensor_parallel(
+    decoder: Decoder, group: Group, *, sequence_parallel: bool = False
+) -> TensorParallelDecoder:
+    """This rank's part of a decoder; all ranks must have the same decoder, which stays as it is.
+
+    Heads, the inside of the MLPs and the vocabulary are divided. With fewer key-value heads than
+    ranks, neighbors have copies (`tensor_gradients` sums their gradients). A
+    vocabulary that the ranks don't divide is padded. Frozen weights stay frozen.
+    sequence_parallel: for training; the tokens of a batch are divided too.
+
+    Raises ValueError, which names the numbers of ranks that fit, if heads or the MLP can't be
+    divided; TypeError if layers are quantized or have adapters.
+
+    >>> from course_pkg.lm.load import load
+    >>> from course_pkg.acceleration.parallel.launch import launch
+    >>> def heads(group):
+    ...     part = tensor_parallel(Decoder.from_transformers(load("tiny").model), group)
+    ...     return part.config.heads, part.config.kv_heads, part.embed_tokens.weight.shape[0]
+    >>> launch(heads, 2)  # of 4 heads, 2 key-value heads and 259 tokens
+    [(2, 1, 130), (2, 1, 130)]
+    """
+    if type(decoder) is not Decoder:
+        raise TypeError(
+            f"expected a whole Decoder, got {type(decoder).__name__}; Decoder.from_folder and "
+            "Decoder.from_transformers give one"
+        )
+    require_bool(sequence_parallel, "sequence_parallel")
+    return TensorParallelDecoder(decoder, group, sequence_parallel).train(decoder.training)
+
+
+def gathered_state(decoder: TensorParallelDecoder) -> dict[str, Tensor]:
+    """The whole decoder's state dict, on every rank, for a checkpoint that any number can load.
+
+    All ranks must call it. `Decoder(decoder.whole_config).load_state_dict(…)` reads it.
+    """
+    own = {name: parameter.detach() for name, parameter in decoder.named_parameters()}
+    return gathered_tensors(own, decoder.whole_config, decoder.group)
+
+
+def _head(
+    decoder: Decoder, embedding: VocabParallelEmbedding, group: Group, sequence_parallel: bool
+) -> ColumnParallelLinear:
+    """The output layer of this rank's tokens; a tied one has the embedding's own parameter."""
+    rows, hidden = embedding.weight.shape
+    whole = nn.Linear(hidden, rows * group.size, bias=False, device="meta")
+    head = ColumnParallelLinear(whole, group, sequence_parallel=sequence_parallel)
+    head.weight = embedding.weight
+    if not decoder.config.tied:
+        head.weight = own_part(decoder.lm_head.weight, Placement(COLUMNS), group, pad=True)
+    return head

@@ -1,0 +1,97 @@
+"""A schedule on real processes, with a clock: the bubble measured instead of computed.
+
+The stages sleep instead of computing, so that several ranks share few cores without slowing each
+other down; messages, waits and order are those of a training step. The clock, time.monotonic, is
+one for all processes of a machine.
+
+Chapter: acceleration/model-parallelism.
+"""
+
+import time
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from course_pkg.acceleration.parallel.collectives import Group
+from course_pkg.acceleration.parallel.launch import launch
+from course_pkg.acceleration.parallel.pipeline_parallel import Pipeline, Step, gather_objects
+from course_pkg.acceleration.parallel.pipeline_stage import Stage
+from course_pkg.acceleration.parallel.schedules import Schedule, check
+from course_pkg.acceleration.parallel.timeline import Timeline, require_durations
+from course_pkg.common.arguments import require_between
+
+
+class FixedTimeStage(Stage):
+    """A stage whose passes take a fixed time, and compute nothing.
+
+    durations: seconds of each kind of pass.
+    """
+
+    def __init__(self, durations: Mapping[str, float]):
+        super().__init__(nn.Identity())
+        self.durations = durations
+        self._held: set[int] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """The number of microbatches between their F and their B or W."""
+        return len(self._held)
+
+    def forward(self, microbatch: int, x: Tensor, then=None) -> Tensor:
+        """F: any number."""
+        self._held.add(microbatch)
+        time.sleep(self.durations["F"])
+        return torch.zeros(1)
+
+    def backward(self, microbatch: int, gradient: Tensor | None) -> Tensor:
+        """B: any number."""
+        time.sleep(self.durations["B"])
+        self._held.remove(microbatch)
+        return torch.zeros(1)
+
+    def backward_input(self, microbatch: int, gradient: Tensor | None) -> Tensor:
+        """I: any number."""
+        time.sleep(self.durations["I"])
+        return torch.zeros(1)
+
+    def backward_weight(self, microbatch: int) -> None:
+        """W."""
+        time.sleep(self.durations["W"])
+        self._held.remove(microbatch)
+
+
+def gather_timeline(step: Step, group: Group) -> Timeline:
+    """The events of all ranks of one machine in a step of theirs; on every rank."""
+    events = [event for own in gather_objects(step.events, group) for event in own]
+    return Timeline(group.size, tuple(events))
+
+
+def measure(
+    schedule: Schedule, durations: Mapping[str, float], *, timeout: float = 60.0
+) -> Timeline:
+    """The timeline of a schedule on real processes, one per rank, whose stages sleep.
+
+    durations: seconds of each kind of pass on one chunk; from 0.01 on, what sending and waking up
+    take hardly matters. It takes twice the makespan, since a first pass opens the connections.
+    Raises ValueError for an invalid schedule or a missing duration, RankError after `timeout`.
+
+    >>> from course_pkg.acceleration.parallel.schedules import gpipe
+    >>> timeline = measure(gpipe(2, 2), {"F": 0.01, "B": 0.01})
+    >>> [str(event.action) for event in timeline.events if event.rank == 1]
+    ['F0', 'F1', 'B0', 'B1']
+    """
+    check(schedule)
+    require_durations(durations, {a.kind for actions in schedule.actions for a in actions})
+    require_between(timeout, "timeout", 0, 3600)
+    return launch(_sleep_through, schedule.ranks, schedule, dict(durations), timeout=timeout)[0]
+
+
+def _sleep_through(group: Group, schedule: Schedule, durations: dict[str, float]) -> Timeline:
+    stages = [FixedTimeStage(durations) for _ in range(schedule.chunks)]
+    pipeline = Pipeline(
+        stages, schedule, group, lambda y, z: y, activation=lambda ids: torch.empty(1)
+    )
+    nothing = [(torch.zeros(1), torch.zeros(1))] * schedule.microbatches
+    pipeline.run(nothing, 1)
+    return gather_timeline(pipeline.run(nothing, 1), group)

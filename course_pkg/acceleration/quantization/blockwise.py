@@ -1,0 +1,251 @@
+"""Blockwise 4-bit quantization: each block of numbers shares one scale, its largest magnitude.
+
+A number is divided by its block's absmax and replaced by the code of the nearest level. Two codes
+share a byte, the first in the high four bits. Double quantization stores the fp32 scales in 8 bits
+each: their mean is subtracted, and the dynamic code stores the differences in blocks of 256.
+
+Codes and scales equal those of bitsandbytes 0.50.2 on a CPU, bit for bit. So do dequantized
+numbers, where bitsandbytes doesn't depend on the processor: `tests/parity/test_bitsandbytes.py` has
+the exceptions. `adapters/linear4bit` has the layer that computes with quantized tensors.
+
+Source: Dettmers et al. 2023 (QLoRA), sections 2 and 3. Chapter: adapters/qlora.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from course_pkg.acceleration.quantization.code_books import (
+    CodeBook,
+    byte_levels,
+    code_book,
+    dynamic_levels,
+)
+from course_pkg.acceleration.quantization.levels import SMALLEST
+from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight
+from course_pkg.common.arguments import require_integer
+
+BLOCK_SIZE = 64  # QLoRA's, for weights and for their scales
+CONSTANT_BLOCK_SIZE = 256
+ROWS = 2**16  # numbers that are compared with the bounds at a time, so that they stay in cache
+GRID = 2**16  # a scale in [-1, 1] is rounded to this many points before its level is looked up
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, eq=False)
+class DoubleQuantized:
+    """Scales in 8 bits: codes, uint8; one absmax per block of 256, fp32; the mean, fp32."""
+
+    codes: Tensor
+    absmax: Tensor
+    offset: Tensor
+
+    def dequantize(self) -> Tensor:
+        """The scales in fp32: level · absmax + offset."""
+        levels = dynamic_levels(self.codes.device).index_select(0, self.codes.int())
+        scales = self.absmax.repeat_interleave(CONSTANT_BLOCK_SIZE)[: len(levels)]
+        return levels * scales + self.offset
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedTensor(QuantizedWeight):
+    """A tensor in 4 bits: everything that is stored, and how to get the numbers back.
+
+    codes: uint8, (ceil(n / 2),), two codes per byte. absmax: one fp32 scale per block, or these
+    scales in 8 bits. shape and dtype: those of the original. A matrix can be the weight of a
+    `QuantizedLinear`.
+    """
+
+    codes: Tensor
+    absmax: Tensor | DoubleQuantized
+    shape: torch.Size
+    dtype: torch.dtype
+    block_size: int
+    code_book: CodeBook
+
+    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
+        """level · absmax, computed in fp32 and rounded to dtype, by default the original's.
+
+        One lookup per byte fetches two levels at once.
+
+        >>> w = torch.tensor([[0.6, -1.0, 0.0, 2.0]])
+        >>> quantize(w, "int4", block_size=2, double=False).dequantize()
+        tensor([[ 0.5714, -1.0000,  0.0000,  2.0000]])
+        """
+        pairs = byte_levels(self.code_book.name, self.codes.device).view(torch.float64).view(-1)
+        levels = pairs.index_select(0, self.codes.int()).view(torch.float32)
+        count = math.prod(self.shape)
+        whole = count // self.block_size * self.block_size  # numbers in whole blocks
+        scales = self.scales()[:, None]
+        levels[:whole].view(-1, self.block_size).mul_(scales[: whole // self.block_size])
+        if whole < count:
+            levels[whole:].mul_(scales[-1])
+        return levels[:count].view(self.shape).to(dtype or self.dtype)
+
+    def scales(self) -> Tensor:
+        """The absmax of every block in fp32, (ceil(n / block_size),)."""
+        doubly = isinstance(self.absmax, DoubleQuantized)
+        return self.absmax.dequantize() if doubly else self.absmax
+
+    def describe(self) -> str:
+        """The format in words: the code book, the block size, and the original's type."""
+        doubly = ", scales in 8 bits" if isinstance(self.absmax, DoubleQuantized) else ""
+        return f"{self.code_book.name}, blocks of {self.block_size}{doubly}, {self.dtype}"
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The codes and the scales; if these are quantized, also their own scales and mean."""
+        if not isinstance(self.absmax, DoubleQuantized):
+            return {"codes": self.codes, "absmax": self.absmax}
+        return {
+            "codes": self.codes,
+            "absmax": self.absmax.codes,
+            "nested_absmax": self.absmax.absmax,
+            "nested_offset": self.absmax.offset,
+        }
+
+    def with_tensors(self, tensors: dict[str, Tensor]) -> "QuantizedTensor":
+        """The same weight with other tensors, which `tensors` returns then."""
+        absmax = tensors["absmax"]
+        if isinstance(self.absmax, DoubleQuantized):
+            absmax = DoubleQuantized(absmax, tensors["nested_absmax"], tensors["nested_offset"])
+        return replace(self, codes=tensors["codes"], absmax=absmax)
+
+
+def quantize(
+    tensor: Tensor, book: str = "nf4", block_size: int = BLOCK_SIZE, *, double: bool = True
+) -> QuantizedTensor:
+    """Quantize a tensor to 4 bits in blocks of its numbers in memory order.
+
+    tensor: fp32, bf16 or fp16, any shape; the last block may be shorter. book: "nf4", "fp4" or
+    "int4". block_size: an even number. double: whether the scales are quantized to 8 bits.
+    A block with a NaN or an infinite number becomes NaN when it is dequantized, and with `double`
+    the whole tensor does. Raises TypeError for another dtype, ValueError for an empty tensor, an
+    unknown code book or an odd block size. Source: Dettmers et al. 2023, equations 1 and 2.
+
+    >>> quantized = quantize(torch.tensor([0.1, -0.7, 1.4, 0.0]), "int4", 4, double=False)
+    >>> [f"{byte:02x}" for byte in quantized.codes.tolist()]  # codes 7 or 8, 3 or 4, 14; 7 is zero
+    ['73', 'e7']
+    """
+    levels = code_book(book)
+    require_block_size(block_size)
+    if not isinstance(tensor, Tensor) or tensor.dtype not in DTYPES:
+        kind = getattr(tensor, "dtype", type(tensor).__name__)
+        raise TypeError(f"can quantize float32, bfloat16 and float16 tensors, got {kind}")
+    if not tensor.numel():
+        raise ValueError(f"cannot quantize an empty tensor, of shape {tuple(tensor.shape)}")
+    numbers = tensor.detach().reshape(-1).float()
+    whole = len(numbers) // block_size * block_size
+    blocks = numbers[:whole].view(-1, block_size)
+    absmax = blocks.abs().amax(1)
+    scaled = (blocks * absmax.clamp(min=SMALLEST).reciprocal()[:, None]).view(-1)
+    if whole < len(numbers):  # bitsandbytes divides here, which can round differently
+        rest = numbers[whole:]
+        last = rest.abs().amax().clamp(min=SMALLEST)
+        absmax = torch.cat([absmax, last[None]])
+        scaled = torch.cat([scaled, rest / last])
+    if len(scaled) % 2:
+        scaled = torch.nn.functional.pad(scaled, (0, 1))
+    ranks = _ranks(scaled, levels.bounds.tolist())
+    codes = _remapped(ranks[::2] << 4 | ranks[1::2], levels)
+    scales = quantize_scales(absmax) if double else absmax
+    return QuantizedTensor(codes, scales, tensor.shape, tensor.dtype, block_size, levels)
+
+
+def quantize_scales(scales: Tensor) -> DoubleQuantized:
+    """Quantize the fp32 scales of a tensor's blocks, (blocks,), to 8 bits.
+
+    Like bitsandbytes on a CPU, it rounds to a grid of 2^16 points first and looks up the nearest
+    level of the grid point. If a scale is NaN or infinite, all of them become NaN.
+    Source: Dettmers et al. 2023, section 3.
+
+    >>> double = quantize_scales(torch.tensor([1.0, 2.0, 6.0]))
+    >>> double.offset.item(), double.absmax.tolist()
+    (3.0, [3.0])
+    """
+    offset = scales.mean()
+    centered = scales - offset
+    count = len(scales)
+    padding = -count % CONSTANT_BLOCK_SIZE
+    blocks = torch.nn.functional.pad(centered, (0, padding)).view(-1, CONSTANT_BLOCK_SIZE)
+    absmax = blocks.abs().nan_to_num(0.0, torch.inf).amax(1)
+    normalized = (blocks * absmax.reciprocal()[:, None]).clamp(-1, 1).nan_to_num(-1.0)
+    points = ((normalized + 1) * 0.5 * (GRID - 1) + 0.5).int()  # rounded to the nearest point
+    codes = _code_of_point().to(scales.device).index_select(0, points.view(-1)).view(blocks.shape)
+    codes = torch.where(absmax[:, None] == 0, 0, codes).view(-1)[:count]
+    return DoubleQuantized(codes, absmax, offset)
+
+
+def effective_bits(block_size: int, constant_block_size: int | None) -> float:
+    """Bits per parameter that 4-bit storage costs, scales included.
+
+    Without double quantization, 4 + 32/block_size; with it, 4 + 8/block_size +
+    32/(block_size · constant_block_size). block_size: weights that share one scale;
+    constant_block_size: 8-bit scales that share one in fp32, or None without double quantization.
+    Raises ValueError below 1. Source: QLoRA (Dettmers et al. 2023), section 3.
+
+    >>> round(effective_bits(64, 256), 3), effective_bits(64, None)
+    (4.127, 4.5)
+    """
+    if block_size < 1 or (constant_block_size is not None and constant_block_size < 1):
+        raise ValueError(f"block sizes must be >= 1, got {block_size} and {constant_block_size}")
+    if constant_block_size is None:
+        return 4 + 32 / block_size
+    return 4 + 8 / block_size + 32 / (block_size * constant_block_size)
+
+
+def stored_bytes(size: int, block_size: int, constant_block_size: int | None) -> int:
+    """Bytes of a tensor of `size` numbers in 4 bits; partial blocks count as whole ones.
+
+    Codes, and the scales: fp32, or 8-bit with an fp32 scale for each block of them and one fp32
+    offset. The arguments are those of `effective_bits`.
+
+    >>> stored_bytes(64 * 256, 64, 256)  # 8192 for the codes, 256 + 4 + 4 for the scales
+    8456
+    """
+    scales = math.ceil(size / block_size)
+    if constant_block_size is None:
+        return math.ceil(size / 2) + 4 * scales
+    return math.ceil(size / 2) + scales + 4 * math.ceil(scales / constant_block_size) + 4
+
+
+def require_block_size(block_size: int) -> int:
+    """Return the block size if it is an even integer of at least 2. Raises ValueError otherwise."""
+    if require_integer(block_size, "block_size", least=2) % 2:
+        raise ValueError(
+            f"block_size must be even, because a byte holds two codes of a block; got {block_size}"
+        )
+    return block_size
+
+
+def _ranks(scaled: Tensor, bounds: list[float]) -> Tensor:
+    """How many bounds are below each number, uint8; NaN counts as above all.
+
+    Comparing with all 15 bounds is faster than a binary search, because it is vectorized.
+    """
+    ranks = torch.full(scaled.shape, len(bounds), dtype=torch.uint8, device=scaled.device)
+    for start in range(0, len(scaled), ROWS):
+        part = scaled[start : start + ROWS]
+        counts = ranks[start : start + ROWS]
+        for bound in bounds:
+            counts -= (part <= bound).view(torch.uint8)
+    return ranks
+
+
+def _remapped(packed: Tensor, book: CodeBook) -> Tensor:
+    """Bytes of two ranks as bytes of two codes; where levels ascend, the two are the same."""
+    codes = book.ascending_codes.to(torch.uint8)  # of each rank
+    if torch.equal(book.ascending_codes, torch.arange(len(codes))):
+        return packed
+    table = (codes[:, None] << 4 | codes).view(-1).to(packed.device)
+    return table.index_select(0, packed.int())
+
+
+@cache
+def _code_of_point() -> Tensor:
+    """The code of the level nearest to each grid point, uint8, (GRID,)."""
+    levels = dynamic_levels()
+    points = 2.0 * torch.arange(GRID) / (GRID - 1) - 1
+    return torch.bucketize(points, (levels[:-1] + levels[1:]) / 2).to(torch.uint8)

@@ -1,0 +1,127 @@
+"""LLM.int8(): products in 8 bits, except for the few columns of activations with outliers.
+
+In large language models a few features (columns of X) have magnitudes far above the others. A
+token's scale would follow them, and its other numbers would be rounded to nothing. LLM.int8()
+computes the columns O in which any |x| ≥ 6 in the input's own precision, all others in int8:
+
+    X Wᵀ ≈ X_O Ŵ_Oᵀ + (1 / 127²) · (a_X a_Wᵀ) ∘ (codes of X without O)(codes of W without O)ᵀ
+
+a_X has the largest magnitude of each token, a_W that of each row of W. The numbers are those of
+bitsandbytes 0.50, which differs from the paper in two ways: Ŵ_O is dequantized from int8 rather
+than kept in 16 bits, and a token's magnitude leaves out its outliers only, not all of O. On a CPU,
+bitsandbytes multiplies by 6.200124e-05 in place of 1/127² = 6.200012e-05, 1.8 · 10⁻⁵ too much; this
+module does not.
+
+Source: Dettmers et al. 2022, "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale",
+sections 3.1 and 3.2. Chapter: acceleration/quantized-inference.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from course_pkg.acceleration.quantization.grouped import require_matrix
+from course_pkg.acceleration.quantization.int8_matmul import int8_matmul
+from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight
+from course_pkg.common.arguments import require_between
+
+THRESHOLD = 6.0
+STEP = 1 / 127
+STEP_SQUARED = 1 / 127**2
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedRows:
+    """Rows in int8 without their outlier columns.
+
+    codes: int8, (rows, columns), 0 in outlier columns. absmax: fp32, (rows,), the largest magnitude
+    that is no outlier. outliers: the outlier columns, in ascending order.
+    """
+
+    codes: Tensor
+    absmax: Tensor
+    outliers: Tensor
+
+
+def quantize_rows(x: Tensor, threshold: float | None = None) -> QuantizedRows:
+    """Quantize each row by its largest magnitude; a column with an outlier is left out.
+
+    x: (rows, columns), rounded to fp16 first, as bitsandbytes does. threshold: from which magnitude
+    on a number is an outlier; None, for none. A row of zeros has codes 0.
+
+    >>> rows = quantize_rows(torch.tensor([[1.0, -2.0, 9.0], [4.0, 1.0, 5.0]]), 6.0)
+    >>> rows.codes.tolist(), rows.absmax.tolist(), rows.outliers.tolist()
+    ([[64, -127, 0], [102, 25, 0]], [2.0, 5.0], [2])
+    """
+    numbers = x.to(torch.float16)
+    is_outlier = numbers.abs() >= (math.inf if threshold is None else threshold)
+    outliers = is_outlier.any(0).nonzero().flatten()
+    numbers = numbers.masked_fill(is_outlier, 0)
+    absmax = numbers.abs().amax(1).float()
+    scaled = numbers * (127 / absmax)[:, None]  # fp32
+    codes = scaled.round().masked_fill(absmax[:, None] == 0, 0).to(torch.int8)
+    codes[:, outliers] = 0
+    return QuantizedRows(codes, absmax, outliers)
+
+
+@dataclass(frozen=True, eq=False)
+class LLMInt8(QuantizedWeight):
+    """A weight in int8 whose product leaves the outlier columns of the input in its precision.
+
+    codes: int8, (out_features, in_features). absmax: fp32, (out_features,). dtype: the original's.
+    threshold: as in `quantize_rows`. `llm_int8_weight` makes one.
+    """
+
+    codes: Tensor
+    absmax: Tensor
+    dtype: torch.dtype
+    threshold: float | None
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.codes.shape
+
+    def describe(self) -> str:
+        limit = "no outliers" if self.threshold is None else f"outliers from {self.threshold:g}"
+        return f"LLM.int8, {limit}"
+
+    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
+        """code · absmax / 127, computed in fp32 and rounded to dtype."""
+        return (self.codes * self.absmax[:, None] * STEP).to(dtype or self.dtype)
+
+    def matmul(self, x: Tensor) -> Tensor:
+        """X Ŵᵀ by the formula above."""
+        rows = x.reshape(-1, x.shape[-1])
+        quantized = quantize_rows(rows, self.threshold)
+        integers = int8_matmul(quantized.codes, self.codes)
+        scales = quantized.absmax[:, None] * self.absmax
+        result = (integers * scales * STEP_SQUARED).to(x.dtype)
+        outliers = quantized.outliers
+        if len(outliers):
+            weight = self.codes[:, outliers] * self.absmax[:, None] * STEP  # (out_features, |O|)
+            result = torch.addmm(result, rows[:, outliers], weight.to(x.dtype).T)
+        return result.view(*x.shape[:-1], len(self.codes))
+
+
+def llm_int8_weight(weight: Tensor, threshold: float | None = THRESHOLD) -> LLMInt8:
+    """Quantize a weight, (out_features, in_features), for LLM.int8().
+
+    threshold: the magnitude from which an activation is an outlier; None, if none is. Raises
+    ValueError if a number is not finite in fp16 or the threshold is not positive.
+
+    >>> weight = llm_int8_weight(torch.tensor([[127.0, 1.0]]))
+    >>> weight.matmul(torch.tensor([[100.25, 1.0]]))  # 100.25 is an outlier: it stays exact
+    tensor([[12732.7500]])
+    """
+    if threshold is not None:
+        require_between(threshold, "threshold", 0, math.inf)
+    numbers = require_matrix(weight).detach().to(torch.float16)
+    if torch.isinf(numbers).any():
+        raise ValueError(
+            f"the weight has entries up to {weight.abs().max():g}; LLM.int8() needs them in fp16, "
+            "below 65,520"
+        )
+    rows = quantize_rows(numbers)
+    return LLMInt8(rows.codes, rows.absmax, weight.dtype, threshold)

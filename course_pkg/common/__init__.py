@@ -1,0 +1,1 @@
+"""What every part uses: arguments, files, errors, HTTP, fingerprints."""

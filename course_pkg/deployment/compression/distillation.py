@@ -1,0 +1,213 @@
+"""Losses that train a student to predict what a teacher predicts, from the logits of both.
+
+A label says which token came next. The teacher's distribution also says how probable it found
+every other token, so each position teaches more. The loss weighs both (the documents' eq. 14):
+
+    α · cross entropy with the labels + (1 − α) · T² · divergence of student and teacher at T
+
+The temperature T divides all logits, which spreads both distributions. Equation 14 has neither T
+nor T², as if T = 1. Hinton's T² cancels the 1/T² by which the gradient shrinks, so that α means
+the same at every T. With the forward KL divergence, its gradient with respect to the student's
+logits z_s is T · (softmax(z_s / T) − softmax(z_t / T)), which for T → ∞ and logits of mean zero
+becomes (z_s − z_t) / vocab: the student then matches logits. Beware: elsewhere α may be the
+teacher's weight.
+
+Which divergence? p_t is the teacher's distribution and p_s the student's.
+
+- `forward_kl`, KL(p_t ‖ p_s): the student must cover whatever the teacher finds probable.
+- `reverse_kl`, KL(p_s ‖ p_t): the student must avoid whatever the teacher finds improbable.
+- `generalized_jsd`, between them: both are compared with a mixture.
+
+`torch.nn.functional.kl_div(input, target)` is KL(target ‖ input): its first argument is the second
+distribution, as log-probabilities. Its default reduction, "mean", also divides by the size of the
+vocabulary. Both are easy to get wrong, so the sums are written out here.
+
+TRL's GKDTrainer computes `generalized_jsd` since release 0.16, without T² or cross entropy; its
+temperature is for sampling alone. Up to 0.15, β = 0 was the reverse KL divergence: the student had
+the weight β in the mixture (in 0.11.0, of log-probabilities, which gives no distribution).
+In 0.23 a batch without targets was still 0/0, and in 1.16 a token that both rule out is still NaN.
+
+Not here: the models (`distilling`). Sources: Hinton et al. 2015, "Distilling the Knowledge in a
+Neural Network", section 2; Agarwal et al. 2024 (GKD), equation 1.
+Chapter: deployment/compression.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from course_pkg.common.arguments import require_between, require_number
+from course_pkg.finetuning.masking import IGNORE_INDEX
+
+Divergence = Callable[[Tensor, Tensor], Tensor]  # of the student's and the teacher's logits
+
+
+def forward_kl(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
+    """KL(teacher ‖ student) in nats at each position: Σ p_t (log p_t − log p_s).
+
+    Both logits: (…, vocab); the result: (…,), in fp32 or better. Infinite where the student rules
+    out (logit −inf) a token that the teacher doesn't. Raises ValueError if the shapes differ.
+
+    >>> teacher = torch.tensor([0.5, 0.25, 0.25]).log()
+    >>> student = torch.tensor([0.25, 0.5, 0.25]).log()
+    >>> forward_kl(student, teacher) / math.log(2)  # 0.5 · log₂ 2 − 0.25 · log₂ 2
+    tensor(0.2500)
+    """
+    student, teacher = _log_probabilities(student_logits, teacher_logits)
+    return _kl(teacher, student)
+
+
+def reverse_kl(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
+    """KL(student ‖ teacher) in nats at each position: Σ p_s (log p_s − log p_t).
+
+    Shapes and errors as for `forward_kl`. Infinite where the teacher rules out a token that the
+    student doesn't. Source: Gu et al. 2024 (MiniLLM), section 2.1.
+
+    >>> narrow = torch.tensor([1.0, 0.0]).log()
+    >>> wide = torch.tensor([0.5, 0.5]).log()
+    >>> reverse_kl(narrow, wide), forward_kl(narrow, wide)
+    (tensor(0.6931), tensor(inf))
+    """
+    student, teacher = _log_probabilities(student_logits, teacher_logits)
+    return _kl(student, teacher)
+
+
+def generalized_jsd(student_logits: Tensor, teacher_logits: Tensor, beta: float = 0.5) -> Tensor:
+    """The generalized Jensen-Shannon divergence in nats at each position.
+
+    β · KL(p_t ‖ m) + (1 − β) · KL(p_s ‖ m) with the mixture m = β · p_t + (1 − β) · p_s. Shapes and
+    errors as for `forward_kl`; finite even where a KL divergence is not. β = 0.5 is the
+    Jensen-Shannon divergence, which is symmetric.
+
+    At β = 0 and 1 the formula is 0 for any two distributions. There, this function returns the KL
+    divergences that it is proportional to nearby: forward at 0, because the formula divided by β
+    tends to KL(p_t ‖ p_s), and reverse at 1 (divided by 1 − β). So the value jumps at both ends: at
+    β = 0.01 it is about a hundredth of the forward KL divergence, and counts as little beside a
+    cross entropy. Raises ValueError unless 0 <= beta <= 1.
+    Source: Agarwal et al. 2024 (GKD), equation 1; the ends are TRL's.
+
+    >>> one, other = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).log()
+    >>> generalized_jsd(one, other) / math.log(2)  # they share no token: one bit, the most
+    tensor(1.)
+    """
+    student, teacher = _log_probabilities(student_logits, teacher_logits)
+    if not 0 <= require_number(beta, "beta") <= 1:
+        raise ValueError(f"beta must be from 0 (forward KL) to 1 (reverse KL), got {beta}")
+    if beta == 0:
+        return _kl(teacher, student)
+    if beta == 1:
+        return _kl(student, teacher)
+    # A token that both rule out counts 0 in _kl; the gradient of log(0 + 0) would be NaN.
+    absent = student.isneginf() & teacher.isneginf()
+    mixture = torch.logaddexp(
+        teacher.masked_fill(absent, 0.0) + math.log(beta),
+        student.masked_fill(absent, 0.0) + math.log1p(-beta),
+    )  # (…, vocab)
+    return beta * _kl(teacher, mixture) + (1 - beta) * _kl(student, mixture)
+
+
+def distillation_loss(
+    student_logits: Tensor,
+    teacher_logits: Tensor,
+    labels: Tensor,
+    *,
+    alpha: float = 0.5,
+    temperature: float = 1.0,
+    divergence: Divergence = forward_kl,
+    token_weights: Tensor | None = None,
+) -> Tensor:
+    """α · cross entropy + (1 − α) · T² · divergence: the mean over the target tokens, in nats.
+
+    Both logits: (batch, tokens, vocab), not shifted: those at position i predict label i + 1, as in
+    transformers. labels: (batch, tokens), IGNORE_INDEX (-100) where the loss skips a token; what
+    the logits of skipped positions are doesn't matter, not even NaN.
+    alpha: the weight of the labels, 0 to 1. temperature: divides the divergence's logits alone.
+    divergence: `forward_kl`, `reverse_kl`, or `partial(generalized_jsd, beta=0.1)`.
+    token_weights: (batch, tokens), at least 0, each for the label in its place; the mean is then
+    Σ weight · loss / Σ weight. Without targets the loss is 0, with gradient 0, not 0/0.
+    The teacher's logits get no gradient. Raises ValueError if shapes differ (the vocabularies too)
+    or alpha or temperature is out of range, TypeError for a divergence that is not a function.
+    Source: Hinton et al. 2015, section 2.
+
+    >>> labels = torch.tensor([[0, 1]])
+    >>> student, teacher = torch.zeros(1, 2, 2), torch.tensor([[[0.0, math.log(3)], [0.0, 0.0]]])
+    >>> distillation_loss(student, teacher, labels, alpha=1.0)  # log 2: nothing from the teacher
+    tensor(0.6931)
+    >>> distillation_loss(student, teacher, labels, alpha=0.0)  # log 2 − entropy of (¼, ¾)
+    tensor(0.1308)
+    """
+    check_settings(alpha, temperature, divergence)
+    _require_same_shape(student_logits, teacher_logits)
+    for name, tensor in (("labels", labels), ("token_weights", token_weights)):
+        if tensor is not None and tensor.shape != student_logits.shape[:-1]:
+            raise ValueError(
+                f"{name} must be (batch, tokens) for logits (batch, tokens, vocab), got "
+                f"{tuple(tensor.shape)} for {tuple(student_logits.shape)}"
+            )
+    targets = labels[:, 1:]  # the only shift
+    chosen = targets != IGNORE_INDEX  # (batch, tokens - 1)
+    weights = torch.ones_like(targets, dtype=torch.float32)
+    if token_weights is not None:
+        weights = token_weights[:, 1:].float()
+        chosen = chosen & (weights > 0)  # 0 × inf would be NaN
+    # Only rows of the targets go on, so nothing at the others can reach the loss or the gradient.
+    student = _at_least_fp32(student_logits[:, :-1][chosen])  # (targets, vocab)
+    teacher = _at_least_fp32(teacher_logits.detach()[:, :-1][chosen])  # (targets, vocab)
+    losses = student.new_zeros(len(student))
+    if alpha > 0:
+        losses = losses + alpha * F.cross_entropy(student, targets[chosen], reduction="none")
+    if alpha < 1:
+        found = divergence(student / temperature, teacher / temperature)  # (targets,)
+        losses = losses + (1 - alpha) * temperature**2 * found
+    if not len(losses):
+        return student.sum()  # 0, of no rows
+    weights = weights[chosen].to(losses)
+    return (weights * losses).sum() / weights.sum()
+
+
+def check_settings(alpha: float, temperature: float, divergence: Divergence) -> None:
+    """Raise ValueError or TypeError unless `distillation_loss` can take these settings."""
+    if not 0 <= require_number(alpha, "alpha") <= 1:
+        raise ValueError(
+            f"alpha must be from 0 (the teacher alone) to 1 (the labels alone), got {alpha}"
+        )
+    require_between(temperature, "temperature", 0, math.inf)
+    if not callable(divergence):
+        raise TypeError(
+            f"divergence must be a function of both logits, got {divergence!r:.80}; give "
+            "forward_kl, reverse_kl, or partial(generalized_jsd, beta=0.5)"
+        )
+
+
+def _log_probabilities(student_logits: Tensor, teacher_logits: Tensor) -> tuple[Tensor, Tensor]:
+    _require_same_shape(student_logits, teacher_logits)
+    student = _at_least_fp32(student_logits).log_softmax(-1)
+    return student, _at_least_fp32(teacher_logits).log_softmax(-1)
+
+
+def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Σ p (log p − log q) over the last dimension; a token with p = 0 counts 0."""
+    p = log_p.exp()
+    return (p * (log_p - log_q).masked_fill(p == 0, 0.0)).sum(-1)
+
+
+def _at_least_fp32(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _require_same_shape(student_logits: Tensor, teacher_logits: Tensor) -> None:
+    if student_logits.shape[-1] != teacher_logits.shape[-1]:
+        sizes = (student_logits.shape[-1], teacher_logits.shape[-1])
+        raise ValueError(
+            f"the student predicts {sizes[0]} tokens and the teacher {sizes[1]}: both must have "
+            "one tokenizer; if only the padding of the vocabulary differs, cut both, as in "
+            f"logits[..., :{min(sizes)}]"
+        )
+    if student_logits.shape != teacher_logits.shape:
+        raise ValueError(
+            f"the student's logits are {tuple(student_logits.shape)} and the teacher's "
+            f"{tuple(teacher_logits.shape)}: give both models the same tokens"
+        )

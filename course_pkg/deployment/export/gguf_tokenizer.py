@@ -1,0 +1,158 @@
+"""A tokenizer as keys of a GGUF file: byte-level BPE, as in GPT-2, SmolLM2 and Llama 3.
+
+A GGUF file has no tokenizer.json. It lists the tokens and the merges, and names the rule that cuts
+a text into words before the merges apply: `tokenizer.ggml.pre`. llama.cpp knows the rules by name
+only, so a rule that it lacks, or a wrong name, changes the ids without an error. So does a
+normalizer, which the file can't describe. Both are refused here.
+
+Source: llama-vocab.cpp of llama.cpp, docs/gguf.md of ggml. Chapter: deployment/edge.
+"""
+
+import json
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.deployment.export.gguf_format import Value
+from course_pkg.lm.answer_end import answer_end
+from course_pkg.lm.model_errors import ModelError
+
+NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # token types of llama.cpp
+_WORDS = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+_DIGITS = {"type": "Digits", "individual_digits": True}
+# How the tokenizers library describes the rule → the name by which llama.cpp knows it.
+PRE_TOKENIZERS = {
+    "gpt-2": _WORDS,
+    "smollm": {"type": "Sequence", "pretokenizers": [_DIGITS, _WORDS]},
+}
+_SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+
+
+def tokenizer_metadata(tokenizer: Tokenizer, rows: int) -> dict[str, Value]:
+    """The keys tokenizer.* of a tokenizer and its chat template.
+
+    rows: of the embedding matrix. llama.cpp needs a token for each, so unused ones are added.
+    Raises ModelError for a tokenizer that llama.cpp can't have, or with more tokens than rows.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> keys = tokenizer_metadata(tiny_tokenizer(), 260)
+    >>> keys["tokenizer.ggml.tokens"].value[-4:]
+    ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '[PAD259]']
+    """
+    described = _described(tokenizer)
+    pre = _pre_tokenizer(described)
+    if len(tokenizer) > rows:
+        raise ModelError(
+            f"the tokenizer has {len(tokenizer)} tokens, the model {rows} embeddings: "
+            "give the tokenizer that belongs to the model"
+        )
+    tokens, types = _tokens(tokenizer, described, rows)
+    merges = [each if isinstance(each, str) else " ".join(each) for each in _merges(described)]
+    begins, ends = _added(tokenizer)
+    metadata = {
+        "ggml.model": Value("STRING", "gpt2"),
+        "ggml.pre": Value("STRING", pre),
+        "ggml.tokens": Value("ARRAY", tokens, "STRING"),
+        "ggml.token_type": Value("ARRAY", types, "INT32"),
+        "ggml.merges": Value("ARRAY", merges, "STRING"),
+        "ggml.add_space_prefix": Value("BOOL", False),
+        "ggml.add_bos_token": Value("BOOL", begins),
+        "ggml.add_eos_token": Value("BOOL", ends),
+    }
+    for ours, theirs in _SPECIAL.items():
+        number = getattr(tokenizer, f"{ours}_token_id")
+        if number is not None:
+            metadata[f"ggml.{theirs}_token_id"] = Value("UINT32", number)
+    end = answer_end(tokenizer)
+    if end is not None and end != tokenizer.eos_token_id:
+        metadata["ggml.eot_token_id"] = Value("UINT32", end)
+    if template := _chat_template(tokenizer):
+        metadata["chat_template"] = Value("STRING", template)
+    return {f"tokenizer.{key}": value for key, value in metadata.items()}
+
+
+def _described(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What tokenizer.json says, if it is byte-level BPE."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    described = json.loads(backend.to_str()) if backend is not None else {}
+    model = described.get("model", {})
+    if model.get("type") != "BPE" or model.get("byte_fallback"):
+        kind = model.get("type") or type(tokenizer).__name__
+        raise ModelError(
+            f"the tokenizer is {kind}, expected byte-level BPE: use llama.cpp's script"
+        )
+    if described["normalizer"] is not None or model.get("ignore_merges"):
+        raise ModelError(
+            "the tokenizer normalizes texts or ignores its merges, which a GGUF file of this kind "
+            "cannot say: use llama.cpp's script"
+        )
+    return described
+
+
+def _merges(described: dict[str, Any]) -> list:
+    return described["model"]["merges"]
+
+
+def _pre_tokenizer(described: dict[str, Any]) -> str:
+    """The name of the rule; any rule will do for a tokenizer without merges."""
+    rule = _without_offsets(described["pre_tokenizer"])
+    for name, known in PRE_TOKENIZERS.items():
+        if rule == known:
+            return name
+    if not _merges(described):
+        return "gpt-2"
+    raise ModelError(
+        f"the tokenizer splits words by {json.dumps(rule):.200}, expected the rule of one of "
+        f"{', '.join(PRE_TOKENIZERS)}: use llama.cpp's script"
+    )
+
+
+def _without_offsets(rule: Any) -> Any:
+    """The rule without `trim_offsets`, which doesn't change the ids."""
+    if isinstance(rule, list):
+        return [_without_offsets(each) for each in rule]
+    if isinstance(rule, dict):
+        return {k: _without_offsets(each) for k, each in rule.items() if k != "trim_offsets"}
+    return rule
+
+
+def _tokens(
+    tokenizer: Tokenizer, described: dict[str, Any], rows: int
+) -> tuple[list[str], list[int]]:
+    """Each row's token and its type."""
+    added = {each["id"]: each["special"] for each in described["added_tokens"]}
+    texts = {number: text for text, number in tokenizer.get_vocab().items()}
+    tokens = []
+    types = []
+    for number in range(rows):
+        tokens.append(texts.get(number, f"[PAD{number}]"))
+        if number not in texts:
+            types.append(UNUSED)
+        elif number in added:
+            types.append(CONTROL if added[number] else USER_DEFINED)
+        else:
+            types.append(NORMAL)
+    return tokens, types
+
+
+def _added(tokenizer: Tokenizer) -> tuple[bool, bool]:
+    """Whether the tokenizer puts bos before a text, and eos after it."""
+    plain = tokenizer("a", add_special_tokens=False).input_ids
+    ids = tokenizer("a").input_ids
+    bos, eos = [tokenizer.bos_token_id], [tokenizer.eos_token_id]
+    if ids == plain:
+        return False, False
+    if ids == bos + plain:
+        return True, False
+    if ids == plain + eos:
+        return False, True
+    if ids == bos + plain + eos:
+        return True, True
+    raise ModelError(
+        f"the tokenizer adds other special tokens than bos and eos to a text: {ids} for 'a'"
+    )
+
+
+def _chat_template(tokenizer: Tokenizer) -> str | None:
+    template = tokenizer.chat_template
+    return template.get("default") if isinstance(template, dict) else template

@@ -1,0 +1,269 @@
+"""`compression`: the cases of its questions; right values are those of `deployment.compression`.
+
+Chapter: exercises.
+"""
+
+import math
+from functools import partial
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course_pkg.acceleration.quantization.calibration import InputStatistics
+from course_pkg.acceleration.quantization.gguf_blocks import read_gguf, write_gguf
+from course_pkg.deployment.compression import distillation, pruning, semi_structured
+from course_pkg.deployment.compression import sparsity_patterns as patterns
+from course_pkg.grading.assignments.compression import distributions
+from course_pkg.grading.assignments.compression.distributions import logarithms
+from course_pkg.grading.contract.comparators import anything, array, number, row
+from course_pkg.grading.contract.draws import normal_arrays
+
+Inputs = dict[str, Any]
+
+
+def by_hand(rng: Random | None) -> Inputs:
+    """A block to encode, codes to store, and bytes to read.
+
+    The block's extreme is positive, so that d is negative, and a weight near its opposite is
+    clamped. No weight is near a midpoint between codes.
+    """
+    if rng is None:
+        case = {"first": [0.31, -0.78, 1.2, 0.1], "second": [-1.17, 0.5, -0.26, 0.92]}
+        case |= {"low": [3, 12, 7, 15], "high": [9, 0, 14, 5]}
+        return case | {"d": -0.2, "stored": [154, 60, 7, 225]}
+    d = -rng.randint(12, 60) / 100
+    numbers = [code - 8 + rng.uniform(-0.3, 0.3) for code in rng.sample(range(2, 15), 6)]
+    numbers += [-8.0, rng.uniform(7.75, 7.92)]
+    rng.shuffle(numbers)
+    weights = [round(d * number, 3) for number in numbers]
+    codes, halves = rng.sample(range(16), 8), rng.sample(range(16), 8)
+    case = {"first": weights[:4], "second": weights[4:], "low": codes[:4], "high": codes[4:]}
+    case["d"] = rng.choice([-1, 1]) * rng.randint(5, 60) / 100
+    return case | {"stored": [halves[i] + 16 * halves[i + 4] for i in range(4)]}
+
+
+def by_hand_scale_expected(case: Inputs) -> float:
+    """The scale that is written, which fp16 has rounded."""
+    block = torch.zeros(1, 32)
+    block[0, :4], block[0, 16:20] = torch.tensor(case["first"]), torch.tensor(case["second"])
+    return write_gguf(block, "Q4_0").codes[0, :2].view(torch.float16).item()
+
+
+def by_hand_codes_expected(case: Inputs, scale: float) -> list[int]:
+    """The codes with the student's own scale, rounded as llama.cpp does it."""
+    codes = [math.trunc(weight / scale + 8.5) for weight in case["first"] + case["second"]]
+    return [min(max(code, 0), 15) for code in codes]
+
+
+def by_hand_bytes_expected(case: Inputs) -> list[int]:
+    """Low and high halves."""
+    return [low + 16 * high for low, high in zip(case["low"], case["high"], strict=True)]
+
+
+def by_hand_read_expected(case: Inputs) -> list[float]:
+    """What the course reads from a block with these bytes."""
+    scale = torch.tensor([case["d"]], dtype=torch.float16).view(torch.uint8)
+    block = torch.cat([scale, torch.tensor(case["stored"] + [0x88] * 12, dtype=torch.uint8)])
+    numbers = read_gguf(block[None], "Q4_0").dequantize()[0].tolist()
+    return numbers[:4] + numbers[16:20]
+
+
+def distillation_expected(inputs: Inputs) -> tuple[float, Tensor]:
+    """The course's loss, whose logits are not shifted, and its gradient by autograd."""
+    student = inputs["student"].double().requires_grad_()
+    last = torch.zeros(1, student.shape[1], dtype=torch.float64)
+    loss = distillation.distillation_loss(
+        torch.cat([student, last])[None],
+        torch.cat([inputs["teacher"].double(), last])[None],
+        torch.cat([torch.tensor([-100]), inputs["labels"]])[None],
+        alpha=inputs["alpha"],
+        temperature=inputs["temperature"],
+    )
+    (gradient,) = torch.autograd.grad(loss, student)
+    return loss.item(), gradient
+
+
+def _logits(
+    rng: Random,
+    size: int,
+    *,
+    alpha: float | None = None,
+    temperature: float | None = None,
+    symmetric: bool = False,
+    masked: bool = False,
+    shift: float = 0.0,
+) -> Inputs:
+    """Positions with logits of a student and a teacher.
+
+    shift: added to all logits of the largest case, whose exp overflows. symmetric: the student
+    finds two tokens as probable as the teacher the other way round, so that both KL divergences are
+    equal. masked: one label; two, and NaN at the others; no label.
+    """
+    positions, vocab = 4 if masked else 2 + size, 3 + size
+    arrays = normal_arrays(rng, student=(positions, vocab), teacher=(positions, vocab))
+    student, teacher = (2 * torch.from_numpy(array) for array in arrays.values())
+    if symmetric:
+        student[:, 1] = student[:, 0] + rng.choice([-1, 1]) * rng.uniform(1, 2)
+        teacher = student[:, [1, 0, *range(2, vocab)]]
+    labels = torch.tensor([rng.randrange(vocab) for _ in range(positions)])
+    if size == 2:
+        student, teacher = student + shift, teacher + shift
+    if masked:
+        skipped = rng.sample(range(4), (3, 2, 4)[size])
+        labels[skipped] = -100
+        if size == 1:
+            student[skipped], teacher[skipped] = math.nan, math.nan
+    return {
+        "student": student,
+        "teacher": teacher,
+        "labels": labels,
+        "alpha": rng.choice([0.2, 0.3, 0.7, 0.8]) if alpha is None else alpha,
+        "temperature": rng.choice([1.5, 2.5, 3.0, 4.0]) if temperature is None else temperature,
+    }
+
+
+distillation_labels = partial(_logits, alpha=1.0)
+distillation_teacher = partial(_logits, alpha=0.0, temperature=1.0, shift=100.0)
+distillation_temperature = partial(_logits, alpha=0.0, symmetric=True)
+distillation_gradient = _logits
+distillation_masked = partial(_logits, alpha=0.5, temperature=1.0, symmetric=True, masked=True)
+LOSS, GRADIENT = number(rtol=1e-3, atol=1e-5), array(rtol=1e-3, atol=1e-6)
+loss = row({"loss": LOSS, "gradient": anything()})
+gradient = row({"loss": anything(), "gradient": GRADIENT})
+both = row({"loss": LOSS, "gradient": GRADIENT})
+
+
+def jsd_expected(inputs: Inputs) -> float:
+    """The course's divergence, of logarithms."""
+    teacher, student = logarithms(inputs["teacher"], inputs["student"])
+    return distillation.generalized_jsd(student, teacher, inputs["beta"]).item()
+
+
+jsd_between = partial(distributions.pair, betas=(0.2, 0.7, 0.9))
+jsd_ends = partial(distributions.pair, betas=(0.0, 1.0))
+jsd_zeros = distributions.pair_with_zeros
+
+
+def choose_expected(inputs: Inputs) -> tuple[int, int]:
+    """The students with the smallest forward and the smallest reverse divergence."""
+    forward, reverse = distributions.divergences(**inputs)
+    return forward.index(min(forward)), reverse.index(min(reverse))
+
+
+choose_forward = choose_reverse = distributions.students
+choose_infinite = distributions.students_with_zeros
+
+
+def wanda_expected(inputs: Inputs) -> Tensor:
+    """The course's scores, from its statistics of all batches."""
+    statistics = InputStatistics()
+    for batch in inputs["batches"]:
+        statistics.add(batch)
+    return pruning.wanda_scores(inputs["weight"], pruning.input_norms(statistics))
+
+
+def _layer(rng: Random, size: int, tokens: tuple[int, ...], *, signed: bool = False) -> Inputs:
+    """A weight, (2 + size, 3 + size), and batches of so many tokens. Not signed: it is positive."""
+    columns = 3 + size
+    shapes = {f"batch_{i}": (count, columns) for i, count in enumerate(tokens)}
+    arrays = normal_arrays(rng, weight=(2 + size, columns), **shapes)
+    weight = arrays.pop("weight")
+    return {"weight": weight if signed else abs(weight), "batches": list(arrays.values())}
+
+
+wanda_weights = partial(_layer, tokens=(1,), signed=True)
+wanda_norms = partial(_layer, tokens=(4,))
+wanda_batches = partial(_layer, tokens=(1, 3, 2))
+
+
+def mask_expected(inputs: Inputs) -> Tensor:
+    """The course's mask."""
+    return patterns.SemiStructured(inputs["n"], inputs["m"]).mask(inputs["scores"])
+
+
+def _scores(
+    rng: Random, size: int, kinds: tuple[tuple[int, int], ...], ties: bool = False
+) -> Inputs:
+    """Scores of as many rows as a group has columns; once, they are tiny. ties: few numbers."""
+    n, m = kinds[size]
+    columns = m * (2 + size)
+    values = [i / 8 for i in range(m * columns)]
+    rng.shuffle(values)
+    if ties:
+        values = [float(rng.randint(0, 2)) for _ in values]
+    scale = 2.0**-20 if size == 1 else 1.0
+    return {"scores": scale * torch.tensor(values).view(m, columns), "n": n, "m": m}
+
+
+mask_groups = partial(_scores, kinds=((2, 4), (2, 4), (3, 6)))
+mask_kept = partial(_scores, kinds=((1, 4), (3, 4), (2, 8)))
+mask_ties = partial(_scores, kinds=((2, 4), (2, 4), (4, 8)), ties=True)
+
+
+def count_expected(inputs: Inputs) -> int:
+    """The course's count."""
+    return patterns.pruned_count(**inputs)
+
+
+def _products(rng: Random, size: int, *, kind: str) -> Inputs:
+    """A size and a sparsity whose product is a whole number, a half, or neither.
+
+    whole: in floats it is below or above; or all are removed. half: in floats it is above; or it is
+    exact, and the even neighbor is above. Sparsities have two decimals, then three, then four.
+    """
+    if kind == "whole" and size == 2:
+        return {"size": rng.randint(10, 20_000), "sparsity": 1.0}
+    base = 10 ** (2 + size)
+    while True:
+        many, parts = rng.randint(10, 2 * base), rng.randint(1, base - 1)
+        product = many * (parts / base)
+        whole, rest = divmod(many * parts, base)
+        below, above = product < whole, product > whole
+        half = product > whole + 0.5 if size != 1 else whole % 2 and product == whole + 0.5
+        found = {
+            "whole": rest == 0 and (above if size else below),
+            "half": rest == base // 2 and half,
+            "neither": 0.5 < rest / base < 0.98 if size == 1 else 0.02 < rest / base < 0.5,
+        }
+        if found[kind]:
+            return {"size": many, "sparsity": parts / base}
+
+
+count_exact = partial(_products, kind="whole")
+count_nearest = partial(_products, kind="neither")
+count_half = partial(_products, kind="half")
+
+
+def bytes_expected(inputs: Inputs) -> tuple[int, int]:
+    """The rows of an n:m matrix, and of one with a bitmap."""
+    rows, columns, value_bytes, n, m = inputs.values()
+    values = columns * n // m
+    indices = -(-values * semi_structured.index_bits(m) // 8)
+    return rows * (values * value_bytes + indices), rows * (values * value_bytes + -(-columns // 8))
+
+
+def _matrix(
+    rng: Random, size: int, kinds: tuple[tuple[int, int], ...], *, whole: bool = True
+) -> Inputs:
+    """A matrix with a pattern. whole: indices and bitmap fill bytes; else neither does.
+
+    In the largest case that isn't whole, both exceed whole bytes by less than half a byte.
+    """
+    n, m = kinds[size]
+    groups = 8 * rng.randint(2, 40) + 1
+    if whole:
+        groups -= 1
+    elif size < 2:
+        groups = 2 * rng.randint(1, 40) + 1
+    sizes = {"rows": rng.randint(2, 60), "columns": groups * m}
+    return sizes | {"value_bytes": rng.choice([1, 2, 4]), "n": n, "m": m}
+
+
+bytes_n_m = partial(_matrix, kinds=((2, 4), (2, 4), (1, 4)))
+bytes_index = partial(_matrix, kinds=((2, 5), (1, 2), (3, 17)))
+bytes_bitmap = partial(_matrix, kinds=((1, 4), (1, 8), (3, 8)))  # for 2:4 it is as large as indices
+bytes_padding = partial(_matrix, kinds=((1, 4), (3, 4), (1, 2)), whole=False)
+indexed = row({"n:m": number(), "bitmap": anything()})
+mapped = row({"n:m": anything(), "bitmap": number()})

@@ -1,0 +1,75 @@
+"""An assignment as the grader of a class sees it: resolved once, and then passed on.
+
+Chapter: appendix/for-instructors.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from course_pkg.grading.classroom.results.grade_key import checks_hash
+from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.questions import Assignment
+
+
+@dataclass(frozen=True)
+class ClassAssignment:
+    """An assignment with its checks, or a plain nbgrader assignment, which has none.
+
+    checks: its questions, and what they share. folder: of the checks. files: the contents of all
+    files of the checks, by relative path. hash: `checks_hash`. student_files: what a student's
+    sandbox may read of them. student_module: the module of them that a student's kernel imports,
+    "" for none.
+    """
+
+    name: str
+    checks: Assignment | None = field(default=None, repr=False)
+    folder: Path | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    hash: str = ""
+    student_files: tuple[Path, ...] = ()
+    student_module: str = ""
+
+    @property
+    def gpu(self) -> str:
+        """Whether its answers use a GPU: "none", "optional" or "required".
+
+        >>> resolve("lora-math").gpu, resolve("ps1").gpu
+        ('none', 'none')
+        """
+        return self.checks.gpu if self.checks else "none"
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The cached models that its checker judges with."""
+        return self.checks.models if self.checks else ()
+
+    @property
+    def cell_s(self) -> float:
+        """The seconds that it asks for a cell; 0 for no more than any other."""
+        return self.checks.cell_s if self.checks else 0.0
+
+    @property
+    def artifacts_s(self) -> float:
+        """The seconds that judging all files of an answer may take."""
+        return self.checks.artifacts_s if self.checks else 0.0
+
+
+def resolve(name: str) -> ClassAssignment:
+    """The assignment of that name; without checks of that name, it is a plain one.
+
+    >>> resolve("bleu").checks.name, resolve("ps1").checks
+    ('bleu', None)
+    """
+    if name not in registry.assignments():
+        return ClassAssignment(name)
+    files = registry.checks_files(name)
+    return ClassAssignment(
+        name,
+        registry.load(name),
+        registry.folder(name),
+        files,
+        checks_hash(registry.load(name), files),
+        registry.student_files(name),
+        registry.module_name(name, "student"),
+    )

@@ -1,0 +1,190 @@
+"""The students' copy of the course, as an archive: what they read, run and solve, and no answer.
+
+`bundle` takes only the names in SHOWN, so that nothing else in the course's folder is in it: no
+solutions, submissions, grades or secret. Checks are part of the package: students need them.
+
+Chapter: appendix/for-instructors.
+"""
+
+import os
+import re
+import subprocess
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from course_pkg.common.files import atomic_file
+from course_pkg.grading.classroom.config_passwords import lines_with_addresses, passwords
+from course_pkg.grading.classroom.release import ReleaseError, problems, require_course
+
+SHOWN = frozenset(
+    {
+        ".gitattributes",
+        ".gitignore",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "LICENSE-prose",
+        "Makefile",
+        "README.md",
+        "_config.yml",
+        "_toc.yml",
+        "benchmarks",
+        "book",
+        "course_pkg",
+        "exercises",
+        "nbgrader_config.py",
+        "pyproject.toml",
+        "requirements-gpu.txt",
+        "requirements.txt",
+        "tools",
+    }
+)
+BUILT = {"__pycache__", ".ipynb_checkpoints", ".DS_Store"}
+SUFFIXES = (".tar.gz", ".tgz", ".zip")
+SITE = PurePosixPath("_build", "html")
+# Names of files that are private, wherever they are; without git, nothing else tells.
+PRIVATE = re.compile(
+    r"\..*|.*\.(env|pem|key|p12|pfx|ppk|kdbx|db|sqlite3?|zip|tgz|gz|tar|7z|swp|bak)|.*~|id_[a-z0-9]+"
+    r"|.*(roster|worksheet|gradebook|grades|secret|credential|password).*\.(csv|tsv|xlsx?|ods|txt)",
+    re.I,
+)
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """What was written: files, and the names of files that a student might expect and didn't get.
+
+    left_out: files that git doesn't track, or whose names are those of private files.
+    """
+
+    count: int
+    left_out: tuple[str, ...] = ()
+
+
+def bundle(course: Path, into: Path, site: bool = False) -> Bundled:
+    """Write the students' archive.
+
+    into: a .tar.gz, .tgz or .zip, replaced whole; its name is that of the folder inside. site:
+    whether the built book is in it. Raises ReleaseError for another suffix, outside a course's
+    folder, if nothing is released or built, if exercises/ shows an answer or a mark of one, if
+    a file has a password or is a hard link to what students don't get.
+    """
+    require_course(course)
+    suffix = next((s for s in SUFFIXES if into.name.endswith(s) and into.name != s), None)
+    if suffix is None:
+        raise ReleaseError(f"{into} is not an archive: expected a name ending in .tar.gz or .zip")
+    shown, left_out = files(course)
+    names = sorted(shown)
+    released = [n for n in names if n.startswith("exercises/") and n.endswith(".ipynb")]
+    if not released:
+        raise ReleaseError("exercises/ has no notebook: run `make release`")
+    for name in names:
+        if not name.startswith("exercises/"):
+            continue
+        if place := next(problems(course / name, released=True), None):
+            raise ReleaseError(f"{name}, {place}: delete it, and run `make release`")
+    if places := passwords(course / "nbgrader_config.py"):
+        raise ReleaseError(
+            f"nbgrader_config.py shows a password to students: move it from {', '.join(places)} to "
+            "~/.pgpass, or to an environment variable"
+        )
+    for name in names:
+        if "/" not in name and (lines := lines_with_addresses(course / name)):
+            raise ReleaseError(
+                f"{name}, line {lines[0]}: an address with a user or a password, which students "
+                "would see: move it to ~/.netrc, to pip's settings, or to an environment variable"
+            )
+    if linked := _hard_links(course, names):
+        raise ReleaseError(
+            f"{linked[0]} is a hard link to a file that students don't get: copy the file instead"
+        )
+    if site:
+        names += _site(course)
+    top = PurePosixPath(into.name.removesuffix(suffix))
+    with atomic_file(into, 0o644) as out:
+        if suffix == ".zip":
+            with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name in names:
+                    archive.write(course / name, top / name)
+        else:
+            with tarfile.open(fileobj=out, mode="w:gz") as archive:
+                for name in names:
+                    archive.add(course / name, str(top / name), filter=_of_nobody)
+    return Bundled(len(names), tuple(sorted(left_out)))
+
+
+def files(course: Path) -> tuple[list[str], list[str]]:
+    """The files of the students' copy, and those that are left out, by relative path.
+
+    With git, these are the files that it tracks, and those that it neither tracks nor ignores;
+    without, the names tell which are private.
+    """
+    tracked = _git_files(course)
+    if tracked:  # else there is no git, or this folder is not its repository
+        others = _git_files(course, "--others", "--exclude-standard")
+        return [n for n in tracked if _is_shown(course, n)], [
+            n for n in others if _is_shown(course, n)
+        ]
+    found = [
+        name
+        for folder in sorted(SHOWN)
+        for name in _walk(course, folder)
+        if _is_shown(course, name)
+    ]
+    private = {n for n in found if n not in SHOWN and PRIVATE.fullmatch(PurePosixPath(n).name)}
+    return [name for name in found if name not in private], sorted(private)
+
+
+def _git_files(course: Path, *which: str) -> list[str]:
+    command = ["git", "ls-files", "-z", *which, "--", *sorted(SHOWN)]
+    git = subprocess.run(command, cwd=course, capture_output=True)
+    names = git.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    return [] if git.returncode else names
+
+
+def _walk(course: Path, top: str) -> list[str]:
+    if not (course / top).is_dir():
+        return [top] if (course / top).exists() else []
+    return [
+        (Path(folder) / name).relative_to(course).as_posix()
+        for folder, _, inside in os.walk(course / top)
+        for name in inside
+    ]
+
+
+def _is_shown(course: Path, name: str) -> bool:
+    path = course / name
+    built = BUILT.intersection(PurePosixPath(name).parts) or name.endswith((".pyc", ".egg-info"))
+    return not built and path.is_file() and not path.is_symlink()
+
+
+def _hard_links(course: Path, names: list[str]) -> list[str]:
+    """Those of the files that are also a file of the course that students don't get."""
+    stats = {name: (course / name).stat() for name in names}
+    linked = {(s.st_dev, s.st_ino): name for name, s in stats.items() if s.st_nlink > 1}
+    if not linked:
+        return []
+    found = []
+    for folder, _, inside in os.walk(course):
+        for path in (Path(folder) / name for name in inside):
+            stat = path.lstat()
+            name = linked.get((stat.st_dev, stat.st_ino))
+            if name and path.relative_to(course).as_posix() not in stats:
+                found.append(name)
+    return found
+
+
+def _site(course: Path) -> list[str]:
+    """The files of the built book. Raises ReleaseError if it is not built."""
+    if not (course / SITE / "index.html").is_file():
+        raise ReleaseError(f"there is no {SITE}/index.html: run `make book`, or leave out --site")
+    return [name for name in _walk(course, str(SITE)) if _is_shown(course, name)]
+
+
+def _of_nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member

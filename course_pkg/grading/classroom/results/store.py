@@ -1,0 +1,175 @@
+"""Where records are kept: signed, one file for each student, in the course's `.grading`.
+
+A record is written whole or not at all. If its signature does not match, `load` gives
+a record with State.RECORD_CHANGED, and the student is reported, not graded. The key of a record is
+a hash of all that the grading depends on: the submission, the checks, the limits, what judges
+(`grade_key`) and the secret. As long as it stays the same, there is nothing to grade again.
+
+Chapter: appendix/for-instructors.
+"""
+
+import hashlib
+import hmac
+import json
+import re
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from course_pkg.common.files import write_atomically
+from course_pkg.grading.classroom.results.keys import (
+    FOLDER,
+    derived_key,
+    grading_folder,
+    length_prefixed,
+)
+from course_pkg.grading.classroom.results.record import Record, State, strict_json
+from course_pkg.grading.classroom.submissions.names import valid_assignment
+from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.contract.question_record import (
+    FailureRecord,
+    PropertyRecord,
+    QuestionRecord,
+)
+
+MAX_RECORD = 16 * 1024 * 1024  # bytes of a record's file
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,79}(?<!\.)")
+_TAKEN = {"index", "grades"}  # other files in the same folder
+
+
+def content_key(**parts: object) -> str:
+    """The key of a grading: SHA-256 of the names and texts of all that it depends on.
+
+    >>> content_key(files="ab", checks="c") == content_key(files="a", checks="bc")
+    False
+    """
+    named = [text for name in sorted(parts) for text in (name, str(parts[name]))]
+    return hashlib.sha256(length_prefixed(*named)).hexdigest()
+
+
+def file_stem(student: str) -> str:
+    """The name of a student's files: the id if it is safe on every file system, else with a hash.
+
+    >>> file_stem("ada@uni.edu"), file_stem("Ada")
+    ('ada@uni.edu', 'Ada~99a563ab2f6e21e9')
+    """
+    if _PLAIN.fullmatch(student) and student not in _TAKEN:
+        return student
+    raw = student.encode("utf-8", "surrogatepass")  # a file name need not be valid text
+    readable = re.sub(r"[^A-Za-z0-9_@+-]", "_", student)[:40]
+    return f"{readable}~{hashlib.sha256(raw).hexdigest()[:16]}"
+
+
+class Store:
+    """The signed records of a course, in `.grading/records/<assignment>/`."""
+
+    def __init__(self, course: Path, secret: bytes) -> None:
+        self._folder = grading_folder(course) / "records"
+        self._key = derived_key(secret, "records")
+
+    def save(self, record: Record) -> None:
+        """Write a record; it replaces the student's last one."""
+        fields = asdict(record)
+        text = json.dumps({"signature": self._sign(fields), "record": fields}, allow_nan=False)
+        path = self.path(record.assignment, record.student)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(path, text, 0o600)
+
+    def load(self, assignment: str, student: str) -> Record | None:
+        """The student's record; None if there is none, or one of another version of the grader.
+
+        If the file is not as the grader wrote it, the record says so: State.RECORD_CHANGED.
+        """
+        path = self.path(assignment, student)
+        try:
+            fields = self._verified(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            return _changed(assignment, student, path, str(error))
+        if (fields.get("assignment"), fields.get("student")) != (assignment, student):
+            return _changed(assignment, student, path, "it is the record of somebody else")
+        try:
+            return _record(fields)
+        except (ValueError, TypeError, KeyError):  # signed by us, but with other fields than today
+            return None
+
+    def forget(self, assignment: str, student: str) -> None:
+        """Remove a student's record, so that a crash while grading leaves none out of date."""
+        self.path(assignment, student).unlink(missing_ok=True)
+
+    def students(self, assignment: str) -> list[str]:
+        """Everybody with a record, also with one that somebody else has changed."""
+        names = []
+        for path in sorted((self._folder / assignment).glob("*.json")):
+            name = path.stem
+            if _PLAIN.fullmatch(name) and name not in _TAKEN:
+                names.append(name)  # only one id gives this name, so there is no need to read it
+                continue
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                found = str(json.loads(path.read_bytes()[:MAX_RECORD])["record"]["student"])
+                name = found if file_stem(found) == path.stem else name
+            names.append(name)
+        return names
+
+    def assignments(self, only: str | None = None) -> list[str]:
+        """The assignments that have records. only: at most this one."""
+        found = sorted(path.name for path in self._folder.glob("*") if path.is_dir())
+        return [name for name in found if only in (None, name)]
+
+    def path(self, assignment: str, student: str) -> Path:
+        """The file of a student's record."""
+        if not valid_assignment(assignment):
+            raise ValueError(f"{assignment!r} is not the name of an assignment")
+        return self._folder / assignment / f"{file_stem(student)}.json"
+
+    def _sign(self, fields: Any) -> str:
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()
+
+    def _verified(self, path: Path) -> dict[str, Any]:
+        """The fields of a record's file, whose signature is right. Raises OSError, ValueError."""
+        with open(path, "rb") as file:
+            text = file.read(MAX_RECORD + 1)
+        if len(text) > MAX_RECORD:
+            raise ValueError("the file is too large")
+        outer = strict_json(text)
+        if not isinstance(outer, dict) or set(outer) != {"record", "signature"}:
+            raise ValueError("it is not a record")
+        fields = outer["record"]
+        if not hmac.compare_digest(str(outer["signature"]).encode(), self._sign(fields).encode()):
+            raise ValueError("the signature does not match")
+        return fields
+
+
+def _changed(assignment: str, student: str, path: Path, why: str) -> Record:
+    reason = (
+        f"the record of {student} was changed by somebody else ({why}): look at "
+        f"{FOLDER}/records/{assignment}/{path.name}, or grade it again with --regrade"
+    )
+    return Record(student, assignment, State.RECORD_CHANGED, one_line(reason), ())
+
+
+def _record(fields: dict[str, Any]) -> Record:
+    """A record from the fields of a verified file."""
+    questions = tuple(
+        QuestionRecord(
+            q["question"],
+            tuple(
+                PropertyRecord(**{**p, "failure": p["failure"] and _failure(p["failure"])})
+                for p in q["properties"]
+            ),
+            q["late_s"],
+            q.get("by_hand", False),
+            tuple(q.get("follows", ())),
+            q.get("unjudged", ""),
+        )
+        for q in fields["questions"]
+    )
+    fields = {**fields, "questions": questions, "remarks": tuple(fields["remarks"])}
+    return Record(**{**fields, "state": State(fields["state"])})
+
+
+def _failure(fields: dict[str, Any]) -> FailureRecord:
+    return FailureRecord(**{**fields, "explanations": tuple(fields["explanations"])})

@@ -1,0 +1,219 @@
+"""How submissions are scored: by the checker, or by the tests of a plain nbgrader assignment.
+
+`CheckerScoring` is for assignments with questions: the checker judges the values of the answers.
+`NotebookScoring` is for any other nbgrader assignment: its tests are asserts, hidden ones included,
+that run in the student's kernel, and their outputs give the points, by nbgrader's own rules. A
+program in that kernel can forge them, which every record says. Both have the same methods.
+
+Chapter: appendix/for-instructors.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from course_pkg.grading.assemble import questions_by_cell
+from course_pkg.grading.classroom.assignment import ClassAssignment
+from course_pkg.grading.classroom.execution.runner_output import RunResult
+from course_pkg.grading.classroom.gradebook.graded_notebook import is_test
+from course_pkg.grading.classroom.results.grade_key import code_structure
+from course_pkg.grading.classroom.results.keys import length_prefixed
+from course_pkg.grading.classroom.results.record import IN_KERNEL, checked_results
+from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.contract.question_record import (
+    FailureRecord,
+    PropertyRecord,
+    QuestionRecord,
+    nothing_earned,
+)
+from course_pkg.grading.contract.verdict import UNANSWERED, late
+
+AGAIN = "grade it again with --regrade --student; if that does not help, report it as a bug"
+NOT_RUN = "this test was not run"
+UNFINISHED = "this test did not run to its end: it took too long, or the kernel died"
+FAILED = "the test failed"
+CRASHED = "your answer's cell ended with an error, so nothing was checked: {}"
+
+
+class CheckerScoring:
+    """Questions that the checker judges.
+
+    by_cell: the question of every test cell, by grade id. hash: of the tests. unprotected: as in a
+    record.
+    """
+
+    unprotected = ""
+
+    def __init__(self, assignment: ClassAssignment, released: NotebookNode) -> None:
+        self._questions = assignment.checks.questions
+        self.hash = assignment.hash
+        self.by_cell = questions_by_cell(released, assignment.name)
+
+    def to_run(self, notebook: NotebookNode) -> NotebookNode:
+        """The notebook to run, from the assembled one: the same."""
+        return notebook
+
+    def nothing(self) -> tuple[QuestionRecord, ...]:
+        """The questions of a submission that was not run."""
+        return nothing_earned(self._questions)
+
+    def questions(self, notebook: NotebookNode, result: RunResult) -> tuple[QuestionRecord, ...]:
+        """The checker's results. Raises ValueError if it wrote none that can be used."""
+        if not result.verdicts:
+            why = result.no_verdicts or "it ended before it wrote its results"
+            raise ValueError(f"the checker could not judge the answers: {why}; {AGAIN}")
+        try:
+            judged = checked_results(result.verdicts, self._questions)
+        except ValueError as error:
+            raise ValueError(f"the checker's results can't be used ({error}); {AGAIN}") from None
+        reasons = self._reasons(notebook, result)
+        return tuple(_with_reason(q, reasons.get(q.question, "")) for q in judged)
+
+    def _reasons(self, notebook: NotebookNode, result: RunResult) -> dict[str, str]:
+        """Why a question may have no answer: by its test cell and the answer's cells before it."""
+        found = {}
+        failed = ""
+        for index, cell in enumerate(notebook.cells):
+            if cell.cell_type != "code":
+                continue
+            error = _error(result.outputs.get(index, []))
+            late = index in result.unfinished
+            if not is_test(cell):
+                mine = cell.metadata.get("nbgrader", {}).get("solution")
+                failed = (result.reason if late else error) if mine and (late or error) else failed
+                continue
+            question = self.by_cell[cell.metadata.nbgrader.grade_id]
+            if failed:
+                found[question] = CRASHED.format(failed)
+            elif late or index not in result.outputs:
+                found[question] = result.reason
+            elif error:
+                found[question] = f"its check ended with an error: {error}"
+            failed = ""
+        return found
+
+    def late_answers(self, questions: tuple[QuestionRecord, ...]) -> tuple[str, ...]:
+        """For each question whose last answer came too late: a sentence that says so."""
+        said = []
+        for q in questions:
+            if q.late_s:
+                earlier = "; an earlier answer counts" if q.earned else ""
+                said.append(f"the answer to {q.question} {late(q.late_s)}{earlier}")
+        return tuple(said)
+
+
+class NotebookScoring:
+    """Tests in the notebook itself. sources: of the locked cells by grade id, hidden tests too.
+
+    The rest is as for `CheckerScoring`.
+    """
+
+    unprotected = IN_KERNEL
+
+    def __init__(self, released: NotebookNode, sources: Mapping[str, str]) -> None:
+        self._sources = dict(sources)
+        code = {_name(cell) for cell in released.cells if cell.cell_type == "code"}
+        tests = sorted((n, code_structure(s)) for n, s in self._sources.items() if n in code)
+        self.hash = hashlib.sha256(length_prefixed(*itertools.chain(*tests))).hexdigest()
+        self._points = {
+            cell.metadata.nbgrader.grade_id: cell.metadata.nbgrader.points
+            for cell in released.cells
+            if is_test(cell)
+        }
+        self.by_cell = {name: name for name in self._points}
+
+    def to_run(self, notebook: NotebookNode) -> NotebookNode:
+        """The notebook with the source of every locked cell, which holds the hidden tests."""
+        copy = nbformat.from_dict(notebook)
+        for cell in copy.cells:
+            name = _name(cell)
+            if cell.cell_type == "code":  # a mark scheme stays out of the sandbox
+                cell.source = self._sources.get(name, cell.source)
+        return copy
+
+    def nothing(self) -> tuple[QuestionRecord, ...]:
+        """Every test, not run."""
+        return tuple(question_of_test(name, p, 0.0, NOT_RUN) for name, p in self._points.items())
+
+    def questions(self, notebook: NotebookNode, result: RunResult) -> tuple[QuestionRecord, ...]:
+        """What the tests' outputs earn, by nbgrader's rules; a test that did not end earns 0."""
+        found = {}
+        for index, cell in enumerate(notebook.cells):
+            if is_test(cell):
+                name = cell.metadata.nbgrader.grade_id
+                earned = 0.0
+                reason = NOT_RUN
+                if index in result.unfinished:  # without an output it would earn everything
+                    reason = UNFINISHED
+                elif index in result.outputs or not cell.source.strip():
+                    earned, reason = _earned(cell, result.outputs.get(index, []))
+                found[name] = question_of_test(name, self._points[name], earned, reason)
+        return tuple(found[name] for name in self._points)
+
+    def late_answers(self, questions: tuple[QuestionRecord, ...]) -> tuple[str, ...]:
+        """Nothing: only cells and the submission have a time limit."""
+        return ()
+
+
+def _with_reason(question: QuestionRecord, why: str) -> QuestionRecord:
+    """The question; if it was not answered at all, with the reason."""
+    failures = [p.failure for p in question.properties]
+    if not why or not all(f is not None and f.reason == UNANSWERED for f in failures):
+        return question
+    text = one_line(why, 400)
+    lost = tuple(replace(p, failure=FailureRecord(text)) for p in question.properties)
+    return replace(question, properties=lost, unjudged=text)
+
+
+def _error(outputs: Any) -> str:
+    """The error that ended a cell, from its untrusted outputs; "" for none, and for a stub's."""
+    for output in outputs if isinstance(outputs, list) else ():
+        if isinstance(output, dict) and output.get("output_type") == "error":
+            parts = (output.get(part) for part in ("ename", "evalue"))
+            name, value = (part[:300] if isinstance(part, str) else "?" for part in parts)
+            return "" if name == "NotImplementedError" else f"{name}: {value}"
+    return ""
+
+
+def _name(cell: NotebookNode) -> str | None:
+    return cell.metadata.get("nbgrader", {}).get("grade_id")
+
+
+def question_of_test(name: str, points: float, earned: float, reason: str) -> QuestionRecord:
+    """A test as a question; partial credit splits it into what was earned and what was lost.
+
+    >>> question_of_test("t", 2, 0.5, "half").earned
+    0.5
+    """
+    lost = FailureRecord(reason)
+    whole = PropertyRecord(name, "the test passes", "", points, None if earned >= points else lost)
+    if not 0 < earned < points:
+        return QuestionRecord(name, (whole,))
+    parts = (
+        PropertyRecord(f"{name}, earned", "partial credit", "", earned, None),
+        PropertyRecord(f"{name}, lost", "the rest of the points", "", points - earned, lost),
+    )
+    return QuestionRecord(name, parts)
+
+
+def _earned(cell: NotebookNode, outputs: Any) -> tuple[float, str]:
+    """The points of a test cell with these outputs, and why some were lost."""
+    from nbgrader.utils import determine_grade
+
+    try:
+        shown = nbformat.from_dict({**cell, "outputs": outputs})
+        earned, points = determine_grade(shown)
+        errors = [output for output in shown.outputs if output.output_type == "error"]
+        said = [str(error.get(part) or "") for error in errors[:1] for part in ("ename", "evalue")]
+    except Exception as error:  # the outputs are any JSON
+        return 0.0, f"nbgrader can't read the test's output: {one_line(str(error), 200)}"
+    if earned >= points:
+        return earned, ""
+    if not errors:
+        return earned, "the test gave a part" if earned else "the test wrote to stderr"
+    return earned, f"{FAILED}: {one_line(': '.join(filter(None, said)), 300)}"

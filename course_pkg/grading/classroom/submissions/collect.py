@@ -1,0 +1,194 @@
+"""Find the submissions to an assignment in a folder or a zip: one `Submission` per student.
+
+`layouts` finds whose files are where, and a roster gives people their ids. An error in one
+submission shows when that one is read; only an error in the source as a whole stops the listing.
+If two ids differ only in case, or in how an accent is encoded, some systems confuse them: both are
+refused.
+
+Chapter: appendix/for-instructors.
+"""
+
+import unicodedata
+import zipfile
+from collections.abc import Callable, Collection, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+from course_pkg.common.errors import CourseError
+from course_pkg.grading.classroom.submissions.folders import MAX_LISTED, Folder, Refused
+from course_pkg.grading.classroom.submissions.layouts import MOODLE, Found, find, skipped, stem
+from course_pkg.grading.classroom.submissions.names import shown, valid_student
+from course_pkg.grading.classroom.submissions.roster import Person, Roster, folded
+from course_pkg.grading.classroom.submissions.submission import Submission
+from course_pkg.grading.classroom.submissions.zips import Zip
+
+MAX_NAMED = 20  # paths that were not used
+EXPECTED = "<student>/{0}/{0}.ipynb, <student>.ipynb, or a zip from Moodle or Canvas"
+
+
+GIVE_IDS = "give the class with --roster, which has an id for each name"
+
+
+class SourceError(CourseError, ValueError):
+    """The source of submissions can't be used at all; the message says what it holds instead."""
+
+
+def collect(
+    source: Path,
+    assignment: str,
+    students: Collection[str] = (),
+    layout: str = "auto",
+    roster: Roster | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Submission]:
+    """The submissions to an assignment, sorted by student; only those of `students`, if any.
+
+    source: a folder or a zip. layout: one of `layouts.LAYOUTS`. roster: gives Moodle's and
+    Canvas's names their ids; if it is complete, nobody else is accepted. say: is told what was
+    looked at and not used. Raises SourceError.
+    """
+    tree = _open(source, assignment, roster)
+    if len(tree.children(())) > MAX_LISTED:
+        raise SourceError(f"{source} holds more than {MAX_LISTED:,} names")
+    kind, found, unused = find(tree, (), assignment, layout, roster)
+    tops = [n for n in tree.children(()) if not skipped(n) and not tree.problem((n,))]
+    if isinstance(tree, Zip) and not found and len(tops) == 1:  # a folder that was zipped whole
+        kind, found, unused = find(tree, (tops[0],), assignment, layout, roster)
+    if not found:
+        raise SourceError(_nothing(tree, source, assignment, layout))
+    if unused:
+        more = f", and {len(unused) - MAX_NAMED} more" if len(unused) > MAX_NAMED else ""
+        named = ", ".join(map(shown, unused[:MAX_NAMED]))
+        say(f"not used, since it is no submission to {assignment}: {named}{more}")
+    made = _submissions(tree, found, assignment, kind, roster)
+    submissions = sorted(made, key=lambda s: (s.student, s.path))
+    chosen = {unicodedata.normalize("NFC", student) for student in students}
+    unknown = sorted(chosen - {s.student for s in submissions})
+    if unknown:
+        known = [s.student for s in submissions]
+        similar = get_close_matches(unknown[0], known, n=3) or known[:5]
+        raise SourceError(
+            f"{source} holds no submission of {', '.join(map(shown, unknown))} to {assignment}; "
+            f"similar: {', '.join(similar)}"
+        )
+    return [s for s in submissions if not chosen or s.student in chosen]
+
+
+def _open(source: Path, assignment: str, roster: Roster | None) -> Folder | Zip:
+    if not source.exists():
+        parent = source.parent
+        names = [p.name for p in parent.iterdir()] if parent.is_dir() else []
+        near = get_close_matches(source.name, names, n=3)
+        found = f"{parent} has {', '.join(map(shown, near))}"
+        expected = f"expected a folder or zip with {EXPECTED.format(assignment)}"
+        raise SourceError(f"{source} does not exist; {found if near else expected}")
+    try:
+        return Folder(source) if source.is_dir() else Zip(source, lambda name: _has(roster, name))
+    except zipfile.BadZipFile as error:
+        raise SourceError(
+            f"{source} can't be read as a zip ({error}); unpack it, and give the folder instead"
+        ) from None
+    except (OSError, Refused) as error:
+        raise SourceError(f"{source} can't be opened: {error}") from None
+
+
+def _submissions(
+    tree: Folder | Zip, found: list[Found], assignment: str, layout: str, roster: Roster | None
+) -> Iterator[Submission]:
+    numbers: dict[str, set[str]] = {}  # in Moodle or Canvas, of the people of one name
+    for one in found:
+        numbers.setdefault(folded(one.name), set()).add(one.lms_id)
+    entries = []
+    for one in found:
+        if one.skipped:
+            label = f"[{shown(one.name)}]"  # never a student's id
+            yield Submission(label, layout, tree, one, assignment, one.skipped)
+            continue
+        name, person, unknown = _identity(one, numbers, layout, roster)
+        team = roster.members(one.name) if roster and unknown else []
+        entries += [(one, p.id, p, None, team) for p in team] or [(one, name, person, unknown, [])]
+    alike: dict[str, list[str]] = {}
+    for _, name, *_ in entries:
+        alike.setdefault(folded(name), []).append(name)
+    taken = {name for _, name, *_ in entries}
+    for one, name, person, unknown, team in entries:
+        student = unicodedata.normalize("NFC", name)
+        wrong = one.wrong or unknown
+        if not valid_student(student):
+            wrong = wrong or f"{shown(name)} can't be a student's id: {GIVE_IDS}"
+            student = shown(name)
+        elif len(same := alike[folded(name)]) > 1:
+            wrong = _alike(name, same)
+            student = name if student in taken else student
+        when = person.submitted_at if person else None
+        trusted = when is not None
+        if when is None and layout in ("nbgrader", "flat") and not wrong:
+            (file, at), *_ = one.places
+            when = tree.modified(at if file else (*at, f"{assignment}.ipynb"))
+        people = team or ([person] if person else [])
+        called = tuple(text for p in people for text in p.called if text != student)
+        yield Submission(
+            student,
+            layout,
+            tree,
+            one,
+            assignment,
+            wrong,
+            when,
+            trusted=trusted,
+            person=person,
+            called=called,
+        )
+
+
+def _has(roster: Roster | None, name: str) -> bool:
+    """Whether the roster has the person of a path in a zip."""
+    if roster is None:
+        return False
+    match = MOODLE.fullmatch(name)
+    text = match["name"] if match else stem(name)
+    return bool(roster.fitting(Person(text, text)) or roster.members(text))
+
+
+def _identity(
+    one: Found, numbers: dict[str, set[str]], layout: str, roster: Roster | None
+) -> tuple[str, Person | None, str | None]:
+    """The id of the student, who that is, and why nobody is known by that name."""
+    described = one.person
+    person = roster.find(described) if roster else None
+    if person:
+        return person.id, person, None
+    if roster and roster.complete:
+        name = f"[{one.name} {one.lms_id}]" if one.lms_id else one.name
+        return name, None, roster.unknown(described)
+    if layout in ("nbgrader", "flat"):
+        return one.name, None, None
+    others = numbers[folded(one.name)] - {one.lms_id}
+    name = f"{one.name} {one.lms_id}" if others else one.name
+    first, _, last = one.name.rpartition(" ")
+    return name, Person(name, first, last, lms_id=one.lms_id), None
+
+
+def _alike(name: str, names: list[str]) -> str:
+    """How the names differ that give the same id."""
+    student = unicodedata.normalize("NFC", name)
+    if len(set(names)) == 1:
+        how = ""
+    elif len({unicodedata.normalize("NFC", n) for n in names}) == 1:
+        how = ", but its accents are encoded in two ways (composed and decomposed Unicode)"
+    else:
+        how = ", except for upper and lower case"
+    return f"{len(names)} submissions have the id {student}{how}"
+
+
+def _nothing(tree: Folder | Zip, source: Path, assignment: str, layout: str) -> str:
+    there = []
+    for name, folder in sorted(tree.children(()).items())[:20]:
+        inner = sorted(tree.children((name,)))[:2] if folder else []
+        there += [shown(f"{name}/{i}") for i in inner] or [shown(name)]
+    near = get_close_matches(assignment, there, n=5, cutoff=0.3) or there[:5]
+    asked = "" if layout == "auto" else f" in the layout {layout}"
+    return (
+        f"{source} holds no submission to {assignment}{asked}: found "
+        f"{', '.join(near) or 'nothing'}; expected {EXPECTED.format(assignment)}"
+    )

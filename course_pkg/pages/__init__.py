@@ -1,0 +1,1 @@
+"""What the pages use: data, experiments, sliders, labs."""

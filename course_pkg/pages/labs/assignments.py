@@ -1,0 +1,56 @@
+"""What of the course runs in a browser, where Python has its standard library alone.
+
+`ASSIGNMENTS` names the assignments whose questions can be checked there, and which of their
+questions. Left out are the questions whose answers or right values need numpy or torch, which
+`setup` in `questions.toml` says: in `benchmarks` the three logistic regressions, in
+`paged-attention` the two about the tensors of a cache. The other assignments are about tensors or
+models as a whole, down to what their cases are drawn from.
+
+Chapter: exercises.
+"""
+
+import ast
+import sys
+
+from course_pkg.common.fingerprints.reach import all_imports
+from course_pkg.grading.contract import registry
+
+NAMES = (
+    "bleu",
+    "rouge",
+    "concepts",
+    "constrained",
+    "scheduling",
+    "paged-attention",
+    "evaluation-plan",
+    "benchmarks",
+)
+
+
+def questions_without_libraries(assignment: str) -> tuple[str, ...]:
+    """The questions of an assignment whose answers import the standard library alone.
+
+    Raises UnknownQuestion.
+
+    >>> [q for q in registry.load("benchmarks").questions if q not in ASSIGNMENTS["benchmarks"]]
+    ['newton', 'strengths', 'length']
+    """
+    checks = registry.load(assignment)
+    return tuple(
+        name
+        for name, question in checks.questions.items()
+        if not libraries(f"{checks.setup}\n{question.setup}")
+    )
+
+
+def libraries(code: str) -> set[str]:
+    """The packages that code imports beside the standard library.
+
+    >>> libraries("import math\\nimport numpy as np")
+    {'numpy'}
+    """
+    found = {module.split(".")[0] for module, _ in all_imports(ast.parse(code))}
+    return found - sys.stdlib_module_names
+
+
+ASSIGNMENTS = {name: questions_without_libraries(name) for name in NAMES}

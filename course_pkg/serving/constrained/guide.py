@@ -1,0 +1,210 @@
+"""A guide: which tokens may come next, and where a token leads, for a compiled constraint.
+
+A state is an integer, and the masks of all states are computed before generation begins. So one
+guide serves any number of sequences at once, and going back, as beam search and speculation do,
+means to keep an older integer.
+
+Where only one text can follow, such as `{"name": "` of a schema, the model need not be asked:
+`forced` gives the tokens. The text is forced, but not how tokens divide it, so these are the
+tokenizer's. The model might have divided it in another way, which changes what it writes later.
+
+Sources: Willard and Louf (2023), Efficient guided generation for large language models, section 4;
+the blog of outlines (2024) on coalescence; llguidance's "fast-forward tokens".
+Chapter: evaluation/constrained-output.
+"""
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from course_pkg.serving.constrained.automaton import DEAD, Automaton, build_automaton
+from course_pkg.serving.constrained.json_schema import schema_expression
+from course_pkg.serving.constrained.masks import token_masks
+from course_pkg.serving.constrained.regex import parse
+from course_pkg.serving.constrained.vocabulary import Vocabulary
+
+FINISHED = -1  # the state after an end token
+SEVERAL = -2  # more than one byte can follow
+MOST_KEPT = 32  # guides that are kept; one takes 6 KB a state for SmolLM2
+
+
+class Guide:
+    """The masks of a constraint, and the way from state to state.
+
+    automaton: of the texts that are allowed. vocabulary: the model's tokens. End tokens are allowed
+    in accepting states only, beside the tokens that continue the text; after one, only they are.
+    Raises ConstraintError if no sequence of tokens writes a text that is allowed.
+
+    >>> from course_pkg.serving.constrained.automaton import build_automaton
+    >>> from course_pkg.serving.constrained.regex import parse
+    >>> vocabulary = Vocabulary([b"a", b"aa", b"b", b"</s>"], eos=[3])
+    >>> guide = Guide(build_automaton(parse("a{1,2}")), vocabulary)
+    >>> guide.allowed(guide.start)
+    [0, 1]
+    >>> after = guide.advance(guide.start, 0)
+    >>> guide.allowed(after), guide.advance(after, 3) == FINISHED
+    ([0, 3], True)
+    """
+
+    start = 0
+
+    def __init__(self, automaton: Automaton, vocabulary: Vocabulary):
+        masks = token_masks(automaton, vocabulary)
+        self.automaton = automaton
+        self.vocabulary = vocabulary
+        self.states: list[int] = masks.states.tolist()  # those that have a mask
+        ends = np.zeros(len(vocabulary), np.uint8)
+        ends[list(vocabulary.eos)] = 1
+        self._bits = np.vstack([masks.bits, np.packbits(ends, bitorder="little")])
+        self._row_of = {state: row for row, state in enumerate([*self.states, FINISHED])}
+        self._next_byte = _next_bytes(automaton)
+
+    def mask(self, state: int) -> Tensor:
+        """(vocab,) bool: the tokens that may come next. Raises ValueError for an unknown state."""
+        bits = self._bits[self._row(state)]
+        unpacked = np.unpackbits(bits, count=len(self.vocabulary), bitorder="little")
+        return torch.from_numpy(unpacked).view(torch.bool)
+
+    def masks(self, states: Sequence[int]) -> Tensor:
+        """(batch, vocab) bool: the masks of several sequences, each in a state of its own."""
+        bits = self._bits[[self._row(state) for state in states]]
+        unpacked = np.unpackbits(bits, axis=1, count=len(self.vocabulary), bitorder="little")
+        return torch.from_numpy(unpacked).view(torch.bool)
+
+    def allowed(self, state: int) -> list[int]:
+        """The tokens that may come next, as ids."""
+        return self.mask(state).nonzero().flatten().tolist()
+
+    def allows(self, state: int, token: int) -> bool:
+        """Whether this token may come next."""
+        bits = self._bits[self._row(state)]
+        return 0 <= token < len(self.vocabulary) and bool(bits[token // 8] >> token % 8 & 1)
+
+    def advance(self, state: int, token: int) -> int:
+        """The state after a token. Raises ValueError if the token is not allowed."""
+        if not self.allows(state, token):
+            is_known = 0 <= token < len(self.vocabulary)
+            text = self.vocabulary.tokens[token] if is_known else None
+            raise ValueError(
+                f"token {token} ({text!r}) is not allowed in state {state}: "
+                "choose one of the mask's"
+            )
+        if state == FINISHED or token in self.vocabulary.eos:
+            return FINISHED
+        return self.automaton.run(self.vocabulary.tokens[token], state)
+
+    def is_accepting(self, state: int) -> bool:
+        """Whether the text may end here, or has ended."""
+        return state == FINISHED or bool(self.automaton.accepting[state])
+
+    def forced(self, state: int) -> list[int]:
+        """The tokens that must follow, [] if the model has a choice; possibly with an end token.
+
+        A token at the end of the forced text is left to the model if it could also be the beginning
+        of a longer one.
+
+        >>> from course_pkg.serving.constrained.automaton import build_automaton
+        >>> from course_pkg.serving.constrained.regex import parse
+        >>> words = Vocabulary([b"x", b" ", b"=", b" 1", b"1", b"2", b"</s>"], eos=[6])
+        >>> guide = Guide(build_automaton(parse("x = [12]")), words)
+        >>> [words.tokens[token] for token in guide.forced(guide.start)]
+        [b'x', b' ', b'=']
+        """
+        found: list[int] = []
+        while state != FINISHED:
+            tokens = self._forced_text(state) or self._only_token(state)
+            for token in tokens:
+                if not self.allows(state, token):
+                    return found  # the vocabulary has no other token for the rest
+                found.append(token)
+                state = self.advance(state, token)
+            if not tokens:
+                break
+        return found
+
+    def _forced_text(self, state: int) -> list[int]:
+        """The tokens of the bytes that must follow, without those that might become longer."""
+        data = bytearray()
+        end = state
+        while self._next_byte[end] >= 0:
+            data.append(self._next_byte[end])
+            end = int(self.automaton.transitions[end, data[-1]])
+        tokens = []
+        begun = 0
+        for token in self.vocabulary.tokenize(bytes(data)):
+            if self._may_go_on(bytes(data[begun:]), end):
+                break
+            tokens.append(token)
+            begun += len(self.vocabulary.tokens[token])
+        return tokens
+
+    def _may_go_on(self, data: bytes, end: int) -> bool:
+        """Whether a token begins with this data, and goes on with a byte that may follow it."""
+        trie = self.vocabulary.trie
+        node = trie.find(data)
+        if node is None:
+            return False
+        first, stop = trie.first_child[node : node + 2]
+        return bool((self.automaton.transitions[end, trie.byte[first:stop]] != DEAD).any())
+
+    def _only_token(self, state: int) -> list[int]:
+        allowed = self.allowed(state)
+        return allowed if len(allowed) == 1 else []
+
+    def _row(self, state: int) -> int:
+        row = self._row_of.get(state)
+        if row is None:
+            raise ValueError(
+                f"{state!r} is not a state of this guide: take `start` and what `advance` returns"
+            )
+        return row
+
+
+def _next_bytes(automaton: Automaton) -> list[int]:
+    """For each state the only byte that can follow; SEVERAL if there are more or it may end."""
+    possible = automaton.transitions != DEAD
+    only = (possible.sum(1) == 1) & ~automaton.accepting
+    return np.where(only, possible.argmax(1), SEVERAL).tolist()
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def regex_guide(pattern: str, vocabulary: Vocabulary) -> Guide:
+    """The guide of texts that match the whole regular expression.
+
+    Raises RegexError for what `regex` does not support, ConstraintError if no text matches, if the
+    vocabulary can't write one, or if the automaton is too large.
+
+    >>> vocabulary = Vocabulary([b"ab", b"c", b"</s>"], eos=[2])
+    >>> guide = regex_guide("(ab){2}", vocabulary)
+    >>> guide.forced(guide.start)
+    [0, 0, 2]
+    """
+    return Guide(build_automaton(parse(pattern)), vocabulary)
+
+
+def json_schema_guide(
+    schema: dict | bool, vocabulary: Vocabulary, *, max_whitespace: int = 1, max_depth: int = 3
+) -> Guide:
+    """The guide of JSON texts that satisfy a schema: see `json_schema.schema_expression`.
+
+    Raises SchemaError for what is not supported, and what `regex_guide` raises.
+
+    >>> vocabulary = Vocabulary([b"true", b"false", b"</s>"], eos=[2])
+    >>> guide = json_schema_guide({"type": "boolean"}, vocabulary)
+    >>> guide.allowed(guide.start)
+    [0, 1]
+    """
+    # Equal schemas have the same text; the order of properties counts.
+    return _schema_guide(json.dumps(schema), vocabulary, max_whitespace, max_depth)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _schema_guide(text: str, vocabulary: Vocabulary, max_whitespace: int, max_depth: int) -> Guide:
+    expression = schema_expression(
+        json.loads(text), max_whitespace=max_whitespace, max_depth=max_depth
+    )
+    return Guide(build_automaton(expression), vocabulary)

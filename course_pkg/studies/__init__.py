@@ -1,0 +1,1 @@
+"""What only pages and experiments use, by page."""

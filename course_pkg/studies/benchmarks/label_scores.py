@@ -1,0 +1,109 @@
+"""Labels as words: how probable each word is after the prompt, and what an empty input gives it.
+
+A language model classifies if each label has a word, and the most probable word wins:
+
+    ŷ = argmax_k log p(w_k | prompt(x))
+
+Some words are likelier than others whatever the input says. Contextual calibration asks once more
+with "N/A" in place of every text and subtracts what that gives:
+
+    ŷ = argmax_k [log p(w_k | prompt(x)) - log p(w_k | prompt("N/A"))]
+
+For items with options of their own, the same difference is the pointwise mutual information of
+option and text. A score from 0 to 5 is read as an expectation, Σ_k k p_k, which can lie between two
+words. What this module doesn't do: look for better words or prompts.
+
+Sources: Brown et al. 2020 (GPT-3), appendix G; Zhao et al. 2021, "Calibrate Before Use" (arXiv
+2102.09690), section 5, with W = diag(p("N/A"))⁻¹ and b = 0; Holtzman et al. 2021 on mutual
+information. Chapter: evaluation/benchmarks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.common.arguments import require_list
+from course_pkg.evaluation.multiple_choice import Question, score_questions
+from course_pkg.studies.benchmarks.suite_items import SuiteItem, SuitePrompt
+
+
+@dataclass(frozen=True)
+class LabelScores:
+    """Log-probabilities of all labels' words, in nats: (n, K); -inf where an item lacks an option.
+
+    given: after the prompt with the item's texts. empty: after the prompt with "N/A" for them.
+    """
+
+    given: np.ndarray
+    empty: np.ndarray
+
+    def scores(self, calibrated: bool = False) -> np.ndarray:
+        """What the labels are chosen by, (n, K): given, or given - empty."""
+        if not calibrated:
+            return self.given
+        present = np.isfinite(self.given)
+        difference = np.full_like(self.given, -np.inf)
+        return np.subtract(self.given, self.empty, out=difference, where=present)
+
+    def choices(self, calibrated: bool = False) -> np.ndarray:
+        """The label with the highest score, (n,); of equal ones, the first.
+
+        >>> scores = LabelScores(np.log([[0.3, 0.1]]), np.log([[0.6, 0.1]]))
+        >>> scores.choices().tolist(), scores.choices(calibrated=True).tolist()
+        ([0], [1])
+        """
+        return self.scores(calibrated).argmax(axis=1)
+
+    def expectation(self, calibrated: bool = False) -> np.ndarray:
+        """Σ_k k p_k, (n,), where p is the softmax of the scores: for labels that are numbers.
+
+        >>> LabelScores(np.log([[0.1, 0.1, 0.2]]), np.zeros((1, 3))).expectation().tolist()
+        [1.25]
+        """
+        scores = self.scores(calibrated)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return weights @ np.arange(scores.shape[1]) / weights.sum(axis=1)
+
+
+def score_labels(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    prompt: SuitePrompt,
+    items: Sequence[SuiteItem],
+    examples: Sequence[SuiteItem] = (),
+) -> LabelScores:
+    """Score the labels' words for all items, with and without the items' texts.
+
+    model: a Decoder, or a causal model of transformers. examples: solved items that come first in
+    every prompt, also in the empty ones. Raises ValueError for no items, and what `score_questions`
+    and `PromptTemplate.render` raise.
+
+    >>> from course_pkg.studies.benchmarks.suite_items import load_shape
+    >>> from course_pkg.lm.load import load
+    >>> shape = load_shape("sentiment")
+    >>> score_labels(*load("tiny"), shape.prompts[0], shape.items[:3]).given.shape
+    (3, 2)
+    """
+    require_list(items, "items", "put the items into [ ]")
+    if not items:
+        raise ValueError("items is empty: give at least one")
+    solved = [item.fields | {"answer": prompt.options(item)[item.label]} for item in examples]
+    questions = []
+    for item in items:
+        for fields in (item.fields, prompt.empty(item)):
+            text = prompt.template.render(fields, solved)
+            questions.append(Question(text.text, prompt.options(item), None, text.delimiter))
+    # Equal questions are scored once: an empty input is the same for all items with the same words.
+    different = list(dict.fromkeys(questions))
+    found = dict(
+        zip(different, score_questions(model, tokenizer, different).questions, strict=True)
+    )
+    most = max(len(question.options) for question in questions)
+    scores = np.full((len(questions), most), -np.inf)
+    for row, question in enumerate(questions):
+        values = [option.log_prob for option in found[question].options]
+        scores[row, : len(values)] = values
+    return LabelScores(scores[0::2], scores[1::2])

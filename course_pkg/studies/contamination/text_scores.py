@@ -1,0 +1,97 @@
+"""What a model says about whole texts, orders of texts, and codes: the scores of the tests here.
+
+The first token of a text is not scored, because nothing precedes it; no BOS is added. All texts
+that are compared should therefore begin alike.
+Chapter: evaluation/contamination.
+"""
+
+from collections.abc import Sequence
+
+from torch import nn
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.common.arguments import require_list, require_string, text_list
+from course_pkg.evaluation.likelihood import score_continuations
+from course_pkg.studies.contamination.exchangeability import draw_orders
+
+
+def text_log_probs(
+    model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str]
+) -> list[tuple[float, ...]]:
+    """For each text, the log-probabilities of its tokens but the first, in nats.
+
+    Raises ValueError for a text of fewer than two tokens, and what `score_continuations` raises.
+
+    >>> from course_pkg.lm.load import load
+    >>> [values] = text_log_probs(*load("tiny"), ["abc"])
+    >>> len(values)
+    2
+    """
+    encoded = _encode(tokenizer, text_list(texts))
+    for text, ids in zip(texts, encoded, strict=True):
+        if len(ids) < 2:
+            raise ValueError(f"the text {text!r} has {len(ids)} tokens: give at least two")
+    scores = score_continuations(model, encoded, [1] * len(encoded))
+    return [score.log_probs for score in scores]
+
+
+def order_log_probs(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    shards: Sequence[Sequence[str]],
+    *,
+    others: int,
+    separator: str = "\n\n",
+    seed: int = 0,
+) -> list[list[float]]:
+    """Each shard's log-probability in its given order, then in `others` random ones, for
+    `order_test`.
+
+    shards: lists of items' texts, in the published order. separator: between two items.
+    Raises ValueError if shards have so few items that their numbers of orders differ, and as
+    `text_log_probs`.
+
+    >>> from course_pkg.lm.load import load
+    >>> [row] = order_log_probs(*load("tiny"), [["one", "two", "six"]], others=3)
+    >>> len(row)
+    4
+    """
+    require_list(shards, "shards", "give a list of lists of texts")
+    texts = []
+    sizes = []
+    for number, shard in enumerate(shards):
+        items = text_list(shard, "item")
+        orders = draw_orders(len(items), others, seed=1000 * seed + number)
+        texts += [separator.join(items[place] for place in order) for order in orders]
+        sizes.append(len(orders))
+    scores = iter([sum(values) for values in text_log_probs(model, tokenizer, texts)])
+    return [[next(scores) for _ in range(size)] for size in sizes]
+
+
+def code_log_probs(
+    model: nn.Module, tokenizer: Tokenizer, prefix: str, codes: Sequence[str]
+) -> list[float]:
+    """The log-probability of each code right after the prefix, for `exposure`.
+
+    What codes share is computed once, so that 1,000 codes of three digits are one short pass.
+    Raises ValueError if the prefix and a code are one token at their border, or for no codes.
+
+    >>> from course_pkg.lm.load import load
+    >>> len(code_log_probs(*load("tiny"), "The code is ", ["17", "18", "19"]))
+    3
+    """
+    require_string(prefix, "prefix")
+    [start] = _encode(tokenizer, [prefix])
+    whole = _encode(tokenizer, [prefix + code for code in text_list(codes, "code")])
+    for code, ids in zip(codes, whole, strict=True):
+        if ids[: len(start)] != start or len(ids) == len(start):
+            raise ValueError(
+                f"the prefix and {code!r} share a token: end the prefix elsewhere, or use codes "
+                "that the tokenizer splits from it, such as digits"
+            )
+    scores = score_continuations(model, whole, [len(start)] * len(whole))
+    return [score.total for score in scores]
+
+
+def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    return tokenizer(list(texts), add_special_tokens=False, verbose=False).input_ids

@@ -1,0 +1,141 @@
+"""Dialogues that need one or two calls, and the prompts for them.
+
+Three levels, after API-Bank: "call" (the prompt describes the one API that is needed), "find" (it
+describes all eleven), and "two calls" (all eleven, and the second call needs the first one's
+result). Each dialogue has the calls of a solution and a reply. A prompt says how many calls follow;
+deciding that is left out here.
+
+Source: Li et al. 2023, API-Bank, on the levels; the dialogues are the course's own.
+Chapter: evaluation/environments-and-tools.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from course_pkg.common.arguments import require_integer, require_list
+from course_pkg.studies.environments_and_tools.api_calls import (
+    Api,
+    ApiCall,
+    CallError,
+    extract_call,
+)
+from course_pkg.studies.environments_and_tools.mock_apis import known_apis, run_calls
+
+LEVELS = ("call", "find", "two calls")
+
+
+@dataclass(frozen=True)
+class ApiDialogue:
+    """What a user wants, the calls that do it, and a reply. group: of related APIs."""
+
+    id: str
+    level: str
+    group: str
+    user: str
+    calls: tuple[ApiCall, ...]
+    reply: str
+
+    @property
+    def apis(self) -> tuple[Api, ...]:
+        """The APIs that the prompt describes, and that a constraint admits."""
+        known = known_apis()
+        if self.level == "call":
+            return tuple(known[call.name] for call in self.calls)
+        return tuple(known.values())
+
+
+@cache
+def load_dialogues(name: str = "api-dialogues") -> tuple[ApiDialogue, ...]:
+    """The 42 dialogues, or with the name "api-dialogues-examples" the four for prompts.
+
+    >>> dialogue = load_dialogues()[0]
+    >>> dialogue.user, str(dialogue.calls[0])[:20]
+    ('On which shelf is Gardens of Salt?', '{"name": "find_book"')
+    """
+    file = resources.files("course_pkg") / f"data/evaluation/{name}.jsonl"
+    dialogues = []
+    for line in file.read_text("utf-8").splitlines():
+        row = json.loads(line)
+        calls = tuple(ApiCall(**call) for call in row.pop("calls"))
+        dialogues.append(ApiDialogue(calls=calls, **row))
+    return tuple(dialogues)
+
+
+def play_calls(texts: Sequence[str]) -> list[tuple[str, dict]]:
+    """What a model wrote for each call, as it is shown, with the result of its execution.
+
+    A text without a call is shown by its first line. A call that fails has an error as its result,
+    and changes nothing. Raises TypeError unless texts is a list.
+
+    >>> play_calls(['{"name": "set_timer", "arguments": {"minutes": 5}}', "Hello."])[1]
+    ('Hello.', {'error': 'there is no JSON object with "name" and "arguments" in \\'Hello.\\''})
+    """
+    require_list(texts, "texts", "give what the model wrote for each call")
+    state: dict = {}
+    played = []
+    for text in texts:
+        shown = text.strip().split("\n")[0]
+        try:
+            call = extract_call(text)
+            shown = str(call)
+            outcome = run_calls([call], state)
+        except CallError as error:
+            played.append((shown, {"error": str(error)}))
+        else:
+            state = outcome.state
+            played.append((shown, outcome.results[0]))
+    return played
+
+
+def call_prompt(dialogue: ApiDialogue, texts: Sequence[str], examples: int) -> str:
+    """A prompt that ends where the next call begins.
+
+    texts: what the model wrote for the calls before. examples: how many solved dialogues it shows,
+    from 0 to 4; ValueError otherwise.
+
+    >>> print(call_prompt(load_dialogues()[0], [], 0))
+    APIs:
+    find_book(title): look up a book's id and shelf.
+    Call an API in JSON, with "name" and "arguments". Then reply to the user.
+    <BLANKLINE>
+    User: On which shelf is Gardens of Salt?
+    Call:
+    """
+    return _head(dialogue, examples) + _turns(dialogue, play_calls(texts)) + "Call:"
+
+
+def reply_prompt(dialogue: ApiDialogue, examples: int) -> str:
+    """A prompt that ends where the reply begins, after the calls of the solution.
+
+    >>> print(reply_prompt(load_dialogues()[0], 0)[-49:])
+    Result: {"book_id": "B07", "shelf": 2}
+    Assistant:
+    """
+    return _head(dialogue, examples) + _turns(dialogue, _solved(dialogue)) + "Assistant:"
+
+
+def _solved(dialogue: ApiDialogue) -> list[tuple[str, dict]]:
+    return play_calls([str(call) for call in dialogue.calls])
+
+
+def _head(dialogue: ApiDialogue, examples: int) -> str:
+    require_integer(examples, "examples", least=0)
+    solved = load_dialogues("api-dialogues-examples")
+    if examples > len(solved):
+        raise ValueError(f"examples is {examples}: there are {len(solved)}")
+    lines = ["APIs:", *(api.signature for api in dialogue.apis)]
+    lines.append('Call an API in JSON, with "name" and "arguments". Then reply to the user.')
+    blocks = ["\n".join(lines)]
+    for example in solved[:examples]:
+        blocks.append(f"{_turns(example, _solved(example))}Assistant: {example.reply}")
+    return "\n\n".join(blocks) + "\n\n"
+
+
+def _turns(dialogue: ApiDialogue, played: Sequence[tuple[str, dict]]) -> str:
+    lines = [f"User: {dialogue.user}"]
+    for shown, result in played:
+        lines += [f"Call: {shown}", f"Result: {json.dumps(result)}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""Page: evaluation/evaluation-plan."""

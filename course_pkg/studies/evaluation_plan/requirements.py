@@ -1,0 +1,166 @@
+"""Requirements with thresholds, decided by intervals; and facts that an answer must have or not.
+
+A requirement says what a score must reach before anybody has seen it. The score of a sample only
+estimates it, so there are three verdicts: "passed" if the whole interval meets the threshold,
+"failed" if no part of it does, and otherwise "not decided": more items could decide.
+
+The two bounds of a 95% interval each miss in about 2.5% of all samples. If a system must pass every
+requirement, the probability to accept one that violates some requirement is at most that of this
+requirement: no correction is needed. (Berger 1982: an intersection-union test.)
+
+The check of facts finds wordings, not meanings: it takes "not within 30 days" for the fact
+"30 days". Read answers beside it. Chapter: evaluation/evaluation-plan.
+"""
+
+import math
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from course_pkg.common.arguments import (
+    require_between,
+    require_choice,
+    require_list,
+    require_number,
+    require_string,
+)
+from course_pkg.evaluation.statistics import Interval, mean_interval, wilson_interval
+
+Verdict = Literal["passed", "failed", "not decided"]
+DIRECTIONS = ("at least", "at most")
+MOST_ITEMS = 10_000
+
+
+@dataclass(frozen=True)
+class FactCheck:
+    """What a check found: facts without any of their wordings, and forbidden statements."""
+
+    missing: tuple[tuple[str, ...], ...]
+    forbidden: tuple[str, ...]
+
+    @property
+    def has_all_facts(self) -> bool:
+        """Whether each required fact is there, in one of its wordings."""
+        return not self.missing
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A requirement, the interval of the score that it is about, and the verdict."""
+
+    requirement: "Requirement"
+    interval: Interval
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What the mean of a score must be: "at least" or "at most" a threshold.
+
+    Raises ValueError for another direction or a threshold that isn't finite.
+
+    >>> right = Requirement("facts right", "at least", 0.8)
+    >>> str(right)
+    'facts right: at least 0.8'
+    """
+
+    name: str
+    direction: str
+    threshold: float
+
+    def __post_init__(self) -> None:
+        require_string(self.name, "name")
+        require_choice(self.direction, "direction", DIRECTIONS)
+        require_between(self.threshold, "threshold", -math.inf, math.inf)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.direction} {self.threshold:g}"
+
+    def decide(self, interval: Interval) -> Verdict:
+        """The verdict about a score with this interval; a bound on the threshold meets it.
+
+        >>> right = Requirement("facts right", "at least", 0.8)
+        >>> right.decide(Interval(0.9, 0.82, 0.95, 0.95))
+        'passed'
+        >>> right.decide(Interval(0.9, 0.78, 0.96, 0.95))
+        'not decided'
+        """
+        low, high, threshold = interval.low, interval.high, self.threshold
+        if self.direction == "at most":
+            low, high, threshold = -high, -low, -threshold
+        if low >= threshold:
+            return "passed"
+        return "failed" if high < threshold else "not decided"
+
+    def measure(
+        self,
+        scores: Sequence[float],
+        groups: Sequence[Hashable] | None = None,
+        level: float = 0.95,
+    ) -> Finding:
+        """The interval of the mean score, by `mean_interval`, and the verdict.
+
+        scores: one number per item, (n,). groups: of related items. Raises ValueError as
+        `mean_interval` does.
+
+        >>> Requirement("in time", "at least", 0.5).measure([1] * 9 + [0]).verdict
+        'passed'
+        """
+        interval = mean_interval(scores, groups, level)
+        return Finding(self, interval, self.decide(interval))
+
+    def fewest_items(self, share: float) -> int | None:
+        """The fewest independent items of which this share of right answers would pass.
+
+        share: in [0, 1]; what it leaves of an item counts against the system. Items in groups need
+        more: at least so many groups. None if 10,000 items aren't enough.
+        Raises ValueError for a share outside [0, 1].
+
+        >>> right = Requirement("facts right", "at least", 0.8)
+        >>> right.fewest_items(1.0), right.fewest_items(0.9), right.fewest_items(0.7)
+        (16, 68, None)
+        """
+        if not 0 <= require_number(share, "share") <= 1:
+            raise ValueError(f"share must be in [0, 1], got {share}")
+        whole = math.floor if self.direction == "at least" else math.ceil
+        for items in range(1, MOST_ITEMS + 1):
+            right = whole(round(share * items, 9))
+            if self.decide(wilson_interval(right, items)) == "passed":
+                return items
+        return None
+
+
+def check_facts(
+    answer: str, required: Sequence[Sequence[str]], forbidden: Sequence[str] = ()
+) -> FactCheck:
+    """Look for facts and for forbidden statements in an answer.
+
+    required: for each fact its wordings, regular expressions of which one must be found. forbidden:
+    regular expressions of which none may be. Case is ignored, ’ is read as ', and a wording neither
+    begins nor ends within a word. Raises TypeError or ValueError for anything but texts, a fact
+    without a wording, or a faulty expression.
+
+    >>> facts = [["30 days", "thirty days"], ["unused"]]
+    >>> check_facts("Send it back, unused, in thirty days.", facts).has_all_facts
+    True
+    >>> check_facts("You have 130 days. It's free!", facts, ["free"])
+    FactCheck(missing=(('30 days', 'thirty days'), ('unused',)), forbidden=('free',))
+    """
+    text = require_string(answer, "answer").replace("’", "'")
+    missing = []
+    for wordings in require_list(required, "required", "give a list of wordings for each fact"):
+        if not require_list(wordings, "a fact", "give a list of its wordings"):
+            raise ValueError("a fact has no wording, so that no answer could have it: add one")
+        if not any(_found(wording, text) for wording in wordings):
+            missing.append(tuple(wordings))
+    require_list(forbidden, "forbidden", "put the statements into [ ]")
+    return FactCheck(tuple(missing), tuple(each for each in forbidden if _found(each, text)))
+
+
+def _found(wording: str, text: str) -> bool:
+    try:
+        pattern = rf"(?<!\w)(?:{require_string(wording, 'a wording')})(?!\w)"
+        return re.search(pattern, text, re.IGNORECASE) is not None
+    except re.error as error:
+        raise ValueError(f"the wording {wording!r} is no regular expression: {error}") from None

@@ -1,0 +1,210 @@
+"""Checks of a judge: position bias, length bias, repeatability, wording.
+
+Each check changes something that should not matter (the order of two answers, the length of one,
+the random draw, the wording of the prompt) and reports how much the verdict changes. Whether a
+judge agrees with humans is a different question; measure it by correlation.
+
+Sources: Zheng et al. 2023, "Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena", section 3.3;
+Wang et al. 2024, "Large Language Models are not Fair Evaluators". Chapter: metrics/judge-tests.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+
+from course_pkg.common.arguments import require_integer
+from course_pkg.studies.judge.geval import Judge, JudgeError, ask, g_eval, read_option
+from course_pkg.studies.judge.prompt import JudgeTask, build_prompt, require_text
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A question and two answers to it."""
+
+    question: str
+    first: str
+    second: str
+
+
+@dataclass(frozen=True)
+class PairVerdict:
+    """How much a judge prefers a pair's `first` answer, shown in both positions.
+
+    as_a, as_b: the probability that this answer is preferred when shown as answer A, as answer B.
+
+    >>> verdict = PairVerdict(as_a=0.9, as_b=0.6)
+    >>> verdict.preference, verdict.consistent
+    (0.75, True)
+    """
+
+    as_a: float
+    as_b: float
+
+    @property
+    def preference(self) -> float:
+        """The mean over both orders, in which a position bias cancels out."""
+        return (self.as_a + self.as_b) / 2
+
+    @property
+    def consistent(self) -> bool:
+        """Whether the same answer wins in both orders; a tie in either order is not consistent."""
+        return (self.as_a - 0.5) * (self.as_b - 0.5) > 0
+
+
+@dataclass(frozen=True)
+class PositionBias:
+    """What changes when the two answers of each pair are swapped."""
+
+    verdicts: tuple[PairVerdict, ...]
+
+    @property
+    def first_place(self) -> float:
+        """The mean probability of the answer that is shown first; 0.5 means no position bias."""
+        return fmean((v.as_a + 1 - v.as_b) / 2 for v in self.verdicts)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Scores of the same texts before and after something that should not matter.
+
+    >>> Change((2.0, 3.0), (2.5, 3.5)).mean
+    0.5
+    """
+
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean difference; it is positive if the change raises the scores."""
+        return fmean(b - a for a, b in zip(self.before, self.after, strict=True))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Scores that should all be equal; `unread` counts further answers without a score."""
+
+    scores: tuple[float, ...]
+    unread: int = 0
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of the scores."""
+        return pstdev(self.scores)
+
+    @property
+    def range(self) -> float:
+        """The largest score minus the smallest."""
+        return max(self.scores) - min(self.scores)
+
+
+def pairwise_prompt(question: str, a: str, b: str) -> str:
+    """Build the prompt that asks which answer is better; "Better answer:" follows it."""
+    parts = [
+        "You will be given a question and two answers to it. Decide which answer is better.",
+        f"Question:\n{require_text(question, 'question')}",
+        f"Answer A:\n{require_text(a, 'answer A')}",
+        f"Answer B:\n{require_text(b, 'answer B')}",
+        "Which answer is better? Reply with A or B only.",
+    ]
+    return "\n\n".join(parts)
+
+
+def prefer_first(judge: Judge, question: str, a: str, b: str, *, seed: int = 0) -> float:
+    """Return the probability that a judge prefers answer A to B, shown in this order.
+
+    Source: Zheng et al. 2023, section 3.1 (pairwise comparison).
+    """
+    prompt = pairwise_prompt(question, a, b)
+    return ask(judge, prompt, "Better answer:", ["A", "B"], seed=seed).probabilities[0]
+
+
+def position_bias(judge: Judge, pairs: Sequence[Pair], *, seed: int = 0) -> PositionBias:
+    """Ask about every pair twice, the second time with the answers swapped.
+
+    Raises ValueError if there are no pairs. Source: Zheng et al. 2023, section 3.3.
+    """
+    if not pairs:
+        raise ValueError("pairs is empty; give at least one Pair(question, first, second)")
+    if isinstance(pairs, Pair) or not all(isinstance(pair, Pair) for pair in pairs):
+        raise TypeError(f"pairs must be a list of Pair(question, first, second), got {pairs!r:.80}")
+    verdicts = []
+    for pair in pairs:
+        shown_first = prefer_first(judge, pair.question, pair.first, pair.second, seed=seed)
+        shown_second = 1 - prefer_first(judge, pair.question, pair.second, pair.first, seed=seed)
+        verdicts.append(PairVerdict(shown_first, shown_second))
+    return PositionBias(tuple(verdicts))
+
+
+def length_bias(
+    judge: Judge,
+    task: JudgeTask,
+    items: Sequence[Mapping[str, str]],
+    title: str,
+    pad: Callable[[str], str],
+    *,
+    seed: int = 0,
+) -> Change:
+    """Score each item, pad one of its texts without adding content, and score it again.
+
+    items: the texts of each item, as for `g_eval`. title: which of the texts to pad. pad: returns
+    the longer text, for example by repeating everything. Raises ValueError if there are no items
+    or if `pad` does not make a text longer, KeyError for a title that an item lacks.
+    Source: Zheng et al. 2023, section 3.3 (verbosity bias).
+    """
+    if not items:
+        raise ValueError('items is empty; give at least one, such as {"Answer": "..."}')
+    before = []
+    after = []
+    for item in items:
+        if title not in item:
+            raise KeyError(f"title must be one of {list(item)}, got {title!r}")
+        longer = {**item, title: pad(item[title])}
+        if len(longer[title]) <= len(item[title]):
+            raise ValueError(f"pad must return a longer text, got {longer[title]!r}")
+        before.append(g_eval(judge, task, item, seed=seed).score)
+        after.append(g_eval(judge, task, longer, seed=seed).score)
+    return Change(tuple(before), tuple(after))
+
+
+def repeatability(
+    judge: Judge,
+    task: JudgeTask,
+    texts: Mapping[str, str],
+    *,
+    repeats: int = 20,
+    temperature: float = 1.0,
+    seed: int = 0,
+) -> Spread:
+    """Draw several answers to the same prompt, and read a score from each one.
+
+    Raises ValueError for fewer than two repeats, JudgeError if fewer than two answers can be read.
+    """
+    require_integer(repeats, "repeats", 2)
+    settings = {"n": repeats, "max_tokens": 8, "temperature": temperature, "seed": seed}
+    replies = judge.write(build_prompt(task, texts), task.label, **settings)
+    options = [str(score) for score in task.scores]
+    read = [read_option(reply, options, task.label) for reply in replies]
+    scores = tuple(float(score) for score in read if score is not None)
+    if len(scores) < 2:
+        raise JudgeError(
+            f"only {len(scores)} of {repeats} answers contain a score: {replies[:3]}; "
+            "ask for the score alone"
+        )
+    return Spread(scores, repeats - len(scores))
+
+
+def wording_spread(
+    judge: Judge, tasks: Sequence[JudgeTask], texts: Mapping[str, str], *, seed: int = 0
+) -> Spread:
+    """Score one text under two or more wordings of the same task, with the same scores.
+
+    Raises ValueError for other tasks.
+    """
+    scales = list(dict.fromkeys(task.scores for task in tasks))
+    if len(tasks) < 2 or len(scales) > 1:
+        raise ValueError(
+            "tasks must be two or more wordings of one task with the same scores, "
+            f"got {len(tasks)} with the scores {scales}"
+        )
+    return Spread(tuple(g_eval(judge, task, texts, seed=seed).score for task in tasks))

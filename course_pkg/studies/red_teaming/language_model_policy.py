@@ -1,0 +1,90 @@
+"""A language model as the policy of a red team: drawn cases, their log-probabilities, and values.
+
+The model has an adapter that is trained. Without it, the model is the initial policy p_0, so that
+one model in memory serves as both. All cases continue one prompt.
+Chapter: evaluation/red-teaming.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from course_pkg.adapters.injection import disable_adapters
+from course_pkg.common.arguments import require_integer
+from course_pkg.studies.red_teaming.objective import next_token_kl
+
+
+@dataclass(frozen=True)
+class CaseBatch:
+    """Cases as token ids, (n, T); mask: 1.0 for the tokens of a case, its end included, (n, T)."""
+
+    tokens: Tensor
+    mask: Tensor
+
+
+class LanguageModelPolicy(nn.Module):
+    """p_r(x) of a causal transformers model with adapters, and a linear critic on its last states.
+
+    prompt: its token ids. ends: ids that end a case, such as those with "?". limit: the most
+    tokens of a case. Raises ValueError for an empty prompt, no ends or a limit below 1.
+    """
+
+    def __init__(
+        self, model: nn.Module, prompt: list[int], ends: Collection[int], limit: int
+    ) -> None:
+        super().__init__()
+        require_integer(limit, "limit")
+        if not prompt or not ends:
+            raise ValueError(
+                f"prompt has {len(prompt)} tokens, ends has {len(ends)}: both need at least one"
+            )
+        self.model = model
+        self.critic = nn.Linear(model.config.hidden_size, 1)
+        nn.init.zeros_(self.critic.weight)
+        nn.init.zeros_(self.critic.bias)
+        self.prompt = torch.tensor([prompt])
+        self.ends = torch.tensor(sorted(ends))
+        self.limit = limit
+
+    @torch.no_grad()
+    def sample(self, count: int, generator: torch.Generator) -> CaseBatch:
+        """Draw cases from p_r at temperature 1, without cutting the distribution off.
+
+        A gradient of a policy needs draws of that policy: no nucleus, no other temperature.
+        """
+        require_integer(count, "count")
+        given = self.prompt.expand(count, -1)
+        running = torch.ones(count)
+        cache = None
+        tokens: list[Tensor] = []
+        masks: list[Tensor] = []
+        while running.any() and len(tokens) < self.limit:
+            output = self.model(input_ids=given, past_key_values=cache, use_cache=True)
+            cache = output.past_key_values
+            probabilities = output.logits[:, -1].softmax(-1)
+            given = torch.multinomial(probabilities, 1, generator=generator)
+            tokens.append(given[:, 0])
+            masks.append(running)
+            running = running * ~torch.isin(given[:, 0], self.ends)
+        return CaseBatch(torch.stack(tokens, 1), torch.stack(masks, 1))
+
+    def next_log_probs(self, cases: CaseBatch) -> tuple[Tensor, Tensor]:
+        """ln p_r(·|s_t), (n, T, v), and the hidden states that they come from, (n, T, d)."""
+        count, length = cases.tokens.shape
+        ids = torch.cat([self.prompt.expand(count, -1), cases.tokens[:, :-1]], 1)
+        states = self.model.model(input_ids=ids).last_hidden_state[:, -length:]
+        return self.model.lm_head(states).log_softmax(-1), states
+
+    def evaluate(self, cases: CaseBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """ln p_r of the drawn tokens, V(s_t), and KL(p_r(·|s_t) || p_0(·|s_t)): three of (n, T).
+
+        The critic reads the states without changing them.
+        """
+        log_probs, states = self.next_log_probs(cases)
+        with torch.no_grad(), disable_adapters(self.model):
+            initial, _ = self.next_log_probs(cases)
+        chosen = log_probs.gather(2, cases.tokens[..., None]).squeeze(2)
+        values = self.critic(states.detach()).squeeze(2)
+        return chosen, values, next_token_kl(log_probs, initial)

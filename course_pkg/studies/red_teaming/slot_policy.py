@@ -1,0 +1,118 @@
+"""A policy over the slots of a sentence, small enough to enumerate every case that it can write.
+
+A case has T slots, such as an opening, a topic and an ending, and slot t has v_t choices. The
+policy draws them from left to right; a choice depends on the one before it:
+
+    p_r(x) = p(x_1) Π_t p(x_t | x_{t-1})
+
+It is a language model with a context of one token, in the same terms: states, next-token
+distributions, and a value per state. With a few hundred cases, expectations over p_r are sums.
+Chapter: evaluation/red-teaming.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from course_pkg.common.arguments import require_between, require_integer, require_list
+
+
+class SlotPolicy(nn.Module):
+    """Next-slot distributions and values, all as tables; uniform and 0 at the start.
+
+    sizes: choices of each slot. Raises ValueError for fewer than two slots or a size below 2.
+
+    >>> policy = SlotPolicy([2, 3])
+    >>> policy.log_prob(policy.all_cases()).exp().sum().round(decimals=5).item()
+    1.0
+    """
+
+    def __init__(self, sizes: Sequence[int]):
+        super().__init__()
+        require_list(sizes, "sizes", "give the number of choices of each slot")
+        if len(sizes) < 2:
+            raise ValueError(f"sizes={list(sizes)}: a case needs at least two slots")
+        for size in sizes:
+            require_integer(size, "a slot's size", 2)
+        self.sizes = tuple(sizes)
+        states = (1, *sizes[:-1])  # before slot t: which choice slot t - 1 has
+        tables = [torch.zeros(n, v) for n, v in zip(states, sizes, strict=True)]
+        self.logits = nn.ParameterList(tables)
+        self.value_tables = nn.ParameterList([torch.zeros(n) for n in states])
+
+    def all_cases(self) -> Tensor:
+        """Every case, as its choices: (N, T), the last slot changing fastest."""
+        return torch.tensor(list(itertools.product(*map(range, self.sizes))))
+
+    def index_of(self, cases: Tensor) -> Tensor:
+        """The rows of cases (n, T) in `all_cases`: (n,)."""
+        index = torch.zeros(len(cases), dtype=torch.int64)
+        for slot, size in enumerate(self.sizes):
+            index = index * size + cases[:, slot]
+        return index
+
+    def states(self, cases: Tensor) -> list[Tensor]:
+        """For each slot, the row of its table that each case is in: T tensors, (n,)."""
+        return [torch.zeros(len(cases), dtype=torch.int64), *cases.T[:-1]]
+
+    def next_log_probs(self, cases: Tensor) -> list[Tensor]:
+        """For each slot, ln p(·|s_t) of its choices at the cases' states: T tensors, (n, v_t)."""
+        pairs = zip(self.logits, self.states(cases), strict=True)
+        return [table.log_softmax(1)[state] for table, state in pairs]
+
+    def chosen(self, cases: Tensor, log_probs: Sequence[Tensor]) -> Tensor:
+        """Of `next_log_probs`, those of the choices that the cases have: (n, T)."""
+        columns = [
+            each.gather(1, cases[:, slot, None]).squeeze(1) for slot, each in enumerate(log_probs)
+        ]
+        return torch.stack(columns, 1)
+
+    def log_prob(self, cases: Tensor) -> Tensor:
+        """ln p_r(x) of each case: (n, T) → (n,)."""
+        return self.chosen(cases, self.next_log_probs(cases)).sum(1)
+
+    def values(self, cases: Tensor) -> Tensor:
+        """V(s_t), what the critic expects of r at each slot: (n, T) → (n, T)."""
+        pairs = zip(self.value_tables, self.states(cases), strict=True)
+        return torch.stack([table[state] for table, state in pairs], 1)
+
+    @torch.no_grad()
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """Draw cases from p_r: (count, T)."""
+        require_integer(count, "count")
+        drawn: list[Tensor] = []
+        state = torch.zeros(count, dtype=torch.int64)
+        for table in self.logits:
+            probabilities = table.softmax(1)[state]
+            state = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+            drawn.append(state)
+        return torch.stack(drawn, 1)
+
+
+def fit_slot_policy(sizes: Sequence[int], cases: Tensor, pseudo_count: float = 1.0) -> SlotPolicy:
+    """The policy that makes the given cases most likely: supervised learning in closed form.
+
+    cases: (n, T), such as the successful ones. pseudo_count: added to each choice in each state,
+    above 0, so that none gets probability 0; the more, the closer to uniform.
+    Raises ValueError for cases of another number of slots.
+
+    >>> policy = fit_slot_policy([2, 2], torch.tensor([[0, 1], [0, 1]]))
+    >>> policy.log_prob(torch.tensor([[0, 1]])).exp()  # (2 + 1)/(2 + 2), twice
+    tensor([0.5625], grad_fn=<ExpBackward0>)
+    """
+    require_between(pseudo_count, "pseudo_count", 0, math.inf)
+    policy = SlotPolicy(sizes)
+    if cases.ndim != 2 or cases.shape[1] != len(policy.sizes):
+        raise ValueError(
+            f"cases has shape {tuple(cases.shape)}; give (n, {len(policy.sizes)}), "
+            "a choice for each slot"
+        )
+    with torch.no_grad():
+        for slot, state in enumerate(policy.states(cases)):
+            table = torch.full_like(policy.logits[slot], float(pseudo_count))
+            table.index_put_((state, cases[:, slot]), torch.ones(len(cases)), accumulate=True)
+            policy.logits[slot].copy_((table / table.sum(1, keepdim=True)).log())
+    return policy

@@ -1,0 +1,140 @@
+"""Log-probabilities of both sentences of a pair by a causal model, whole and of the shared tokens.
+
+For a sentence with the tokens x_1 ... x_n, where S are the tokens that both sentences share:
+
+    sentence   Σ_i ln p(x_i | x_<i)          lm-eval's crows_pairs
+    token      the same, divided by n
+    shared     Σ_{i in S} ln p(x_i | x_<i)
+
+"sentence" also charges each sentence for the word that differs, so a rare or long word loses
+whatever the rest says. "shared" does not. Shared tokens before that word have the same context in
+both sentences and cancel, so in a difference of two sentences "shared" is the log-probability of
+what follows the word, given the word. If the word is last, nothing follows and it is a tie.
+
+A masked model sees both sides of a token: see `masked_pairs`.
+Sources: Nangia et al. 2020 (arXiv 2010.00133), section 3, on shared tokens; lm-eval's task
+crows_pairs, on whole sentences. Chapter: evaluation/safety.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal
+
+from torch import nn
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.common.arguments import require_choice, require_list
+from course_pkg.evaluation.likelihood import score_continuations
+from course_pkg.lm.smollm2 import END_OF_DOCUMENT
+from course_pkg.studies.safety.contrasts import SentencePair
+
+Way = Literal["sentence", "token", "shared"]
+WAYS = ("sentence", "token", "shared")
+
+
+@dataclass(frozen=True)
+class SentenceScore:
+    """A sentence's tokens, their natural-log probabilities, and which are shared, each (n,).
+
+    >>> score = SentenceScore(("Cats", " purr"), (-5.0, -2.0), (False, True))
+    >>> [score.total(way) for way in WAYS]
+    [-7.0, -3.5, -2.0]
+    """
+
+    tokens: tuple[str, ...]
+    log_probs: tuple[float, ...]
+    shared: tuple[bool, ...]
+
+    def total(self, way: Way) -> float:
+        """The score of the sentence: one of the three in the module's docstring."""
+        require_choice(way, "way", WAYS)
+        if way == "shared":
+            return math.fsum(x for x, both in zip(self.log_probs, self.shared, strict=True) if both)
+        total = math.fsum(self.log_probs)
+        return total / len(self.log_probs) if way == "token" else total
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """The scores of a pair's two sentences."""
+
+    more: SentenceScore
+    less: SentenceScore
+
+    def difference(self, way: Way) -> float:
+        """Score of `more` minus score of `less`: above 0 if the association is preferred.
+
+        For "shared", what both sentences begin with is left out, because it cancels. So the
+        difference is exactly 0, a tie, if the word that differs is last.
+        """
+        if require_choice(way, "way", WAYS) != "shared":
+            return self.more.total(way) - self.less.total(way)
+        sides = (self.more, self.less)
+        begin = min((*side.shared, False).index(False) for side in sides)
+        more, less = (
+            SentenceScore(side.tokens[begin:], side.log_probs[begin:], side.shared[begin:])
+            for side in sides
+        )
+        return more.total(way) - less.total(way)
+
+
+def shared_positions(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:
+    """The positions of the tokens that two sequences share, in order: (in first, in second).
+
+    Source: Nangia et al. 2020, the authors' metric.py, which also uses difflib.
+
+    >>> shared_positions([7, 1, 2, 3], [8, 9, 1, 2, 3])
+    [(1, 2), (2, 3), (3, 4)]
+    """
+    # autojunk would drop frequent tokens of sequences of 200 and more.
+    blocks = SequenceMatcher(None, list(first), list(second), autojunk=False).get_matching_blocks()
+    return [(a + k, b + k) for a, b, size in blocks for k in range(size)]
+
+
+def score_pairs(
+    model: nn.Module, tokenizer: Tokenizer, pairs: Sequence[SentencePair]
+) -> list[PairScore]:
+    """Score both sentences of each pair, every token given all tokens before it.
+
+    model: a Decoder, or a causal model of transformers. Each sentence follows the token that ends
+    a document ("<|endoftext|>", or else the tokenizer's BOS or EOS), so that its first token is
+    scored too. Raises ValueError for an empty list or sentence, and as `score_continuations` does.
+
+    >>> from course_pkg.lm.load import load
+    >>> [score] = score_pairs(*load("tiny"), [SentencePair("a cat.", "a dog.", 0, "x")])
+    >>> "".join(t for t, both in zip(score.more.tokens, score.more.shared) if both)
+    'a .'
+    """
+    if not require_list(pairs, "pairs", "give a list of SentencePair"):
+        raise ValueError("pairs is empty: give at least one SentencePair")
+    start = _document_start(tokenizer)
+    texts = [text for pair in pairs for text in (pair.more, pair.less)]
+    sequences = [[start, *tokenizer(text, add_special_tokens=False).input_ids] for text in texts]
+    scores = score_continuations(model, sequences, [1] * len(sequences))
+    found = []
+    for at in range(0, len(sequences), 2):
+        more, less = sequences[at][1:], sequences[at + 1][1:]
+        both = shared_positions(more, less)
+        found.append(
+            PairScore(
+                *(
+                    SentenceScore(
+                        tuple(tokenizer.decode([token]) for token in ids),
+                        scores[at + side].log_probs,
+                        tuple(k in {position[side] for position in both} for k in range(len(ids))),
+                    )
+                    for side, ids in enumerate((more, less))
+                )
+            )
+        )
+    return found
+
+
+def _document_start(tokenizer: Tokenizer) -> int:
+    token = tokenizer.get_vocab().get(END_OF_DOCUMENT, tokenizer.bos_token_id)
+    token = tokenizer.eos_token_id if token is None else token
+    if token is None:
+        raise ValueError("the tokenizer has no token to begin a text: it needs a BOS or an EOS")
+    return token

@@ -1,0 +1,164 @@
+"""How long an iteration takes: a linear model, fitted to measured iterations.
+
+Time = base + a · prompt tokens + b · prompt pairs + c · sequences + d · context. The base is the
+reading of the weights; a pair is a token and a key that it sees. Fitted to SmolLM2 on a processor;
+a GPU that becomes compute-bound needs another model.
+
+Source: Orca (Yu et al. 2022), for iterations as the unit of scheduling.
+Chapter: serving/scheduling.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from functools import cache
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from course_pkg.pages.experiments import load_experiment
+
+if TYPE_CHECKING:  # imported by the fit alone
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one iteration computes.
+
+    >>> Work.of(prompts=[3], contexts=[10, 20])  # 1 + 2 + 3 pairs
+    Work(prompt=3, pairs=6, sequences=2, context=30)
+    """
+
+    prompt: int = 0  # tokens of prompts
+    pairs: int = 0  # of such a token and a key that it sees
+    sequences: int = 0  # that decode one token each
+    context: int = 0  # the keys that these tokens see, over all
+
+    @classmethod
+    def of(cls, prompts: Iterable[int] = (), contexts: Iterable[int] = ()) -> "Work":
+        """prompts: the tokens of each. contexts: the keys that a sequence's newest token sees."""
+        prompts = list(prompts)
+        contexts = list(contexts)
+        pairs = sum(tokens * (tokens + 1) // 2 for tokens in prompts)
+        return cls(sum(prompts), pairs, len(contexts), sum(contexts))
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Seconds of an iteration: a constant, and a rate for each count in `Work`.
+
+    Raises ValueError if a rate is negative or not finite, or if all are 0.
+
+    >>> model = CostModel(base=1.0, prompt=0.5)
+    >>> model.seconds(Work.of(prompts=[4], contexts=[9]))
+    3.0
+    """
+
+    base: float = 0.0
+    prompt: float = 0.0
+    pairs: float = 0.0
+    sequences: float = 0.0
+    context: float = 0.0
+
+    def __post_init__(self):
+        rates = astuple(self)
+        if not all(math.isfinite(rate) and rate >= 0 for rate in rates) or not any(rates):
+            raise ValueError(
+                f"{self}: rates are seconds, finite and at least 0, and one of them is positive"
+            )
+
+    def seconds(self, work: Work) -> float:
+        """The time of one iteration."""
+        return (
+            self.base
+            + self.prompt * work.prompt
+            + self.pairs * work.pairs
+            + self.sequences * work.sequences
+            + self.context * work.context
+        )
+
+    def first_iteration(self, prompt: int) -> float:
+        """The time of a request's first iteration, alone: what a server can know beforehand."""
+        return self.seconds(Work.of(prompts=[prompt]))
+
+    def alone(self, prompt: "int | np.ndarray", output: "int | np.ndarray") -> "float | np.ndarray":
+        """The time of a whole request with the server for itself.
+
+        >>> CostModel(base=1.0, context=0.5).alone(prompt=10, output=3)  # 3 + 0.5 · (11 + 12)
+        14.5
+        """
+        steps = output - 1
+        return (
+            self.base * output
+            + self.prompt * prompt
+            + self.pairs * (prompt * (prompt + 1) / 2)
+            + self.sequences * steps
+            + self.context * (steps * prompt + steps * output / 2)
+        )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model and how well it fits: `error` is the mean |predicted / measured − 1|."""
+
+    model: CostModel
+    error: float
+    worst: float
+
+
+def profile(points: Sequence[tuple[Work, float]]) -> Fit:
+    """The cost model with rates of at least 0 that fits measured iterations best.
+
+    points: work and its seconds, at least 5. The sum of squared relative errors is least, over all
+    31 sets of rates that may be positive. Raises ValueError for points that are too few or too
+    similar, or times that are not positive.
+
+    >>> truth = CostModel(base=0.05, prompt=0.01, sequences=0.002, context=1e-5)
+    >>> works = [Work.of([p], [c] * n) for p in (1, 9, 40) for c in (8, 64) for n in (1, 5)]
+    >>> fit = profile([(work, truth.seconds(work)) for work in works])
+    >>> round(fit.model.prompt, 6), fit.error < 1e-6
+    (0.01, True)
+    """
+    import numpy as np
+
+    rates = 5
+    if len(points) < rates:
+        raise ValueError(f"got {len(points)} points: measure at least {rates} kinds of iterations")
+    counts = np.array([(1, *astuple(work)) for work, _ in points], float)  # (points, 5)
+    seconds = np.array([each for _, each in points], float)  # (points,)
+    if not np.all((seconds > 0) & np.isfinite(seconds)):
+        raise ValueError(f"times of iterations must be positive and finite, got {min(seconds)}")
+    weighted = counts / seconds[:, None]  # times the rates, these shall all be 1
+    scale = weighted.max(axis=0)
+    if not scale.all() or np.linalg.matrix_rank(weighted / scale) < rates:
+        raise ValueError(
+            f"these {len(points)} points cannot tell the {rates} rates apart: vary prompts, "
+            "sequences and contexts independently of each other"
+        )
+    best = np.zeros(rates)
+    least = math.inf
+    for size in range(1, rates + 1):
+        for kept in map(list, combinations(range(rates), size)):
+            found, *_ = np.linalg.lstsq(weighted[:, kept] / scale[kept], np.ones(len(points)))
+            error = np.sum((weighted[:, kept] / scale[kept] @ found - 1) ** 2)
+            if np.all(found >= 0) and error < least:
+                least = error
+                best = np.zeros(rates)
+                best[kept] = found / scale[kept]
+    errors = np.abs(weighted @ best - 1)
+    return Fit(CostModel(*best.tolist()), float(errors.mean()), float(errors.max()))
+
+
+@cache
+def recorded() -> Fit:
+    """The model fitted to the record `iteration_times`: SmolLM2-135M, packed, on one thread."""
+    return profile(recorded_points())
+
+
+@cache
+def recorded_points() -> tuple[tuple[Work, float], ...]:
+    """The measured iterations of the record `iteration_times`, with their seconds."""
+    return tuple(
+        (Work.of(row["prompts"], [row["context"]] * row["sequences"]), row["iteration_seconds"])
+        for row in load_experiment("iteration_times").rows
+    )

@@ -1,0 +1,195 @@
+"""The simulation: iteration after iteration, what a policy runs and when its tokens appear.
+
+Before each iteration, the policy chooses which requests take part and with how many tokens; the
+cost model says how long that takes; then every request that has read its whole prompt has one more
+token. Requests that arrive meanwhile are seen at the end. Nothing here is random; requests are.
+Not here: several servers, prefix caches, requests that are canceled. Chapter: serving/scheduling.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from course_pkg.studies.scheduling.iteration_cost import CostModel, Work
+from course_pkg.studies.scheduling.kv_memory import KVMemory
+from course_pkg.studies.scheduling.policies import Chunk, Job, Policy, Preemptive
+from course_pkg.studies.scheduling.workload import Request
+
+if TYPE_CHECKING:  # the columns of a simulation are arrays, but a simulation needs none
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One iteration: its time in seconds, and (request, tokens) of every member."""
+
+    start: float
+    end: float
+    batch: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What happened to each request, in the order given: its job, and the same in columns.
+
+    The columns are arrays, (requests,), in seconds or tokens.
+    """
+
+    jobs: tuple[Job, ...] = field(repr=False)
+    cost: CostModel
+    busy: float  # the server's seconds in iterations
+    stalled: float = 0.0  # and waiting for KV memory before one
+    iterations: int = 0
+    swapped: int = 0  # tokens moved between the memories
+    trace: tuple[Iteration, ...] = field(repr=False, default=())  # if it was asked for
+
+    @cached_property
+    def arrival(self) -> "np.ndarray":
+        """When each request arrived."""
+        return self._column("arrival")
+
+    @cached_property
+    def prompt(self) -> "np.ndarray":
+        """The tokens of its prompt."""
+        return self._column("prompt")
+
+    @cached_property
+    def output(self) -> "np.ndarray":
+        """The tokens of its answer."""
+        return self._column("output")
+
+    @cached_property
+    def first_token(self) -> "np.ndarray":
+        """When its first token was computed."""
+        return self._column("first_token")
+
+    @cached_property
+    def last_token(self) -> "np.ndarray":
+        """When its last token was computed."""
+        return self._column("last_token")
+
+    @cached_property
+    def finished(self) -> "np.ndarray":
+        """When it left the server."""
+        return self._column("finished")
+
+    @cached_property
+    def alone(self) -> "np.ndarray":
+        """How long it takes with the server for itself."""
+        return self.cost.alone(self.prompt, self.output)
+
+    def _column(self, name: str) -> "np.ndarray":
+        import numpy as np
+
+        return np.array([getattr(job, name) for job in self.jobs])
+
+
+def simulate(
+    requests: Sequence[Request],
+    policy: Policy,
+    cost: CostModel,
+    *,
+    memory: KVMemory | None = None,
+    trace: bool = False,
+) -> Simulation:
+    """Serve all requests, in any order of arrival, until the last one has finished.
+
+    memory: limits keys and values; None means that there is room for all. Takes 1 to 2 µs per
+    request and iteration. Raises ValueError without requests, for a request that the memory cannot
+    hold, or for memory with a policy that doesn't preempt. Chapter: serving/scheduling.
+
+    >>> from course_pkg.studies.scheduling.policies import ContinuousBatching
+    >>> two = [Request(0.0, prompt=4, output=3), Request(0.5, prompt=4, output=1)]
+    >>> result = simulate(two, ContinuousBatching(max_batch=8), CostModel(base=1.0))
+    >>> result.first_token.tolist(), result.finished.tolist()
+    ([1.0, 2.0], [3.0, 2.0])
+    """
+    policy = copy.deepcopy(policy)
+    memory = copy.deepcopy(memory)
+    jobs = [Job(i, r.arrival, r.prompt, r.output) for i, r in enumerate(requests)]
+    _check(jobs, policy, memory)
+    coming = sorted(jobs, key=lambda job: job.arrival)[::-1]  # the next one is the last
+    now = busy = stalled = 0.0
+    iterations = 0
+    left = len(jobs)
+    recorded = []
+    while left:
+        while coming and coming[-1].arrival <= now:
+            policy.add(coming.pop())
+        batch = policy.next_batch(now)
+        start = now
+        if not batch:
+            now = max(now, min(coming[-1].arrival if coming else math.inf, policy.wake()))
+            if now == math.inf:
+                raise RuntimeError(f"{type(policy).__name__} runs nothing, but {left} jobs wait")
+            continue
+        if memory:
+            batch, start = memory.admit(batch, policy, now)
+            stalled += start - now
+        seconds = _seconds(batch, cost)
+        now = start + seconds
+        busy += seconds
+        iterations += 1
+        if memory:
+            memory.overlap(policy, start, now)
+        for job, tokens, _ in batch:
+            if job.read < job.prompt:
+                job.read = min(job.read + tokens, job.prompt)
+                if job.read < job.prompt:
+                    continue
+                job.first_token = now
+            if job.produced < job.output:  # rows that are only padding go on
+                job.produced += 1
+                job.last_token = now
+        if trace:
+            members = tuple((job.index, tokens) for job, tokens, _ in batch)
+            recorded.append(Iteration(start, now, members))
+        while coming and coming[-1].arrival <= now:
+            policy.add(coming.pop())
+        for job in policy.ran(batch, seconds, now):
+            job.finished = now
+            left -= 1
+            if memory:
+                memory.release(job)
+    return Simulation(
+        jobs=tuple(jobs),
+        cost=cost,
+        busy=busy,
+        stalled=stalled,
+        iterations=iterations,
+        swapped=memory.moved if memory else 0,
+        trace=tuple(recorded),
+    )
+
+
+def _seconds(batch: list[Chunk], cost: CostModel) -> float:
+    prompt = pairs = sequences = context = 0
+    for job, tokens, before in batch:
+        if job.produced:
+            sequences += 1
+            context += before + 1
+        else:
+            prompt += tokens
+            pairs += tokens * before + tokens * (tokens + 1) // 2
+    return cost.seconds(Work(prompt, pairs, sequences, context))
+
+
+def _check(jobs: list[Job], policy: Policy, memory: KVMemory | None) -> None:
+    if not jobs:
+        raise ValueError("there are no requests: give at least one")
+    if memory is None:
+        return
+    if not isinstance(policy, Preemptive):
+        raise ValueError(
+            f"{type(policy).__name__} doesn't preempt, so memory cannot be limited: leave out "
+            "`memory`, or take ContinuousBatching, MLFQ or SkipJoinMLFQ"
+        )
+    for job in jobs:
+        if job.prompt + job.output > memory.capacity:
+            raise ValueError(
+                f"request {job.index} needs {job.prompt + job.output} tokens of KV memory, and "
+                f"the capacity is {memory.capacity}: enlarge it, or shorten the request"
+            )

@@ -1,0 +1,150 @@
+"""Requests for a simulated server: when they arrive, and how long prompts and answers are.
+
+Each distribution takes a generator, so that a seed fixes everything.
+Sources: FastServe (Wu et al. 2023) for Gamma arrivals in experiments. Chapter: serving/scheduling.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from course_pkg.common.arguments import require_between, require_integer
+
+if TYPE_CHECKING:  # imported by what draws: requests that are given need no numpy
+    import numpy as np
+    from numpy.random import Generator
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: arrival in seconds, and the tokens of its prompt and of its answer.
+
+    A policy may not look at `output`, unless it says that it is an oracle. Raises ValueError if the
+    arrival is negative or not finite, or if a length is not an integer of at least 1.
+    """
+
+    arrival: float
+    prompt: int
+    output: int
+
+    def __post_init__(self):
+        require_between(self.arrival, "arrival", 0, math.inf, closed=True)
+        require_integer(self.prompt, "prompt")
+        require_integer(self.output, "output")
+
+
+def requests(
+    arrivals: Sequence[float], prompts: Sequence[int], outputs: Sequence[int]
+) -> list[Request]:
+    """Requests from three sequences of equal length; ValueError if they are not.
+
+    >>> requests([0.0, 1.5], [10, 20], [3, 4])[1]
+    Request(arrival=1.5, prompt=20, output=4)
+    """
+    if not len(arrivals) == len(prompts) == len(outputs):
+        raise ValueError(
+            f"{len(arrivals)} arrivals, {len(prompts)} prompts and {len(outputs)} outputs: "
+            "give equally many"
+        )
+    rows = zip(arrivals, prompts, outputs, strict=True)
+    return [Request(float(arrival), int(p), int(o)) for arrival, p, o in rows]
+
+
+def poisson(rate: float, number: int, generator: "Generator") -> "np.ndarray":
+    """Arrival times, (number,), of independent requests: `rate` per second on average."""
+    return gamma(rate, number, 1.0, generator)
+
+
+def gamma(rate: float, number: int, variation: float, generator: "Generator") -> "np.ndarray":
+    """Arrival times, (number,), with Gamma gaps: mean 1 / rate, deviation `variation` times that.
+
+    variation: 1 is Poisson, more is burstier, less is more regular.
+    Raises ValueError unless rate and variation are positive.
+
+    >>> import numpy as np
+    >>> times = gamma(2.0, 4000, 0.1, np.random.default_rng(0))
+    >>> gaps = np.diff(times)
+    >>> print(f"{gaps.mean():.2f} {gaps.std():.2f}")
+    0.50 0.05
+    """
+    import numpy as np
+
+    _positive(rate=rate, variation=variation)
+    shape = 1 / variation**2
+    return np.cumsum(generator.gamma(shape, 1 / (rate * shape), number))
+
+
+def on_off(rate: float, number: int, on: float, off: float, generator: "Generator") -> "np.ndarray":
+    """Arrival times, (number,): Poisson for `on` seconds, then none for `off` seconds, repeated.
+
+    rate: per second over all, so within a burst it is rate · (on + off) / on.
+    Raises ValueError unless rate and on are positive and off is at least 0.
+
+    >>> import numpy as np
+    >>> times = on_off(1.0, 500, on=2.0, off=8.0, generator=np.random.default_rng(0))
+    >>> bool(np.all(times % 10 < 2))
+    True
+    """
+    import numpy as np
+
+    _positive(rate=rate, on=on)
+    require_between(off, "off", 0, math.inf, closed=True)
+    busy = poisson(rate * (on + off) / on, number, generator)  # on a clock that stops while off
+    return busy + off * np.floor(busy / on)
+
+
+def lognormal(
+    mean: float, sigma: float, number: int, generator: "Generator", *, most: int
+) -> "np.ndarray":
+    """Lengths in 1 … most, (number,), whose logarithm is normal with deviation sigma.
+
+    mean: before lengths beyond `most` are cut to it. Raises ValueError unless all are positive.
+
+    >>> import numpy as np
+    >>> lengths = lognormal(100, 1.0, 10000, np.random.default_rng(0), most=10**6)
+    >>> 95 < lengths.mean() < 105, 55 < np.median(lengths) < 65  # the median is 100 / exp(1/2)
+    (np.True_, np.True_)
+    """
+    import numpy as np
+
+    _positive(mean=mean, sigma=sigma, most=most)
+    drawn = generator.lognormal(math.log(mean) - sigma**2 / 2, sigma, number)
+    return np.clip(np.rint(drawn), 1, most).astype(int)
+
+
+def zipf(exponent: float, number: int, generator: "Generator", *, most: int) -> "np.ndarray":
+    """Lengths in 1 … most, (number,), of which n has a probability proportional to n^−exponent.
+
+    Raises ValueError unless exponent and most are positive.
+    """
+    import numpy as np
+
+    _positive(exponent=exponent, most=most)
+    lengths = np.arange(1, most + 1)
+    weights = lengths ** -float(exponent)
+    return generator.choice(lengths, number, p=weights / weights.sum())
+
+
+def bimodal(
+    short: int, long: int, share: float, number: int, generator: "Generator"
+) -> "np.ndarray":
+    """Lengths, (number,): `long` with probability `share`, otherwise `short`.
+
+    Raises ValueError unless both are positive and the share is in [0, 1].
+
+    >>> import numpy as np
+    >>> bimodal(10, 500, 0.25, 8, np.random.default_rng(0)).tolist()
+    [10, 10, 500, 500, 10, 10, 10, 10]
+    """
+    import numpy as np
+
+    _positive(short=short, long=long)
+    if not 0 <= share <= 1:
+        raise ValueError(f"share is {share}: give the share of long ones, in [0, 1]")
+    return np.where(generator.random(number) < share, long, short)
+
+
+def _positive(**values: float) -> None:
+    for name, value in values.items():
+        require_between(value, name, 0, math.inf)

@@ -1,0 +1,72 @@
+"""What the fork server imports for the kernels leaves a process that can be forked.
+
+What is prepared before it starts can be seen in the sandboxes.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+from course_pkg.grading.classroom.assignment import resolve
+from course_pkg.grading.classroom.execution import fork_servers
+from course_pkg.grading.classroom.execution.runner_output import RunLimits
+from course_pkg.grading.classroom.execution.sandbox_views import DEBUGGER, NOTEBOOKS, QUIET_DEBUGGER
+
+ROOT = Path(__file__).parents[3]
+LOADED = """
+import importlib, json, os, sys, threading
+before = dict(os.environ)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+added = {name: text for name, text in os.environ.items() if before.get(name) != text}
+print(json.dumps([threading.active_count(), sys.gettrace() is None, added]))
+"""
+KERNEL = """
+import sys
+from ipykernel.kernelapp import IPKernelApp
+before = set(sys.modules)
+app = IPKernelApp.instance(connection_file=sys.argv[1])
+app.config.HistoryManager.enabled = False
+app.initialize([])
+late = sorted(set(sys.modules) - before)
+print(late, file=open(sys.argv[2], "w"))
+"""
+
+
+def run(code: str, *arguments: str) -> subprocess.CompletedProcess:
+    """A Python program that imports what the fork server imports for notebooks."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **QUIET_DEBUGGER}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True
+    )
+
+
+def test_importing_the_debugger_starts_no_thread_traces_nothing_and_prints_nothing():
+    """The environment that it changes is that of every kernel, preloaded or not."""
+    done = run(LOADED, *NOTEBOOKS)
+    assert (json.loads(done.stdout), done.stderr) == ([1, True, DEBUGGER], "")
+
+
+def test_a_kernel_imports_nothing_more_when_it_starts(tmp_path):
+    imports = "".join(f"import {name}\n" for name in NOTEBOOKS)
+    run(imports + KERNEL, str(tmp_path / "kernel.json"), str(tmp_path / "late"))
+    assert (tmp_path / "late").read_text() == "[]\n"
+
+
+def test_a_model_that_the_first_run_prepares_is_in_its_sandboxes(tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    course = tmp_path / "course"
+
+    def prepare() -> None:
+        (cache / "smollm2-135m").mkdir(parents=True)
+        (cache / "smollm2-135m" / "manifest.json").touch()
+
+    monkeypatch.setenv("COURSE_CACHE", str(cache))
+    monkeypatch.setattr(fork_servers.smollm2, "prepare", prepare)
+    monkeypatch.setattr(fork_servers, "ForkServer", lambda *_, **__: nullcontext())
+    with fork_servers.ForkServers(resolve("lora-script"), course, RunLimits()) as servers:
+        for view in (servers._student_view, servers._checker_view):
+            assert cache / "smollm2-135m" in view.readable

@@ -1,0 +1,154 @@
+"""Output of a student's sandbox is untrusted: reading it never raises and always gives a state."""
+
+import json
+import os
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_pkg.grading.classroom.execution.runner_output import (
+    RunResult,
+    read_all,
+    read_runner_output,
+)
+from course_pkg.grading.classroom.results.record import State
+
+
+@dataclass(frozen=True)
+class Bounds:
+    time_limit_s: float = 600.0
+    cell_timeout_s: float = 3.0
+    output_bytes: int = 1000
+
+
+def read_result(data: bytes, bounds: Bounds = Bounds(), silent: bool = False) -> RunResult:
+    """The result of these bytes. silent: the other end closes only when all was read."""
+    read = threading.Event()
+    out, into = os.pipe()
+
+    def write() -> None:
+        with os.fdopen(into, "wb") as pipe:
+            try:
+                pipe.write(data)
+                pipe.flush()
+                if silent:
+                    read.wait()
+            except BrokenPipeError:
+                pass
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    result = RunResult()
+    with os.fdopen(out, "rb", 0) as pipe:
+        read_runner_output(result, pipe.fileno(), bounds, time.monotonic())
+        read.set()
+    writer.join()
+    return result
+
+
+def lines(*rows: object) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+STARTED = {"started": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("rows", "state", "said"),
+    [
+        ([STARTED, {"end": "ran"}], State.GRADED, ""),
+        (
+            [STARTED, {"cell": 4, "outputs": [], "late": True}, {"end": "ran"}],
+            State.CELL_TIMED_OUT,
+            "cell 5 took longer than 3 s",
+        ),
+        (
+            [STARTED, {"cell": 4, "outputs": [], "late": True}, {"end": "stuck"}],
+            State.CELL_TIMED_OUT,
+            "it did not stop",
+        ),
+        ([STARTED, {"end": "died", "cell": 2, "code": -11}], State.KERNEL_DIED, "signal 11"),
+        ([STARTED, {"end": "died", "cell": 2, "code": 3}], State.KERNEL_DIED, "exit code 3"),
+        ([STARTED, {"end": "died", "cell": 2, "code": "quit"}], State.KERNEL_DIED, "by quit"),
+        (
+            [STARTED, {"cell": 4, "outputs": [], "flooded": True}, {"end": "ran"}],
+            State.TOO_MUCH_OUTPUT,
+            "cell 5 put out far too much",
+        ),
+        ([STARTED, {"cell": 4, "outputs": [], "over": True}, {"end": "ran"}], State.GRADED, ""),
+        ([STARTED], State.KERNEL_DIED, "its own code ended the processes"),
+        ([], State.GRADING_ERROR, "did not start"),
+        ([{"failed": "no such file"}], State.GRADING_ERROR, "no such file"),
+    ],
+)
+def test_each_end_has_its_state(rows, state, said):
+    result = read_result(lines(*rows))
+    assert result.state == state and said in result.reason
+
+
+def test_outputs_are_kept_if_the_kernel_dies_later():
+    outputs = [{"output_type": "stream", "name": "stdout", "text": "hi"}]
+    result = read_result(lines(STARTED, {"cell": 3, "outputs": outputs}))
+    assert result.outputs == {3: outputs} and result.state == State.KERNEL_DIED
+    rows = [{"cell": n, "outputs": [], "ended": n == 3} for n in (2, 3, 4)]
+    assert read_result(lines(STARTED, *rows)).unfinished == {2, 4}
+
+
+def test_a_failure_line_after_the_start_is_ignored():
+    result = read_result(lines(STARTED, {"failed": "it was the grader"}, {"end": "ran"}))
+    assert result.state == State.GRADED
+
+
+def test_a_silent_runner_ends_at_the_time_limit():
+    result = read_result(lines(STARTED), Bounds(time_limit_s=0.3), silent=True)
+    assert result.state == State.TIMED_OUT and "0.3 s" in result.reason
+
+
+def test_a_flood_ends_at_the_output_limit_with_or_without_lines():
+    for flood in (b"x" * 3_000_000, lines(*[{"cell": 1, "outputs": ["x" * 500]}] * 3000)):
+        assert read_result(flood).state == State.TOO_MUCH_OUTPUT
+
+
+@given(st.lists(st.binary(max_size=200), max_size=10))
+def test_any_bytes_end_in_a_state(pieces):
+    assert read_result(b"\n".join(pieces)).state in State
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["cell", "outputs", "end", "late", "code", "started", "failed"]), inner
+        )
+    ),
+)
+
+
+@given(st.lists(JSON, max_size=8))
+def test_any_json_ends_in_a_state(rows):
+    result = read_result(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    assert result.state in State and isinstance(result.reason, str)
+
+
+def test_a_deeply_nested_line_is_ignored():
+    data = lines(STARTED) + b"[" * 900 + b"\n" + lines({"end": "ran"})
+    assert read_result(data, Bounds(output_bytes=10**6)).state == State.GRADED
+
+
+def test_results_that_are_too_large_or_too_late_count_as_empty():
+    for data, most, wait, expected in ((b"abc", 10, 60, b"abc"), (b"a" * 20, 10, 60, b"")):
+        out, into = os.pipe()
+        os.write(into, data)
+        os.close(into)
+        read, why = read_all(out, most, wait)
+        assert read == expected and bool(why) == (read != data)
+        os.close(out)
+    out, into = os.pipe()
+    assert read_all(out, 10, 0.1) == (b"", "it took longer than 0.1 s")
+    os.close(out)
+    os.close(into)

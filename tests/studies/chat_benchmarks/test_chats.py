@@ -1,0 +1,186 @@
+"""Questions, conversations, verdicts, and judging with scripted judges."""
+
+import json
+
+import pytest
+
+from course_pkg.lm.load import load
+from course_pkg.studies.chat_benchmarks import (
+    Conversation,
+    compare_all,
+    compare_conversations,
+    grade_conversation,
+    greedy_writer,
+    hold_conversations,
+    load_chat_questions,
+    parse_verdict,
+    reference_conversations,
+    server_writer,
+)
+from course_pkg.studies.chat_benchmarks.judging import answer_text, question_text
+from course_pkg.studies.judge.geval import JudgeError
+from course_pkg.studies.judge.local import LocalJudge
+from tests.refusals import require_refusals
+
+
+class Scripted:
+    """A judge that decides by a function of the two answers, or writes what it is told."""
+
+    def __init__(self, prefer=None, text="[[A]]"):
+        self.prefer = prefer
+        self.text = text
+        self.prompts = []
+
+    def option_probabilities(self, prompt, start, options):
+        self.prompts.append(prompt)
+        if list(options) != ["A", "B"]:
+            return {option: 1 / len(options) for option in options}
+        before, b = prompt.split("\n\nWhich answer")[0].rsplit("Answer B:\n", 1)
+        chance = self.prefer(before.rsplit("Answer A:\n", 1)[1].strip(), b.strip())
+        return {"A": chance, "B": 1 - chance}
+
+    def write(self, prompt, start, *, n, max_tokens, temperature, seed):
+        self.prompts.append(prompt)
+        return [self.text] * n
+
+
+class Mute(Scripted):
+    def option_probabilities(self, prompt, start, options):
+        raise JudgeError("no answer")
+
+
+def two(first=("short", "short"), second=("a longer answer", "a longer answer")):
+    question = load_chat_questions("two-turn")[0]
+    return Conversation(question, "x", first), Conversation(question, "y", second)
+
+
+def longer(a, b):
+    return 0.9 if len(a) > len(b) else 0.1
+
+
+def test_each_question_has_one_reference_for_each_turn_and_no_text_twice(subtests):
+    for name, turns in (("two-turn", 2), ("single-turn", 1)):
+        with subtests.test(name=name, turns=turns):
+            questions = load_chat_questions(name)
+            assert len({each.id for each in questions}) == 24
+            assert len({each.turns[0] for each in questions}) == 24
+            for each in questions:
+                assert len(each.turns) == len(each.references) == turns
+                assert all(text == text.strip() and text for text in each.turns + each.references)
+
+
+def test_the_second_turn_sees_the_models_own_first_answer_and_no_reference():
+    seen = []
+
+    def write(chats):
+        seen.extend(chats)
+        return [f"answer {len(chat)}" for chat in chats]
+
+    questions = load_chat_questions("two-turn")[:2]
+    held = hold_conversations(write, questions, "me")
+    assert [each.answers for each in held] == [("answer 1", "answer 3")] * 2
+    second = seen[2]
+    assert [turn["role"] for turn in second] == ["user", "assistant", "user"]
+    assert second[1]["content"] == "answer 1"
+    assert questions[0].references[0] not in json.dumps(second)
+
+
+def test_a_server_gets_the_whole_chat_and_a_reply_without_text_is_an_error():
+    class Client:
+        address = "http://here/v1"
+
+        def __init__(self):
+            self.answer = {"choices": [{"message": {"content": "yes"}}]}
+
+        def post(self, path, body):
+            self.body = (path, body)
+            return self.answer
+
+    client = Client()
+    write = server_writer(client, "m")
+    assert write([[{"role": "user", "content": "hi"}]]) == ["yes"]
+    assert client.body[0] == "/chat/completions"
+    assert client.body[1]["messages"] == [{"role": "user", "content": "hi"}]
+    client.answer = {"choices": []}
+    with pytest.raises(ValueError, match="must send a chat completion"):
+        write([[{"role": "user", "content": "hi"}]])
+
+
+def test_swapping_the_conversations_mirrors_the_outcome():
+    x, y = two()
+    judge = Scripted(longer)
+    forward = compare_conversations(judge, x, y)
+    backward = compare_conversations(judge, y, x)
+    for rule, want in (("agree", 0.0), ("average", 0.1)):
+        for there, back in zip(forward, backward, strict=True):
+            assert there.outcome(rule) == pytest.approx(want)
+            assert there.outcome(rule) == pytest.approx(1 - back.outcome(rule))
+    assert (forward[0].first_length, forward[0].second_length) == (5, 15)
+
+
+def test_the_second_turn_is_judged_with_the_whole_conversation_in_view():
+    judge = Scripted(longer)
+    x, y = two(("one", "two"), ("three", "four"))
+    compare_conversations(judge, x, y)
+    for text in (*x.question.turns, "one", "two", "three", "four"):
+        assert text in judge.prompts[-1]
+    assert x.question.turns[1] not in judge.prompts[0]
+
+
+def test_references_are_shown_only_where_an_answer_can_be_right_or_wrong():
+    fixed = next(each for each in load_chat_questions() if each.fixed)
+    free = next(each for each in load_chat_questions() if not each.fixed)
+    for question in (fixed, free):
+        [conversation] = reference_conversations([question])
+        shown = question_text(conversation, 2, references=True)
+        assert (question.references[1] in shown) == question.fixed
+
+
+def test_a_written_verdict_counts_in_both_orders_but_not_for_both_answers():
+    judge = Scripted(text="A is clearer. [[A]]")
+    [first, _] = compare_conversations(judge, *two(), method="text")
+    assert (first.as_a, first.as_b, first.outcome()) == (1.0, 0.0, 0.5)
+    assert "[[C]] for a tie" in judge.prompts[0] and "A or B only" not in judge.prompts[0]
+    assert parse_verdict("I'd say [[B]], not [[A]]") is None
+    assert parse_verdict("[[A]] … so [[A]]") == 1.0
+    with pytest.raises(TypeError, match="must be a string"):
+        parse_verdict(None)
+
+
+def test_grades_are_read_from_probabilities_or_from_text_and_can_fail():
+    x, _ = two()
+    assert grade_conversation(Scripted(), x) == pytest.approx([5.5, 5.5])
+    assert grade_conversation(Scripted(text="[[7]]"), x, method="text") == [7.0, 7.0]
+    assert grade_conversation(Scripted(text="seven"), x, method="text") == [None, None]
+    assert grade_conversation(Mute(), x) == [None, None]
+    for judge, method in ((Mute(), "probabilities"), (Scripted(text="Both fine."), "text")):
+        found = compare_conversations(judge, *two(), method=method)
+        assert [each.outcome() for each in found] == [None, None]
+    assert answer_text(two(first=("", "later"))[0], 1) == "(no answer)"
+
+
+def test_what_cannot_be_held_or_compared_is_refused(tiny):
+    questions = load_chat_questions()[:2]
+    [one, other] = reference_conversations(questions)
+    judge = Scripted(longer)
+    tiny.tokenizer.chat_template = None
+    require_refusals(
+        (lambda: load_chat_questions("mt-bench"), "two-turn, single-turn"),
+        (lambda: hold_conversations(lambda chats: ["x"], questions, "me"), "1 answers to 2 chats"),
+        (lambda: hold_conversations(lambda chats: [], [], "me"), "empty"),
+        (lambda: compare_conversations(judge, one, other), "the same question"),
+        (lambda: compare_all(judge, [one], [one, other]), "1 and 2 conversations"),
+        (lambda: greedy_writer(*tiny), "no chat template"),
+    )
+
+
+def test_a_local_model_answers_both_turns_and_judges_in_both_orders(monkeypatch):
+    tiny = load("tiny")
+    template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    monkeypatch.setattr(tiny.tokenizer, "chat_template", template)
+    write = greedy_writer(*tiny, max_new_tokens=3, system="Be brief.")
+    held = hold_conversations(write, load_chat_questions()[:1], "tiny")
+    [reference] = reference_conversations(load_chat_questions()[:1])
+    assert len(held[0].answers) == 2
+    for each in compare_conversations(LocalJudge(*tiny), held[0], reference):
+        assert 0 < each.as_a < 1 and 0 < each.as_b < 1

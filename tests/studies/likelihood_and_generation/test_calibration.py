@@ -1,0 +1,116 @@
+"""Calibration: edges, ties, identities, and the numbers of scikit-learn."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import brier_score_loss
+from sklearn.metrics import log_loss as sklearn_log_loss
+
+from course_pkg.studies.likelihood_and_generation.calibration import (
+    brier_binary,
+    brier_multiclass,
+    expected_calibration_error,
+    log_loss,
+    reliability_diagram,
+)
+from tests.refusals import require_refusals
+
+
+def answers(seed=0, items=300):
+    rng = np.random.default_rng(seed)
+    confidences = rng.uniform(0.2, 1.0, items)
+    return confidences, rng.random(items) < confidences**2
+
+
+def options(seed=0, items=97, count=4):
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.ones(count), items), rng.integers(0, count, items)
+
+
+@pytest.mark.parametrize(("binning", "strategy"), [("width", "uniform"), ("mass", "quantile")])
+@pytest.mark.parametrize("bins", [1, 10])
+def test_the_diagram_is_that_of_scikit_learn(bins, binning, strategy):
+    # 300 answers divide evenly; if they don't, scikit-learn's quantiles may cut elsewhere.
+    confidences, correct = answers()
+    found = [
+        one for one in reliability_diagram(confidences, correct, bins, binning).bins if one.count
+    ]
+    shares, means = calibration_curve(correct, confidences, n_bins=bins, strategy=strategy)
+    assert [one.accuracy for one in found] == pytest.approx(shares.tolist(), rel=1e-12)
+    assert [one.confidence for one in found] == pytest.approx(means.tolist(), rel=1e-12)
+
+
+@pytest.mark.parametrize(("items", "binning"), [(1, "mass"), (97, "width"), (1023, "mass")])
+def test_the_error_is_the_weighted_sum_of_the_diagrams_gaps(items, binning):
+    confidences, correct = answers(items=items)
+    diagram = reliability_diagram(confidences, correct, 10, binning)
+    found = expected_calibration_error(confidences, correct, 10, binning)
+    assert found == pytest.approx(diagram.expected_calibration_error, rel=1e-12)
+    assert diagram.count == items
+    assert 0 <= found <= 1
+
+
+def test_edges_are_in_the_lower_bin_1_in_the_last_and_an_empty_bin_adds_nothing():
+    confidences = [0.0, 0.1, 0.3, 0.6, 0.7, 0.9, 1.0, 1.0]
+    counts = [one.count for one in reliability_diagram(confidences, [1] * 8, 10).bins]
+    assert counts == [2, 0, 1, 0, 0, 1, 1, 0, 1, 2]
+    # A bin of its own for 1.0, as torchmetrics 1.9.0 has, would give |0 - 1|/2 + |1 - 0.95|/2.
+    assert expected_calibration_error([0.95, 1.0], [1, 0], 10) == pytest.approx(0.475)
+    diagram = reliability_diagram([0.95, 0.85], [1, 1], 10)
+    empty = diagram.bins[0]
+    assert (empty.low, empty.high, empty.count, empty.accuracy, empty.gap) == (0.0, 0.1, 0, None, 0)
+    assert diagram.expected_calibration_error == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("items", [10, 97, 103])
+def test_bins_of_equal_mass_differ_by_at_most_one_answer(items):
+    confidences, correct = answers(1, items)
+    counts = [one.count for one in reliability_diagram(confidences, correct, 10, "mass").bins]
+    assert max(counts) - min(counts) <= 1
+
+
+def test_equal_confidences_share_a_bin_and_the_order_of_items_does_not_matter():
+    rng = np.random.default_rng(0)
+    confidences = rng.choice([0.5, 0.8, 0.9, 1.0], 200, p=[0.1, 0.2, 0.6, 0.1])
+    correct = rng.random(200) < 0.7
+    diagram = reliability_diagram(confidences, correct, 10, "mass")
+    filled = [one for one in diagram.bins if one.count]
+    assert all(one.low == one.high for one in filled) and len(filled) == 4
+    order = rng.permutation(200)
+    again = reliability_diagram(confidences[order], correct[order], 10, "mass")
+    found = again.expected_calibration_error
+    assert found == pytest.approx(diagram.expected_calibration_error, rel=1e-12)
+
+
+def test_brier_scores_and_log_loss_are_those_of_scikit_learn():
+    probabilities, right = options()
+    found = brier_multiclass(probabilities, right)
+    expected = brier_score_loss(right, probabilities, scale_by_half=False, labels=range(4))
+    assert found == pytest.approx(expected, rel=1e-12)
+    confidences, correct = answers()
+    assert brier_binary(confidences, correct) == pytest.approx(
+        brier_score_loss(correct, confidences), rel=1e-12
+    )
+    found = log_loss(np.log(probabilities), right)
+    assert found == pytest.approx(sklearn_log_loss(right, probabilities, labels=range(4)), rel=1e-9)
+    assert log_loss(np.array([[0.0, -math.inf]]), [1]) == math.inf
+    assert log_loss(np.array([[0.0, -math.inf]]), [0]) == 0
+
+
+def test_invalid_arguments_are_errors():
+    require_refusals(
+        (lambda: reliability_diagram([], []), "confidences has shape"),
+        (lambda: reliability_diagram([0.5], [1, 0]), "1 confidences, 2 answers"),
+        (lambda: reliability_diagram([-2.3], [1]), r"confidences\[0\] is -2.3"),
+        (lambda: reliability_diagram([0.5], [2]), "correct must hold True or False"),
+        (lambda: reliability_diagram([0.5], [1], 0), "bins must be an integer of at least 1"),
+        (lambda: reliability_diagram([0.5], [1], 10, "equal"), "binning must be one of width"),
+        (lambda: brier_multiclass(np.array([[0.4, 0.4]]), [0]), "rows of sum 1"),
+        (lambda: brier_multiclass(np.array([0.4, 0.6]), [0]), r"shape \(2,\); give \(items"),
+        (lambda: brier_multiclass(np.eye(2), [0, 2]), "answers must be from 0 to 1"),
+        (lambda: brier_multiclass(np.eye(2), [0.0, 1.0]), "answers must be 2 integers"),
+        (lambda: log_loss(np.array([[0.5, 0.5]]), [0]), "log_probabilities must be at most 0"),
+        (lambda: log_loss(np.array([[math.nan, -1.0]]), [0]), "log_probabilities has NaN"),
+    )
