@@ -219,7 +219,10 @@ def test_every_module_and_every_public_name_has_a_docstring():
     ("names", "heavy"),
     [
         ([PACKAGE], HEAVY),
-        (["cli", "cli.doctor", "pages.datasets", "sandbox.probe", *LAZY], ("torch", "transformers")),
+        (
+            ["cli", "cli.doctor", "pages.datasets", "sandbox.probe", *LAZY],
+            ("torch", "transformers"),
+        ),
     ],
 )
 def test_importing_the_package_the_command_and_lazy_folders_loads_nothing_heavy(names, heavy):

@@ -37,7 +37,7 @@ def modules() -> list[Path]:
     return [
         path
         for path in sorted(PACKAGE.rglob("*.py"))
-        if path.name not in ("__init__.py", "__main__.py") and "checks" not in path.parts
+        if path.name not in ("__init__.py", "__main__.py") and "assignments" not in path.parts
     ]
 
 
@@ -77,8 +77,10 @@ def test_shown_sources_come_first_then_imports_by_name_of_the_module_that_define
         "from course_pkg.studies.judge import JudgeTask, g_eval\n"
         "import course_pkg.pages.slider\n```\n"
     )
-    used = "adapters.lora adapters.accounting lm.load metrics.bleu.score metrics.judge.geval"
-    expected = [f"course_pkg.{name}" for name in (*used.split(), "metrics.judge.prompt", "slider")]
+    used = "adapters.lora adapters.accounting lm.load metrics.bleu.score studies.judge.geval"
+    expected = [
+        f"course_pkg.{name}" for name in (*used.split(), "pages.slider", "studies.judge.prompt")
+    ]
     assert codelinks.used_modules(ROOT, text) == expected
 
 

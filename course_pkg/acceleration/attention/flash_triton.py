@@ -1,8 +1,9 @@
 """FlashAttention-2 on a GPU: Triton kernels behind a function that autograd can differentiate.
 
 `flash_triton_forward` and `flash_triton_backward` hold the kernels,
-`course_pkg.common.triton_runtime` how they run on a machine without a GPU (in Triton's interpreter, for learning and testing). Causal
-attention and grouped queries; no window, padding, dropout or score_mod: see `flash`.
+`course_pkg.common.triton_runtime` how they run on a machine without a GPU (in Triton's
+interpreter, for learning and testing). Causal attention and grouped queries; no window, padding,
+dropout or score_mod: see `flash`.
 Chapter: acceleration/flash-attention.
 """
 

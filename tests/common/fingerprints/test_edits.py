@@ -128,4 +128,9 @@ def test_a_change_of_the_judging_concerns_every_grade_and_one_of_checks_their_ow
     after = state(course)
     assert after.judging != before.judging
     assert changed(after.checks, before.checks) == {"rouge"}
-    assert changed(after.pages, before.pages) <= {"code-benchmarks", "for-instructors", "exercises"}
+    assert changed(after.pages, before.pages) <= {
+        "code-benchmarks",
+        "for-instructors",
+        "exercises",
+        "setup",
+    }
