@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -28,6 +29,7 @@ from course_pkg.lm.load import LoadedModel
 from course_pkg.lm.load import load as load_model
 from course_pkg.serving.engine import Engine
 from tests.tables import each_row
+from tests.waiting import wait_until
 
 from .live import serving
 
@@ -145,6 +147,40 @@ def test_ctrl_c_stops_the_answer_keeps_its_beginning_and_the_chat_goes_on():
     session.model._settings = GREEDY
     session.ask("Bye")
     assert session.messages[-1].content == written([Message("user", "Bye")])
+
+
+def test_ctrl_c_closes_the_connection_to_a_server_which_then_stops_its_answer():
+    with serving(tiny_engine()) as live:
+        endless = GREEDY | {"max_tokens": 2000, "ignore_eos": True}
+        session = Session(ServerChat(HttpClient(live.url), endless))
+        begun = threading.Thread(target=interrupt_when, args=(lambda: live.engine.requests,))
+        begun.start()
+        session.ask("Hi")
+        begun.join()
+        assert (session.messages, session.text) == ([], "")
+        assert session.notes == ["(stopped; your turn is not kept)"]
+        wait_until(lambda: live.is_empty)
+        session.model = ServerChat(HttpClient(live.url), GREEDY)
+        session.ask("Bye")
+        assert session.messages[-1].content == written([Message("user", "Bye")])
+
+
+def test_ctrl_c_ends_a_chat_in_a_pipe():
+    def interrupt(session):
+        if len(session.parts) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    session = Session(on_text=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        session.run(["Hi", "never"], commands=False)
+    assert "(stopped)" in session.notes and len(session.messages) == 2
+    assert not session.model.engine.requests, "the request is aborted"
+
+
+def interrupt_when(holds):
+    """Press Ctrl-C in the main thread as soon as a condition holds."""
+    wait_until(holds)
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
 
 def test_a_second_ctrl_c_ends_what_does_not_react_to_the_first():
@@ -351,7 +387,7 @@ def test_a_server_writes_an_adapters_chats_with_its_own_template(tmp_path):
 
 def test_an_answer_of_half_characters_or_nothing_keeps_the_history_valid():
     reply = Reply(0, 1, iter(["  "]))
-    session = Session(SimpleNamespace(name="mute", reply=lambda messages, seed: reply))
+    session = Session(SimpleNamespace(name="mute", in_process=True, reply=lambda messages, seed: reply))
     session.run(["Hi", "\ud800"])
     assert (session.messages, session.unanswered) == ([], 2)
     assert "empty" in session.notes[0] and "surrogate" in session.notes[1]
