@@ -387,7 +387,8 @@ def test_a_server_writes_an_adapters_chats_with_its_own_template(tmp_path):
 
 def test_an_answer_of_half_characters_or_nothing_keeps_the_history_valid():
     reply = Reply(0, 1, iter(["  "]))
-    session = Session(SimpleNamespace(name="mute", in_process=True, reply=lambda messages, seed: reply))
+    mute = SimpleNamespace(name="mute", in_process=True, reply=lambda messages, seed: reply)
+    session = Session(mute)
     session.run(["Hi", "\ud800"])
     assert (session.messages, session.unanswered) == ([], 2)
     assert "empty" in session.notes[0] and "surrogate" in session.notes[1]
