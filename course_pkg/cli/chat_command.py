@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from course_pkg.cli.exits import NEEDS_A_LOOK
+from course_pkg.cli.exits import INTERRUPTED, NEEDS_A_LOOK
 from course_pkg.terminal import for_terminal
 
 
@@ -45,7 +45,7 @@ def chat(
     are dropped, and you are told. A server's answer comes in one piece; COURSE_REMOTE_API_KEY is
     sent as its key, or to this machine COURSE_API_KEY. Temperature and top-p are those that
     SmolLM2's authors recommend. Exit code 0: the chat has ended. 1: a turn got no answer. 2: not
-    possible as asked. 4: the server fails.
+    possible as asked. 4: the server fails. 130: interrupted in a pipe.
     """
     params = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
     live = sys.stdin.isatty()
@@ -61,7 +61,10 @@ def chat(
         session.set_system(system.strip())
     if not live:
         sys.stdin.reconfigure(errors="replace")  # bytes that are not UTF-8
-    session.run(_typed() if live else sys.stdin, commands=live)
+    try:
+        session.run(_typed() if live else sys.stdin, commands=live)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
     if session.unanswered and not live:
         raise typer.Exit(NEEDS_A_LOOK)
 

@@ -133,9 +133,7 @@ class ServerChat:
             try:
                 asked = body | {"messages": as_dicts(kept)}
                 answer = self._server.ask("/chat/completions", asked)
-                text = answer["choices"][0]["message"].get("content") or ""
-                if not isinstance(text, str):
-                    raise TypeError
+                text = _content(answer["choices"][0])
                 return Reply(dropped, None, iter([text]), self._server.notes)
             except RefusedError as error:
                 if not _may_be_too_long(error) or len(kept) - rules < 3:
@@ -143,6 +141,20 @@ class ServerChat:
                 dropped += 2  # a question with its answer
             except (KeyError, TypeError, IndexError, AttributeError):
                 raise ChatError(f"{self.client.address} sent no answer") from None
+
+
+def _content(choice: dict) -> str:
+    """The text of an answer. Raises ChatError if the server says why there is none."""
+    text = choice["message"].get("content") or ""
+    if not isinstance(text, str):
+        raise TypeError
+    if not text and (refusal := choice["message"].get("refusal")):
+        raise ChatError(f"the model refuses: {refusal!s:.300}")
+    if not text and choice.get("finish_reason") == "length":
+        raise ChatError(
+            "it reached --max-tokens without a text; raise it for a model that thinks first"
+        )
+    return text
 
 
 def _may_be_too_long(error: RefusedError) -> bool:

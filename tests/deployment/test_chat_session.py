@@ -165,7 +165,7 @@ def test_ctrl_c_closes_the_connection_to_a_server_which_then_stops_its_answer():
         assert session.messages[-1].content == written([Message("user", "Bye")])
 
 
-def test_ctrl_c_ends_a_chat_in_a_pipe():
+def test_ctrl_c_ends_a_chat_in_a_pipe(monkeypatch):
     def interrupt(session):
         if len(session.parts) == 1:
             os.kill(os.getpid(), signal.SIGINT)
@@ -175,6 +175,13 @@ def test_ctrl_c_ends_a_chat_in_a_pipe():
         session.run(["Hi", "never"], commands=False)
     assert "(stopped)" in session.notes and len(session.messages) == 2
     assert not session.model.engine.requests, "the request is aborted"
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ChatSession, "run", interrupted)
+    done = chat("--model", "tiny")
+    assert (done.exit_code, done.output) == (130, "")
 
 
 def interrupt_when(holds):
@@ -368,6 +375,24 @@ def test_turns_are_dropped_by_the_code_of_a_refusal_not_by_its_words(fields, may
     assert (
         session.notes.count("(the server has max_completion_tokens in place of max_tokens)") == 1
     ), "once"
+
+
+@each_row(
+    ("choice", "says"),
+    [
+        ({"message": {"content": None, "refusal": "Never."}}, "the model refuses: Never.; your"),
+        ({"message": {"content": None}, "finish_reason": "length"}, "it reached --max-tokens"),
+        ({"message": {"content": ""}, "finish_reason": "stop"}, "(the answer is empty; your turn"),
+        ({"message": {"content": 3}}, "http://h/v1 sent no answer"),
+        ({}, "http://h/v1 sent no answer"),
+    ],
+)
+def test_a_server_s_answer_without_a_text_says_why(choice, says):
+    client = SimpleNamespace(address="http://h/v1", post=lambda path, body: {"choices": [choice]})
+    session = Session(ServerChat(client, GREEDY, "m"))
+    session.run(["Hi"])
+    assert (session.messages, session.unanswered) == ([], 1)
+    assert says in session.notes[0]
 
 
 def test_a_server_writes_an_adapters_chats_with_its_own_template(tmp_path):
