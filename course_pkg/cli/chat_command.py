@@ -26,6 +26,9 @@ def chat(
     served_model_name: Annotated[
         str | None, typer.Option(help="The model's name at the address [default: its only one]")
     ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=1, help="Seconds for an answer there [default: 120]")
+    ] = None,
     system: Annotated[str | None, typer.Option(help="The system turn.")] = None,
     temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.2,
     top_p: Annotated[float, typer.Option(help="Sample from this much probability.")] = 0.9,
@@ -51,7 +54,7 @@ def chat(
     live = sys.stdin.isatty()
     if live and base_url is None:
         _note("loading the model …")
-    source = _load(model, adapter, base_url, served_model_name, params, device, dtype)
+    source = _load(model, adapter, base_url, served_model_name, timeout, params, device, dtype)
     from course_pkg.deployment.chat_session import HELP, ChatSession
 
     session = ChatSession(source, _write, _note, seed)
@@ -69,7 +72,7 @@ def chat(
         raise typer.Exit(NEEDS_A_LOOK)
 
 
-def _load(model, adapter, base_url, served, params, device, dtype):
+def _load(model, adapter, base_url, served, timeout, params, device, dtype):
     """A model here, or behind an address. Raises ChatError for options that don't go together."""
     from course_pkg.deployment.chat_errors import ChatError
     from course_pkg.deployment.chat_model import ServerChat, load_chat
@@ -81,15 +84,17 @@ def _load(model, adapter, base_url, served, params, device, dtype):
     except ValueError as error:
         raise ChatError(str(error)) from None
     if base_url is None:
-        if served is not None:
-            raise ChatError("--served-model-name is for --base-url")
+        for option, value in (("--served-model-name", served), ("--timeout", timeout)):
+            if value is not None:
+                raise ChatError(f"{option} is for --base-url")
         return load_chat(model, adapter, params, device=device, dtype=dtype)
     if model is not None or adapter is not None:
         raise ChatError(
             "--model and --adapter are for a model on this machine: at an address, name the model "
             "or the adapter with --served-model-name"
         )
-    return ServerChat(HttpClient(base_url, key_for(base_url)), params, served)
+    times = {} if timeout is None else {"timeout": timeout}
+    return ServerChat(HttpClient(base_url, key_for(base_url), **times), params, served)
 
 
 def _typed() -> Iterator[str]:

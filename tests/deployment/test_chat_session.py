@@ -300,7 +300,8 @@ def test_pasted_lines_are_one_turn_also_if_they_look_like_commands():
         (["--model", "tiny", "--adapter", "/nowhere"], "--adapter /nowhere"),
         (["--model", "tinny"], 'did you mean "tiny"?'),
         (["--model", "tiny", "--base-url", "http://h/v1"], "--served-model-name"),
-        (["--model", "tiny", "--served-model-name", "x"], "is for --base-url"),
+        (["--model", "tiny", "--served-model-name", "x"], "model-name is for --base-url"),
+        (["--model", "tiny", "--timeout", "9"], "--timeout is for --base-url"),
         (["--base-url", "h:8000"], "the address must be like"),
     ],
 )
