@@ -186,7 +186,7 @@ class HttpClient:
             except (OSError, http.client.HTTPException) as error:
                 reason = getattr(error, "reason", error)
                 remedy = "start it, and run the same command again"
-                if exchange.late:
+                if exchange.late or isinstance(error, TimeoutError):  # once it was connected
                     reason = f"timed out after {self.timeout:g} s"
                     remedy = "raise the timeout"
                 failure = ServerError(
