@@ -119,7 +119,7 @@ def check_notebook(
     """
     assembled = read_notebook(path, assignment)
     for remark in assembled.remarks:
-        advice = f": {OWN_CELLS}" if "locked cell" in remark else ""
+        advice = f"; {OWN_CELLS}" if "locked cell" in remark else ""
         say(f"note: {remark}{advice}\n")
     notebook = nbformat.from_dict(assembled.notebook)
     earned = {}

@@ -130,7 +130,7 @@ def test_names_of_windows_are_read_as_the_roster_spells_them(tmp_path, codec, na
     found = outcomes(path)
     assert found.pop("ada0") == []
     (why,) = found.values()
-    assert "it is not in UTF-8" in why and "--roster" in why
+    assert "has a name that is not in UTF-8" in why and "--roster" in why
     roster = Roster([Person(f"{name}0"), Person("ada0")], complete=True)
     assert outcomes(path, roster=roster) == {f"{name}0": [], "ada0": []}
 

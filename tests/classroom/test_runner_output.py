@@ -146,7 +146,10 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["cell", "outputs", "end", "late", "pours", "code", "started", "failed"]), inner
+            st.sampled_from(
+                ["cell", "outputs", "end", "late", "pours", "code", "started", "failed"]
+            ),
+            inner,
         )
     ),
 )
