@@ -296,6 +296,14 @@ def test_names_of_a_flat_folder_that_look_like_canvas_need_a_majority(tmp_path):
     assert set(outcomes(path)) == {"ada", "bo_1_2_x", "zoe"}
 
 
+def test_two_names_of_one_student_are_both_named(tmp_path):
+    roster = Roster([Person("ada", "Ada", "Lovelace")], complete=True)
+    path = zip_of(tmp_path, "ada.ipynb", "Ada Lovelace.ipynb")
+    assert outcomes(path, roster=roster) == {
+        "ada": "2 submissions have the id ada: Ada Lovelace, ada"
+    }
+
+
 def test_a_roster_maps_ids_of_folders_too_and_names_unknown_ones(tmp_path):
     path = zip_of(tmp_path, "Ada.ipynb", "adda.ipynb")
     roster = Roster([Person("ada"), Person("bo")], complete=True)
