@@ -1,4 +1,4 @@
-"""`concepts`: numbers in lists, and what some examples compute from them.
+"""`concepts`: numbers in lists or arrays, and what some examples compute from them.
 
 Chapter: exercises.
 """
@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from course_pkg.grading.contract.comparators import describe_type
+from course_pkg.grading.contract.plain_values import Array
 from course_pkg.quantization.levels import quantize_block
 
 LARGEST = 1e6  # of a number in an example
@@ -15,7 +16,7 @@ SWEEPS = 30  # of rotations, of which a matrix as small as these needs fewer tha
 
 
 def numbers_of(given: Any, shape: tuple[int, ...]) -> list[float] | str:
-    """The numbers of a list, or of lists of them, of that shape, in order; or what is wrong."""
+    """The numbers of nested lists or an array of that shape, in order; or what is wrong."""
     try:
         found_shape, found = _flattened(given)
     except (TypeError, OverflowError):
@@ -27,7 +28,9 @@ def numbers_of(given: Any, shape: tuple[int, ...]) -> list[float] | str:
 
 
 def _flattened(given: Any) -> tuple[tuple[int, ...], list[float]]:
-    """The shape of nested lists, and their numbers; TypeError if lengths differ."""
+    """The shape of nested lists or arrays, and their numbers; TypeError if lengths differ."""
+    if isinstance(given, Array):
+        given = given.numpy().tolist()
     if isinstance(given, int | float):
         return (), [float(given)]
     if not isinstance(given, list | tuple):
