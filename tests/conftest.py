@@ -2,11 +2,16 @@
 
 import gc
 import os
+import signal
 import sys
 import zlib
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before any import of transformers: no test uses the hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# What runs in the background of a shell ignores Ctrl-C, and so would the programs that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from absl import logging as absl_logging

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from course_pkg.cli.exits import NEEDS_A_LOOK
+from course_pkg.cli.exits import INTERRUPTED, NEEDS_A_LOOK
 from course_pkg.common.terminal import for_terminal
 
 
@@ -25,6 +25,9 @@ def chat(
     ] = None,
     served_model_name: Annotated[
         str | None, typer.Option(help="The model's name at the address [default: its only one]")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=1, help="Seconds for an answer there [default: 120]")
     ] = None,
     system: Annotated[str | None, typer.Option(help="The system turn.")] = None,
     temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.2,
@@ -45,13 +48,13 @@ def chat(
     are dropped, and you are told. A server's answer comes in one piece; COURSE_REMOTE_API_KEY is
     sent as its key, or to this machine COURSE_API_KEY. Temperature and top-p are those that
     SmolLM2's authors recommend. Exit code 0: the chat has ended. 1: a turn got no answer. 2: not
-    possible as asked. 4: the server fails.
+    possible as asked. 4: the server fails. 130: interrupted in a pipe.
     """
     params = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
     live = sys.stdin.isatty()
     if live and base_url is None:
         _note("loading the model …")
-    source = _load(model, adapter, base_url, served_model_name, params, device, dtype)
+    source = _load(model, adapter, base_url, served_model_name, timeout, params, device, dtype)
     from course_pkg.deployment.chat_session import HELP, ChatSession
 
     session = ChatSession(source, _write, _note, seed)
@@ -61,12 +64,15 @@ def chat(
         session.set_system(system.strip())
     if not live:
         sys.stdin.reconfigure(errors="replace")  # bytes that are not UTF-8
-    session.run(_typed() if live else sys.stdin, commands=live)
+    try:
+        session.run(_typed() if live else sys.stdin, commands=live)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
     if session.unanswered and not live:
         raise typer.Exit(NEEDS_A_LOOK)
 
 
-def _load(model, adapter, base_url, served, params, device, dtype):
+def _load(model, adapter, base_url, served, timeout, params, device, dtype):
     """A model here, or behind an address. Raises ChatError for options that don't go together."""
     from course_pkg.common.http_client import HttpClient, key_for
     from course_pkg.deployment.chat_errors import ChatError
@@ -78,15 +84,17 @@ def _load(model, adapter, base_url, served, params, device, dtype):
     except ValueError as error:
         raise ChatError(str(error)) from None
     if base_url is None:
-        if served is not None:
-            raise ChatError("--served-model-name is for --base-url")
+        for option, value in (("--served-model-name", served), ("--timeout", timeout)):
+            if value is not None:
+                raise ChatError(f"{option} is for --base-url")
         return load_chat(model, adapter, params, device=device, dtype=dtype)
     if model is not None or adapter is not None:
         raise ChatError(
             "--model and --adapter are for a model on this machine: at an address, name the model "
             "or the adapter with --served-model-name"
         )
-    return ServerChat(HttpClient(base_url, key_for(base_url)), params, served)
+    times = {} if timeout is None else {"timeout": timeout}
+    return ServerChat(HttpClient(base_url, key_for(base_url), **times), params, served)
 
 
 def _typed() -> Iterator[str]:

@@ -25,16 +25,25 @@ FRESH_S = 60  # seconds for a process to lock the folder that it has made
 def disk_is_full(error: BaseException) -> bool:
     """Whether an error says that the disk, or this user's share of it, is full.
 
-    Libraries in Rust, such as safetensors, have no field for the system's number: it stands at the
-    end of their message.
-
     >>> disk_is_full(OSError(errno.ENOSPC, "")), disk_is_full(PermissionError(errno.EPERM, ""))
     (True, False)
     """
-    number = getattr(error, "errno", None)
-    if not isinstance(error, OSError) and (found := _RUST_NUMBER.search(str(error))):
-        number = int(found[1])
-    return number in (errno.ENOSPC, errno.EDQUOT)
+    return system_error_number(error) in (errno.ENOSPC, errno.EDQUOT)
+
+
+def system_error_number(error: BaseException) -> int | None:
+    """The operating system's number of an error, as in `errno`; None for errors of other kinds.
+
+    Libraries in Rust, such as safetensors, have no field for it: it stands at the end of their
+    message.
+
+    >>> system_error_number(RuntimeError("IO error: it is full (os error 28)")) == errno.ENOSPC
+    True
+    """
+    if isinstance(error, OSError):
+        return error.errno
+    found = _RUST_NUMBER.search(str(error))
+    return int(found[1]) if found else None
 
 
 @contextmanager

@@ -185,11 +185,12 @@ class HttpClient:
                     raise failure from None
             except (OSError, http.client.HTTPException) as error:
                 reason = getattr(error, "reason", error)
-                if exchange.late:
+                remedy = "start it, and run the same command again"
+                if exchange.late or isinstance(error, TimeoutError):  # once it was connected
                     reason = f"timed out after {self.timeout:g} s"
+                    remedy = "raise the timeout"
                 failure = ServerError(
-                    f"{url} does not answer: {reason} (asked {self.retries + 1} times); start it, "
-                    "and run the same command again"
+                    f"{url} does not answer: {reason} (asked {self.retries + 1} times); {remedy}"
                 )
             finally:
                 exchange.end()

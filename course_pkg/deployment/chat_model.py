@@ -49,9 +49,13 @@ class Reply:
 
 
 class ChatModel(Protocol):
-    """What the chat needs of a model. name: for its first line."""
+    """What the chat needs of a model. name: for its first line.
+
+    in_process: whether it computes here, so that Ctrl-C must wait for the next part of an answer.
+    """
 
     name: str
+    in_process: bool
 
     def reply(self, messages: Sequence[Message], seed: int | None) -> Reply:
         """Begin to answer the last message. Raises ValueError if even that one is too long."""
@@ -64,6 +68,8 @@ class LocalChat:
     params: how to choose tokens, and how many at most. Raises ChatError if these leave no room for
     a prompt, or if the tokenizer has no chat template.
     """
+
+    in_process = True
 
     def __init__(self, engine: Engine, name: str, params: dict, adapter: str | None = None):
         self.engine = engine
@@ -103,8 +109,11 @@ class LocalChat:
 class ServerChat:
     """A model behind an address; its answer comes in one piece, through `course eval`'s client.
 
+    Ctrl-C closes the connection, on which servers such as `course serve` stop the answer.
     served: the model's name there; None asks for the only one. Raises what ServerModel raises.
     """
+
+    in_process = False
 
     def __init__(self, client: HttpClient, params: dict, served: str | None = None):
         self.client = client
@@ -124,9 +133,7 @@ class ServerChat:
             try:
                 asked = body | {"messages": as_dicts(kept)}
                 answer = self._server.ask("/chat/completions", asked)
-                text = answer["choices"][0]["message"].get("content") or ""
-                if not isinstance(text, str):
-                    raise TypeError
+                text = _content(answer["choices"][0])
                 return Reply(dropped, None, iter([text]), self._server.notes)
             except RefusedError as error:
                 if not _may_be_too_long(error) or len(kept) - rules < 3:
@@ -134,6 +141,20 @@ class ServerChat:
                 dropped += 2  # a question with its answer
             except (KeyError, TypeError, IndexError, AttributeError):
                 raise ChatError(f"{self.client.address} sent no answer") from None
+
+
+def _content(choice: dict) -> str:
+    """The text of an answer. Raises ChatError if the server says why there is none."""
+    text = choice["message"].get("content") or ""
+    if not isinstance(text, str):
+        raise TypeError
+    if not text and (refusal := choice["message"].get("refusal")):
+        raise ChatError(f"the model refuses: {refusal!s:.300}")
+    if not text and choice.get("finish_reason") == "length":
+        raise ChatError(
+            "it reached --max-tokens without a text; raise it for a model that thinks first"
+        )
+    return text
 
 
 def _may_be_too_long(error: RefusedError) -> bool:

@@ -12,7 +12,7 @@ anybody's text. Chapter: finetuning/chat.
 import json
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,10 @@ class ChatSession:
         self._noted: set[str] = set()
 
     def run(self, lines: Iterable[str], *, commands: bool = True) -> None:
-        """Answer line after line, until /quit or the end. commands: obey them; else ask them."""
+        """Answer line after line, until /quit or the end. commands: obey them; else ask them.
+
+        Raises KeyboardInterrupt if Ctrl-C stops an answer and nobody types, without `commands`.
+        """
         lines = iter(lines)
         for line in lines:
             text = line.strip()
@@ -64,7 +67,9 @@ class ChatSession:
             elif commands and text.startswith("/"):
                 self._command(*text.partition(" ")[::2])
             elif text:
-                self.ask(text)
+                stopped = self.ask(text)
+                if stopped and not commands:
+                    raise KeyboardInterrupt  # nobody is there for whom the chat could go on
                 if commands and text.casefold() in MEANT:
                     self.note("(that was a question to the model; /quit or Ctrl-D ends the chat)")
 
@@ -74,15 +79,19 @@ class ChatSession:
         pasted = takewhile(lambda each: each.strip() != PASTED, lines)
         return "\n".join(each.rstrip("\r\n") for each in pasted).strip()
 
-    def ask(self, question: str) -> None:
-        """Write the answer to a question, and keep both; without an answer, keep neither."""
+    def ask(self, question: str) -> bool:
+        """Write the answer to a question, and keep both; without an answer, keep neither.
+
+        Returns whether Ctrl-C stopped it.
+        """
         self._asked += 1
         seed = None if self.seed is None else self.seed + self._asked - 1
         answer = ""
         stopped = False
         try:
             asked = Message("user", question)
-            with interrupts() as interrupted:
+            collecting = interrupts() if self.model.in_process else nullcontext([])
+            with collecting as interrupted:
                 reply = self.model.reply([*self._rules, *self.messages, asked], seed)
                 self._say_dropped(reply)
                 self._say_notes(reply)
@@ -97,15 +106,17 @@ class ChatSession:
             self._end(answer)
             self.unanswered += 1
             self.note(f"no answer: {error}; your turn is not kept")
-            return
+            return False
         self._end(answer)
-        if stopped:
-            self.note("(stopped)")
         if not answer.strip():
             self.unanswered += 1
-            self.note("(the answer is empty; your turn is not kept)")
-            return
+            why = "stopped" if stopped else "the answer is empty"
+            self.note(f"({why}; your turn is not kept)")
+            return stopped
+        if stopped:
+            self.note("(stopped)")
         self.messages += [asked, Message("assistant", answer)]
+        return stopped
 
     @property
     def _rules(self) -> Sequence[Message]:

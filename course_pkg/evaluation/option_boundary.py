@@ -60,7 +60,7 @@ def encode_options(
     [EncodedOption(ids=(65, 58, 32, 120), start=2, merged=None)]
     """
     require_choice(boundary, "boundary", ("back up", "error"))
-    _check(context, options, delimiter)
+    check_options(context, options, delimiter)
     bare = context.rstrip()
     written = [context[len(bare) :] + delimiter + option for option in options]
     before = encode(tokenizer, bare) if bare else []
@@ -110,7 +110,8 @@ def _first_token(tokenizer: Tokenizer) -> int:
     )
 
 
-def _check(context: str, options: Sequence[str], delimiter: str) -> None:
+def check_options(context: str, options: Sequence[str], delimiter: str) -> None:
+    """Raise ValueError or TypeError for options that no tokenizer could score behind a context."""
     require_string(context, "context")
     require_string(delimiter, "delimiter")
     require_list(options, "options", "put the options into [ ]")

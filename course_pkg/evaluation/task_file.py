@@ -49,6 +49,7 @@ from course_pkg.evaluation.answer_match import exact_match
 from course_pkg.evaluation.items import Item, read_items
 from course_pkg.evaluation.mmlu import LETTERS
 from course_pkg.evaluation.multiple_choice import NORMALIZATIONS
+from course_pkg.evaluation.option_boundary import check_options
 from course_pkg.evaluation.prompts import PromptTemplate, choose_examples
 from course_pkg.evaluation.run_errors import TaskError
 from course_pkg.evaluation.task import ALWAYS, CHOICE, GENERATION, METRICS, Task
@@ -225,7 +226,9 @@ def _check_item(task: Task, item: Item, as_example: bool) -> None:
     if task.options == "letters" and len(item.options) > len(LETTERS):
         raise ValueError(f"it has {len(item.options)} options: give at most {len(LETTERS)}")
     examples = () if as_example else [task.fields(each) for each in task.examples]
-    task.template.render(task.fields(item), examples)
+    prompt = task.template.render(task.fields(item), examples)
+    if task.kind == CHOICE and task.options == "text" and not task.chat:
+        check_options(prompt.text, item.options, prompt.delimiter)
     if task.kind == GENERATION:
         exact_match("", item.answers, task.normalization)
         if task.report in ("quasi", "f1"):

@@ -176,7 +176,7 @@ def _unreadable(error: Exception) -> RecordError:
         return RecordError("invalid JSON", _syntax(error))
     if isinstance(error, RecursionError):
         return RecordError("invalid JSON", "nested too deeply")
-    return RecordError("invalid JSON", f"a number has too many digits ({error})")
+    return RecordError("invalid JSON", "a number has too many digits; put it in quotes")
 
 
 def _syntax(error: json.JSONDecodeError) -> str:

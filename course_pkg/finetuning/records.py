@@ -147,7 +147,9 @@ def _check_unused(
     for field in fields.keys() - set(read):
         if field in UNLEARNABLE and fields[field] not in ("", [], {}, False):
             raise RecordError(
-                UNLEARNED, f"{place}{field} {fields[field]!r:.60} would change what is learned"
+                UNLEARNED,
+                f"{place}{field} {fields[field]!r:.60} would change what is learned; take it out, "
+                "or write it into the text of a turn",
             )
     for field in fields:
         if field not in read and field not in UNLEARNABLE:

@@ -1,8 +1,10 @@
 """Runs the cells of a notebook, for `course check` and in the grader's sandbox alike.
 
-It is nbclient with three rules. Output over the limit is dropped with a note, and the cells go on;
-one that floods is interrupted. A cell's time does not include waiting for processors that others
-use. And it says in which cell a program has ended its own kernel, as `quit()` does.
+It is nbclient with four rules. Output over the limit is dropped with a note, and the cells go on;
+one that floods is interrupted. A cell that is interrupted, for time or for its output, after it has
+put out more than the limit has put out too much, however fast the machine is. A cell's time does
+not include waiting for processors that others use. And it says in which cell a program has ended
+its own kernel, as `quit()` does.
 
 Chapter: appendix/for-instructors.
 """
@@ -10,6 +12,7 @@ Chapter: appendix/for-instructors.
 import asyncio
 import json
 import signal
+from collections.abc import Callable
 from typing import Any
 
 from nbclient import NotebookClient
@@ -20,6 +23,7 @@ from course_pkg.common.files import readable_size
 from course_pkg.grading.contract.fair_time import FairClock
 
 FLOOD = 32  # times the limit, from one cell: then it is interrupted
+HEADER = 500  # bytes of a message beside its content: prints that are flushed are many messages
 SMALL = 64_000  # bytes of a last result, or of an error: shown also beyond the limit
 DROPPED = "\n[… the rest is not shown: the cells put out more than {}]\n"
 
@@ -27,9 +31,12 @@ DROPPED = "\n[… the rest is not shown: the cells put out more than {}]\n"
 class CellClient(NotebookClient):
     """See the module. output_bytes: of all cells together that are kept.
 
-    over: whether some output was dropped. flooded: whether the last cell was interrupted for its
-    output. ended: whether the last cell has ended the kernel by its own wish.
+    over: whether some output was dropped. flooded: whether the last cell was interrupted after it
+    had put out more than all cells may. ended: whether the last cell has ended the kernel by its
+    own wish. when_too_much: called when the running cell has put out more than all cells may.
     """
+
+    when_too_much: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, nb: NotebookNode, output_bytes: int, **options: Any) -> None:
         super().__init__(nb, **options)
@@ -44,7 +51,9 @@ class CellClient(NotebookClient):
     def output(self, outs: Any, msg: Any, display_id: Any, cell_index: int) -> Any:
         """Take one output of a cell, if there is room for it."""
         size = len(json.dumps(msg["content"], default=str))
-        self._sent += size
+        before, self._sent = self._sent, self._sent + size + HEADER
+        if before <= self._output_bytes < self._sent:
+            self.when_too_much()
         if self._sent > FLOOD * self._output_bytes:
             self._sent = 0
             self.flooded = True
@@ -80,4 +89,5 @@ class CellClient(NotebookClient):
         """Give a cell more time if it has waited for processors; it is asked again then."""
         if self._clock.seconds() < timeout:
             return None
+        self.flooded = self.flooded or self._sent > self._output_bytes
         return await super()._async_handle_timeout(timeout, cell)

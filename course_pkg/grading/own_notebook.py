@@ -119,7 +119,7 @@ def check_notebook(
     """
     assembled = read_notebook(path, assignment)
     for remark in assembled.remarks:
-        advice = f": {OWN_CELLS}" if "locked cell" in remark else ""
+        advice = f"; {OWN_CELLS}" if "locked cell" in remark else ""
         say(f"note: {remark}{advice}\n")
     notebook = nbformat.from_dict(assembled.notebook)
     earned = {}
@@ -164,11 +164,13 @@ def messages(
                 reason = f"the kernel died in {name}, and later cells were not run"
                 yield Message(f"{reason}.")
                 break
-            for found in _of_cell(cell, name, assignment, asked.questions):
+            limit = "put out far too much" if client.flooded else "took too long"
+            for found in _of_cell(cell, name, assignment, asked.questions, limit):
                 missing.pop(found.question, None)
                 yield found
-            if client.flooded:
-                yield Message(f"{name} put out far too much and was interrupted.")
+            errors = [output.get("ename") for output in cell.outputs]
+            if client.flooded and "KeyboardInterrupt" not in errors:
+                yield Message(f"{name} {limit} and was interrupted.")
             if client.ended:
                 reason = f"{name} ended the kernel, and later cells were not run"
                 yield Message(f"{reason}.")
@@ -205,9 +207,12 @@ def _as_data(score: Score) -> str:
 
 
 def _of_cell(
-    cell: NotebookNode, name: str, assignment: str, questions: dict[str, Question]
+    cell: NotebookNode, name: str, assignment: str, questions: dict[str, Question], limit: str
 ) -> Iterator[Message]:
-    """What a cell that was run says: its scores, and the error that ended it."""
+    """What a cell that was run says: its scores, and the error that ended it.
+
+    limit: why a cell that ends with KeyboardInterrupt was interrupted.
+    """
     scored = set()
     for output in cell.outputs:
         score = _score(output)
@@ -221,7 +226,7 @@ def _of_cell(
     for output in cell.outputs:
         if output.output_type != "error":
             continue
-        error = f"{name} raised {_error(output)}"
+        error = f"{name} raised {_error(output, limit)}"
         asked = [q for q in _questions(cell, assignment, questions) if q not in scored]
         yield from (_nothing(assignment, questions[question], error) for question in asked)
         if not asked and output.ename != "NotImplementedError":  # what an unanswered cell raises
@@ -260,8 +265,8 @@ def _name(cell: NotebookNode, number: int) -> str:
     return f"code cell {number} (`{one_line(first, SHOWN)}`)"
 
 
-def _error(output: NotebookNode) -> str:
+def _error(output: NotebookNode, limit: str) -> str:
     if output.ename == "KeyboardInterrupt":
-        return "KeyboardInterrupt: it took too long and was interrupted"
+        return f"KeyboardInterrupt: it {limit} and was interrupted"
     value = one_line(ANSI.sub("", output.evalue), 300)
     return f"{output.ename}: {value}" if value else output.ename

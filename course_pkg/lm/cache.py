@@ -11,7 +11,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from course_pkg.common.files import lock, readable_size
+from course_pkg.common.files import lock, readable_size, system_error_number
 from course_pkg.lm.model_errors import CacheAccessError, ModelError, NoSpaceError
 
 MANIFEST = "manifest.json"
@@ -177,9 +176,7 @@ def _check_space(root: Path, needed_bytes: int) -> None:
 
 def _explain(error: Exception, folder: Path, needed_bytes: int) -> ModelError | None:
     """A ModelError that explains a system error in one line; None if no explanation fits."""
-    code = error.errno if isinstance(error, OSError) else None
-    if code is None and (found := re.search(r"os error (\d+)", str(error))):
-        code = int(found.group(1))
+    code = system_error_number(error)
     if code in NO_SPACE:
         return NoSpaceError(
             f"the disk filled up while {folder} was being written ({os.strerror(code)}; "

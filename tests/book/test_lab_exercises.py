@@ -623,7 +623,7 @@ class TestPage:
         assert "key=lambda" in page.locator(PLACES["answer"]).inner_text() and box.is_hidden()
         page.reload()
         expect(page.locator(PLACES["answer"])).to_contain_text("key=lambda")
-        assert box.is_hidden()
+        expect(box).to_be_hidden()
         kept = "([key, text]) => localStorage.getItem(key) === text"
         page.wait_for_function(kept, arg=[EARLIER, old])
 

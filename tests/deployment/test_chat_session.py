@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -28,6 +29,7 @@ from course_pkg.lm.load import LoadedModel
 from course_pkg.lm.load import load as load_model
 from course_pkg.serving.engine import Engine
 from tests.tables import each_row
+from tests.waiting import wait_until
 
 from .live import serving
 
@@ -147,6 +149,47 @@ def test_ctrl_c_stops_the_answer_keeps_its_beginning_and_the_chat_goes_on():
     assert session.messages[-1].content == written([Message("user", "Bye")])
 
 
+def test_ctrl_c_closes_the_connection_to_a_server_which_then_stops_its_answer():
+    with serving(tiny_engine()) as live:
+        endless = GREEDY | {"max_tokens": 2000, "ignore_eos": True}
+        session = Session(ServerChat(HttpClient(live.url), endless))
+        begun = threading.Thread(target=interrupt_when, args=(lambda: live.engine.requests,))
+        begun.start()
+        session.ask("Hi")
+        begun.join()
+        assert (session.messages, session.text) == ([], "")
+        assert session.notes == ["(stopped; your turn is not kept)"]
+        wait_until(lambda: live.is_empty)
+        session.model = ServerChat(HttpClient(live.url), GREEDY)
+        session.ask("Bye")
+        assert session.messages[-1].content == written([Message("user", "Bye")])
+
+
+def test_ctrl_c_ends_a_chat_in_a_pipe(monkeypatch):
+    def interrupt(session):
+        if len(session.parts) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    session = Session(on_text=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        session.run(["Hi", "never"], commands=False)
+    assert "(stopped)" in session.notes and len(session.messages) == 2
+    assert not session.model.engine.requests, "the request is aborted"
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ChatSession, "run", interrupted)
+    done = chat("--model", "tiny")
+    assert (done.exit_code, done.output) == (130, "")
+
+
+def interrupt_when(holds):
+    """Press Ctrl-C in the main thread as soon as a condition holds."""
+    wait_until(holds)
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+
 def test_a_second_ctrl_c_ends_what_does_not_react_to_the_first():
     with pytest.raises(KeyboardInterrupt), interrupts() as seen:
         os.kill(os.getpid(), signal.SIGINT)
@@ -257,7 +300,8 @@ def test_pasted_lines_are_one_turn_also_if_they_look_like_commands():
         (["--model", "tiny", "--adapter", "/nowhere"], "--adapter /nowhere"),
         (["--model", "tinny"], 'did you mean "tiny"?'),
         (["--model", "tiny", "--base-url", "http://h/v1"], "--served-model-name"),
-        (["--model", "tiny", "--served-model-name", "x"], "is for --base-url"),
+        (["--model", "tiny", "--served-model-name", "x"], "model-name is for --base-url"),
+        (["--model", "tiny", "--timeout", "9"], "--timeout is for --base-url"),
         (["--base-url", "h:8000"], "the address must be like"),
     ],
 )
@@ -334,6 +378,24 @@ def test_turns_are_dropped_by_the_code_of_a_refusal_not_by_its_words(fields, may
     ), "once"
 
 
+@each_row(
+    ("choice", "says"),
+    [
+        ({"message": {"content": None, "refusal": "Never."}}, "the model refuses: Never.; your"),
+        ({"message": {"content": None}, "finish_reason": "length"}, "it reached --max-tokens"),
+        ({"message": {"content": ""}, "finish_reason": "stop"}, "(the answer is empty; your turn"),
+        ({"message": {"content": 3}}, "http://h/v1 sent no answer"),
+        ({}, "http://h/v1 sent no answer"),
+    ],
+)
+def test_a_server_s_answer_without_a_text_says_why(choice, says):
+    client = SimpleNamespace(address="http://h/v1", post=lambda path, body: {"choices": [choice]})
+    session = Session(ServerChat(client, GREEDY, "m"))
+    session.run(["Hi"])
+    assert (session.messages, session.unanswered) == ([], 1)
+    assert says in session.notes[0]
+
+
 def test_a_server_writes_an_adapters_chats_with_its_own_template(tmp_path):
     adapter = adapt(load_model("tiny").model, LoRAConfig(rank=2))
     save(adapter, tmp_path)
@@ -351,7 +413,8 @@ def test_a_server_writes_an_adapters_chats_with_its_own_template(tmp_path):
 
 def test_an_answer_of_half_characters_or_nothing_keeps_the_history_valid():
     reply = Reply(0, 1, iter(["  "]))
-    session = Session(SimpleNamespace(name="mute", reply=lambda messages, seed: reply))
+    mute = SimpleNamespace(name="mute", in_process=True, reply=lambda messages, seed: reply)
+    session = Session(mute)
     session.run(["Hi", "\ud800"])
     assert (session.messages, session.unanswered) == ([], 2)
     assert "empty" in session.notes[0] and "surrogate" in session.notes[1]

@@ -171,6 +171,14 @@ def test_an_unknown_task_lists_the_known_ones_and_an_answer_must_survive_normali
         load_task(write(tmp_path, text, items, [{"question": "2?", "answers": ["two"]}]))
 
 
+def test_options_that_cannot_follow_the_prompt_are_refused_before_a_model_is_loaded(tmp_path):
+    spaced = [ITEMS[0], ITEMS[1] | {"options": [" 3", " 4"]}]
+    with pytest.raises(TaskError, match="line 2: an item, 'b': two spaces meet between ' ' and"):
+        load_task(write(tmp_path, items=spaced))
+    chat = CHOICE.replace("[prompt]", "[prompt]\nchat = true")
+    assert len(load_task(write(tmp_path, chat, spaced)).items) == 2, "no delimiter is written"
+
+
 def test_the_hash_changes_with_all_that_is_asked_or_scored_and_with_nothing_else(tmp_path):
     base = load_task(write(tmp_path))
     hashes = {base.hash}

@@ -364,14 +364,11 @@ def in_other_types(value: Any, whole: type = float) -> Any:
 INTEGERS = {  # questions whose whole numbers are names, of tokens or blocks, or must be integers
     "compression": {"count"},
     "constrained": {"masks", "trim"},
+    "evaluation-plan": {"facts"},
     "lora-math": {"counts"},
     "paged-attention": {"copy-on-write"},
     "rouge": {"lcs", "skip-bigrams"},
     "scheduling": {"step"},
-}
-LISTS = {  # the task names the type
-    "concepts": {"flash", "lora", "penalty", "qlora", "rouge"},
-    "evaluation-plan": {"better", "facts"},
 }
 
 
@@ -379,7 +376,7 @@ def test_other_types_of_the_same_numbers_keep_every_point(assignment):
     lost = {}
     for name, model in answers_to(assignment).items():
         whole = np.int64 if name in INTEGERS.get(assignment, ()) else float
-        if not isinstance(model, type) and name not in LISTS.get(assignment, ()):
+        if not isinstance(model, type):
 
             def answer(*given, model=model, whole=whole):
                 return in_other_types(model(*given), whole)

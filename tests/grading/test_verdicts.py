@@ -63,7 +63,8 @@ def test_array_compares_bits_without_a_tolerance_and_the_dtype_if_it_is_named():
 
 
 def test_exactly_tells_true_from_one_and_text_from_bytes():
-    assert exactly()([1], [True]) and exactly()(["a"], [b"a"]) and exactly()((1,), [1])
+    assert exactly()([1], [True]) and exactly()(["a"], [b"a"]) and exactly()([1], 1)
+    assert exactly()({"a": [(1,)]}, {"a": ([1],)}) is None  # a tuple is as good as a list
     assert exactly()(["a", 1], ["a", 1]) is None
 
 

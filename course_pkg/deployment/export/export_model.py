@@ -27,7 +27,6 @@ FORMATS = ("gguf", "hf", "onnx")
 TYPES = tuple(name.lower() for name in FILE_TYPES)
 DEFAULT_TYPE = "f16"
 WRITTEN = "course-export.json"  # in an exported folder: its files, which --force may delete
-FULL_DISK = "No space left on device"
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,7 @@ def _write_folder(path: Path, write: Callable[[Path], object]) -> None:
         if old.exists() and not path.exists():
             old.rename(path)
         if disk_is_full(error) and not isinstance(error, OSError):
-            raise OSError(errno.ENOSPC, FULL_DISK, str(path)) from error
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise
     shutil.rmtree(old, ignore_errors=True)
 

@@ -29,6 +29,7 @@ FORMATS = {
     TEXT: (PLAIN, '{"text": "…"}'),
 }
 assert tuple(FORMATS) == (*MARKS, TEXT)
+OTHER_FIELDS = 'or name its fields: --prompt "{subject}" --response "{reply}"'
 SHOWN = 80  # characters of a record in a message
 CONVERT = (
     "In Python: import pandas; pandas.read_{kind}({path!r}).to_json({new!r}, orient='records', "
@@ -219,5 +220,5 @@ def _short(value: Any) -> str:
 
 
 def _wanted() -> str:
-    """The formats, a line for each."""
-    return "\n".join(f"  {example}" for _, example in FORMATS.values())
+    """The formats, a line for each, and the options for fields of other names."""
+    return "\n".join([*(f"  {example}" for _, example in FORMATS.values()), OTHER_FIELDS])

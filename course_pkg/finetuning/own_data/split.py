@@ -39,9 +39,11 @@ def split_examples(examples: Sequence[TokenExample], share: float, seed: int) ->
     """
     groups = list(dict.fromkeys(example.key for example in examples))
     if len(groups) < 4:
+        why = " (those that begin with the same question count as one)"
         raise FinetuneError(
-            f"too few different examples for a validation split: {len(groups)}; give 4 or more, or "
-            "a file of other examples with --validation"
+            f"too few different examples for a validation split: {len(groups)}"
+            f"{why if len(groups) < len(examples) else ''}; give 4 or more, or a file of other "
+            "examples with --validation"
         )
     wanted = min(max(2, round(share * len(examples))), MOST)
     random.Random(seed).shuffle(groups)

@@ -133,16 +133,28 @@ def array(
 def exactly() -> Comparator:
     """The same type and the same value, at every level: for text, lists of names, booleans.
 
-    >>> exactly()(["q_proj"], ["q_proj", "v_proj"])
-    'the value differs'
+    A tuple is as good as a list.
+
+    >>> exactly()(["q_proj"], ["q_proj", "v_proj"]), exactly()(["q_proj"], ("q_proj",))
+    ('the value differs', None)
     """
 
     def compare(expected: Any, given: Any) -> str | None:
+        expected, given = _with_lists(expected), _with_lists(given)
         if type(given) is not type(expected):
             return wrong_type(describe_type(expected), given)
         return None if encode(given) == encode(expected) else "the value differs"
 
     return compare
+
+
+def _with_lists(value: Any) -> Any:
+    """The value with a list in place of each tuple."""
+    if isinstance(value, list | tuple):
+        return [_with_lists(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _with_lists(each) for key, each in value.items()}
+    return value
 
 
 def row(

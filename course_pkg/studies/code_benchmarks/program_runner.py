@@ -204,7 +204,7 @@ class ProgramRunner:
         detail = found["detail"] if found else ""
         if found and found["verdict"] == Verdict.PASSED:
             return Verdict.PASSED, ""
-        if written.enforcer.out_of_memory() or detail.startswith("MemoryError"):
+        if written.enforcer.out_of_memory() or detail.partition(":")[0] == "MemoryError":
             return Verdict.MEMORY_LIMIT, f"{limits.memory_bytes // MIB} MiB"
         if written.enforcer.out_of_processes():
             return Verdict.PROCESS_LIMIT, f"{limits.processes} processes and threads"

@@ -65,6 +65,7 @@ def test_a_json_array_and_a_text_file_are_read_with_the_lines_of_their_examples(
         ([ALPACA, {"text": "x"}], ["line 2", "it is plain text, and line 1 is Alpaca"]),
         ([ALPACA, RECORDS["ShareGPT"], {"a": 1}], ["line 2", "ShareGPT", "(1 more like this)"]),
         ([ALPACA, {"question": "x"}], ["line 2", "the fields are question", "messages", "text"]),
+        ([{"question": "x"}], ["the fields are question", '--prompt "{subject}" --response']),
         ([ALPACA, "Hi"], ["line 2", "invalid JSON"]),
         ([ALPACA, "[1]"], ["line 2", "it is [1]"]),
         ([ALPACA, {"instruction": "x"}], ["line 2", "no output; found instruction"]),

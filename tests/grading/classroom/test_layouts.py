@@ -130,7 +130,7 @@ def test_names_of_windows_are_read_as_the_roster_spells_them(tmp_path, codec, na
     found = outcomes(path)
     assert found.pop("ada0") == []
     (why,) = found.values()
-    assert "it is not in UTF-8" in why and "--roster" in why
+    assert "has a name that is not in UTF-8" in why and "--roster" in why
     roster = Roster([Person(f"{name}0"), Person("ada0")], complete=True)
     assert outcomes(path, roster=roster) == {f"{name}0": [], "ada0": []}
 
@@ -294,6 +294,14 @@ def test_the_layout_can_be_given(tmp_path):
 def test_names_of_a_flat_folder_that_look_like_canvas_need_a_majority(tmp_path):
     path = zip_of(tmp_path, "ada.ipynb", "bo_1_2_x.ipynb", "zoe.ipynb")
     assert set(outcomes(path)) == {"ada", "bo_1_2_x", "zoe"}
+
+
+def test_two_names_of_one_student_are_both_named(tmp_path):
+    roster = Roster([Person("ada", "Ada", "Lovelace")], complete=True)
+    path = zip_of(tmp_path, "ada.ipynb", "Ada Lovelace.ipynb")
+    assert outcomes(path, roster=roster) == {
+        "ada": "2 submissions have the id ada: Ada Lovelace, ada"
+    }
 
 
 def test_a_roster_maps_ids_of_folders_too_and_names_unknown_ones(tmp_path):

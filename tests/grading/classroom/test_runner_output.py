@@ -79,7 +79,28 @@ STARTED = {"started": 0.5}
             State.TOO_MUCH_OUTPUT,
             "cell 5 put out far too much",
         ),
+        (
+            [STARTED, {"cell": 4, "outputs": [], "flooded": True, "late": True}, {"end": "ran"}],
+            State.TOO_MUCH_OUTPUT,
+            "cell 5 put out far too much and was interrupted; the others ran",
+        ),
+        (
+            [STARTED, {"cell": 4, "outputs": [], "flooded": True, "late": True}, {"end": "stuck"}],
+            State.TOO_MUCH_OUTPUT,
+            "it did not stop",
+        ),
+        (
+            [
+                STARTED,
+                {"cell": 4, "outputs": [], "flooded": True},
+                {"cell": 6, "outputs": [], "late": True},
+                {"end": "ran"},
+            ],
+            State.CELL_TIMED_OUT,
+            "cell 7 took longer than 3 s; cell 5 put out far too much",
+        ),
         ([STARTED, {"cell": 4, "outputs": [], "over": True}, {"end": "ran"}], State.GRADED, ""),
+        ([STARTED, {"pours": 4}, {"cell": 4, "outputs": []}, {"end": "ran"}], State.GRADED, ""),
         ([STARTED], State.KERNEL_DIED, "its own code ended the processes"),
         ([], State.GRADING_ERROR, "did not start"),
         ([{"failed": "no such file"}], State.GRADING_ERROR, "no such file"),
@@ -104,8 +125,14 @@ def test_a_failure_line_after_the_start_is_ignored():
 
 
 def test_a_silent_runner_ends_at_the_time_limit():
-    result = read_result(lines(STARTED), Bounds(time_limit_s=0.3), silent=True)
-    assert result.state == State.TIMED_OUT and "0.3 s" in result.reason
+    for rows, state in (
+        ([], State.TIMED_OUT),
+        ([{"pours": 4}], State.TOO_MUCH_OUTPUT),
+        ([{"pours": 4}, {"cell": 4, "outputs": []}], State.TIMED_OUT),
+        ([{"cell": 4, "outputs": [], "flooded": True}], State.TOO_MUCH_OUTPUT),
+    ):
+        result = read_result(lines(STARTED, *rows), Bounds(time_limit_s=0.3), silent=True)
+        assert result.state == state and "0.3 s" in result.reason
 
 
 def test_a_flood_ends_at_the_output_limit_with_or_without_lines():
@@ -123,7 +150,10 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["cell", "outputs", "end", "late", "code", "started", "failed"]), inner
+            st.sampled_from(
+                ["cell", "outputs", "end", "late", "pours", "code", "started", "failed"]
+            ),
+            inner,
         )
     ),
 )

@@ -19,6 +19,11 @@ HOSTILE = {
     "exits with success": ("import sys\nsys.exit(0)", V.EXITED),
     "exits in the call": ("import os\ndef double(n):\n    os._exit(0)", V.EXITED),
     "raises SystemExit": ("def double(n):\n    raise SystemExit(0)", V.EXITED),
+    "raises an error of a similar name": (
+        "class MemoryErrorOfMine(Exception):\n    pass\n"
+        "def double(n):\n    raise MemoryErrorOfMine",
+        V.EXCEPTION,
+    ),
     "a number that equals everything": (
         "class Any(int):\n    def __eq__(self, other):\n        return True\n"
         "    __hash__ = None\ndef double(n):\n    return Any(1)",

@@ -24,6 +24,7 @@ from course_pkg.metrics.rouge.score import rouge_l, rouge_n
 Inputs = dict[str, Any]
 Check = Callable[[Inputs, Any], str | None]
 MOST_WORDS = 200
+ROUNDING = 1e-6  # of a number from 0 to 1
 
 
 def example(name: str) -> Callable[[Check], Check]:
@@ -75,11 +76,11 @@ def _require(name: str, good: bool, wanted: str, found: str) -> str | None:
 
 def _words(words: Any) -> list[str] | str:
     """A list of words; or, as a text, what is wrong."""
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
         return "expected a list of words"
     if len(words) > MOST_WORDS or not all(word.isalpha() and len(word) < 50 for word in words):
         return f"expected at most {MOST_WORDS} words, all of letters alone"
-    return words
+    return list(words)
 
 
 # 1 LoRA
@@ -153,7 +154,7 @@ def average_is_wrong(case: Inputs, given: Any) -> str | None:
     if isinstance(found, str):
         return found
     scores, values = found[:4], found[4:]
-    if min(values) < 0 or max(values) > 1:
+    if min(values) < -ROUNDING or max(values) > 1 + ROUNDING:
         return _require("average", False, "values from 0 to 1", f"{min(values)} to {max(values)}")
     tiles = [attention(scores[at : at + 2], values[at : at + 2]) for at in (0, 2)]
     gap = abs(attention(scores, values) - sum(tiles) / 2)

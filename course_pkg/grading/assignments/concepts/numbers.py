@@ -1,4 +1,4 @@
-"""`concepts`: numbers in lists, and what some examples compute from them.
+"""`concepts`: numbers in lists or arrays, and what some examples compute from them.
 
 Chapter: exercises.
 """
@@ -9,13 +9,14 @@ from typing import Any
 
 from course_pkg.acceleration.quantization.levels import quantize_block
 from course_pkg.grading.contract.comparators import describe_type
+from course_pkg.grading.contract.plain_values import Array
 
 LARGEST = 1e6  # of a number in an example
 SWEEPS = 30  # of rotations, of which a matrix as small as these needs fewer than ten
 
 
 def numbers_of(given: Any, shape: tuple[int, ...]) -> list[float] | str:
-    """The numbers of a list, or of lists of them, of that shape, in order; or what is wrong."""
+    """The numbers of nested lists or an array of that shape, in order; or what is wrong."""
     try:
         found_shape, found = _flattened(given)
     except (TypeError, OverflowError):
@@ -27,7 +28,9 @@ def numbers_of(given: Any, shape: tuple[int, ...]) -> list[float] | str:
 
 
 def _flattened(given: Any) -> tuple[tuple[int, ...], list[float]]:
-    """The shape of nested lists, and their numbers; TypeError if lengths differ."""
+    """The shape of nested lists or arrays, and their numbers; TypeError if lengths differ."""
+    if isinstance(given, Array):
+        given = given.numpy().tolist()
     if isinstance(given, int | float):
         return (), [float(given)]
     if not isinstance(given, list | tuple):

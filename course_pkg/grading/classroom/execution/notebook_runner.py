@@ -16,6 +16,7 @@ import sys
 import time
 import zipfile
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import nbformat
@@ -167,6 +168,7 @@ async def _execute(
         for index in code:
             cell = notebook.cells[index]
             timed_out = False
+            client.when_too_much = partial(_write, lines, {"pours": index})
             began = time.monotonic()
             try:
                 await client.async_execute_cell(cell, index)

@@ -103,8 +103,7 @@ def read_runner_output(result: RunResult, descriptor: int, limits: RunLimits, be
     while True:
         left = until - time.monotonic()
         if left <= 0 or not readable(descriptor, left):
-            limit = f"{limits.time_limit_s:g} s"
-            return result.end(State.TIMED_OUT, f"it took longer than its time limit of {limit}")
+            return struck.end_late(result, limits)
         piece = os.read(descriptor, 2**16)
         room -= len(piece)
         if room < 0:
@@ -124,10 +123,33 @@ def read_runner_output(result: RunResult, descriptor: int, limits: RunLimits, be
 
 @dataclass
 class _Struck:
-    """The cells that a limit has struck: on time, and on output."""
+    """The cells that a limit has struck: on time, and on output.
+
+    pours: the cell that runs, if it has put out more than all cells may.
+    """
 
     late: list[int] = field(default_factory=list)
     flooded: list[int] = field(default_factory=list)
+    pours: int | None = None
+
+    def end(self, result: RunResult, limits: RunLimits, then: str) -> None:
+        """Set how the run ends, if it ends by these cells. then: what came of it."""
+        why = []
+        if self.late:
+            why.append(f"{_cells(self.late)} took longer than {limits.cell_timeout_s:g} s")
+        if self.flooded:
+            why.append(f"{_cells(self.flooded)} put out far too much and was interrupted")
+        state = State.CELL_TIMED_OUT if self.late else State.TOO_MUCH_OUTPUT
+        result.end(state, f"{'; '.join(why)}; {then}")
+
+    def end_late(self, result: RunResult, limits: RunLimits) -> None:
+        """Set how the run ends at its time limit."""
+        why = f"it took longer than its time limit of {limits.time_limit_s:g} s"
+        cells = self.flooded if self.pours is None else [*self.flooded, self.pours]
+        if cells:
+            result.end(State.TOO_MUCH_OUTPUT, f"{_cells(cells)} put out far too much; {why}")
+        else:
+            result.end(State.TIMED_OUT, why)
 
 
 def _is_last(
@@ -141,20 +163,20 @@ def _is_last(
             result.end(State.GRADING_ERROR, f"the sandbox could not be entered: {why[:300]}")
             return True
         case {"cell": index} if read_cell(result, line):
-            if line.get("late") is True and len(struck.late) < 100:
-                struck.late.append(index)
-                result.end(State.CELL_TIMED_OUT, _late(struck.late, limits))
-            elif line.get("flooded") is True and len(struck.flooded) < 100:
-                struck.flooded.append(index)
-                if not struck.late:
-                    result.end(State.TOO_MUCH_OUTPUT, _flooded(struck.flooded))
+            struck.pours = None
+            kind = {"flooded": struck.flooded, "late": struck.late}
+            found = next((kind[name] for name in kind if line.get(name) is True), None)
+            if found is not None and len(found) < 100:
+                found.append(index)
+                struck.end(result, limits, "the others ran")
             if line.get("over") is True and not result.remarks:
                 result.remarks = (f"{_too_much(limits)}; the rest is not shown",)
+        case {"pours": int(index)} if 0 <= index < MAX_CELLS:
+            struck.pours = index
         case {"end": "ran"}:
             return True
-        case {"end": "stuck"}:
-            why = f"{_late(struck.late, limits)}; it did not stop, so later cells were not run"
-            result.end(State.CELL_TIMED_OUT, why)
+        case {"end": "stuck"} if struck.late or struck.flooded:
+            struck.end(result, limits, "it did not stop, so later cells were not run")
             return True
         case {"end": "died", "cell": int(index)} if 0 <= index < MAX_CELLS:
             code = _exit(line.get("code"))
@@ -224,14 +246,8 @@ def read_all(descriptor: int, most: int, seconds: float) -> tuple[bytes, str]:
     return b"", f"it wrote more than {readable_size(most)}"
 
 
-def _late(late: list[int], limits: RunLimits) -> str:
-    names = ", ".join(str(index + 1) for index in late[:10])
-    return f"cell {names} took longer than {limits.cell_timeout_s:g} s"
-
-
-def _flooded(cells: list[int]) -> str:
-    names = ", ".join(str(index + 1) for index in cells[:10])
-    return f"cell {names} put out far too much and was interrupted; the others ran"
+def _cells(indices: list[int]) -> str:
+    return f"cell {', '.join(str(index + 1) for index in indices[:10])}"
 
 
 def _too_much(limits: RunLimits) -> str:

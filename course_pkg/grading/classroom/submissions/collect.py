@@ -107,9 +107,9 @@ def _submissions(
         name, person, unknown = _identity(one, numbers, layout, roster)
         team = roster.members(one.name) if roster and unknown else []
         entries += [(one, p.id, p, None, team) for p in team] or [(one, name, person, unknown, [])]
-    alike: dict[str, list[str]] = {}
-    for _, name, *_ in entries:
-        alike.setdefault(folded(name), []).append(name)
+    alike: dict[str, list[tuple[str, str]]] = {}  # ids, and how they are called there
+    for one, name, *_ in entries:
+        alike.setdefault(folded(name), []).append((name, one.name))
     taken = {name for _, name, *_ in entries}
     for one, name, person, unknown, team in entries:
         student = unicodedata.normalize("NFC", name)
@@ -169,11 +169,13 @@ def _identity(
     return name, Person(name, first, last, lms_id=one.lms_id), None
 
 
-def _alike(name: str, names: list[str]) -> str:
-    """How the names differ that give the same id."""
+def _alike(name: str, same: list[tuple[str, str]]) -> str:
+    """How the names differ that give the same id. same: the ids, and what they are called."""
     student = unicodedata.normalize("NFC", name)
+    names = [each for each, _ in same]
+    called = sorted({shown(each) for _, each in same})
     if len(set(names)) == 1:
-        how = ""
+        how = f": {', '.join(called)}" if len(called) > 1 else ""
     elif len({unicodedata.normalize("NFC", n) for n in names}) == 1:
         how = ", but its accents are encoded in two ways (composed and decomposed Unicode)"
     else:

@@ -27,8 +27,8 @@ _UTF8_FLAG = 0x800
 # What systems write without that flag: Windows in Europe, and in China, Japan and Korea.
 CODECS = ("cp437", "cp850", "cp852", "cp866", "cp1252", "gb18030", "shift_jis", "euc_kr", "big5")
 UNKNOWN_LETTERS = (
-    "it is not in UTF-8, as some programs of Windows write it: give the class with --roster, "
-    "which tells how it is spelled, or unpack the zip there and give the folder"
+    "has a name that is not in UTF-8, as some programs of Windows write it: give the class with "
+    "--roster, which tells how it is spelled, or unpack the zip there and give the folder"
 )
 
 
@@ -66,14 +66,15 @@ class Zip:
 
     def _add(self, entry: zipfile.ZipInfo, wrong: str | None) -> None:
         name = _name(entry, self._codec)
-        why = "" if self._codec or _utf8(entry) is not None else f": {UNKNOWN_LETTERS}"
+        known = self._codec or _utf8(entry) is not None
         node = self._root
         for depth, part in enumerate(name.removesuffix("/").split("/"), 1):
             if node.below is None:
                 node.below = {}
             node = node.below.setdefault(part, _Node())
             if part in ("", ".", "..") or "\\" in part or "\0" in part or depth > MAX_DEPTH:
-                node.wrong = f"is not a plain path in the zip ({shown(name)}){why}"
+                plain = f"is not a plain path in the zip ({shown(name)})"
+                node.wrong = plain if known else UNKNOWN_LETTERS
                 return
         node.wrong = node.wrong or wrong
         if not name.endswith("/"):
