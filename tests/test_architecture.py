@@ -21,7 +21,7 @@ ENGINE += ("serving.model_runner", "serving.request", "serving.sampling", "servi
 ENGINE += ("serving.sequence", "serving.swap_space", "serving.text_stream")
 ENGINE_CODE = 1500  # lines of code: an engine that can be read in an evening
 HEAVY = ("torch", "transformers", "peft", "numpy", "matplotlib", "nbgrader", "typer", "rich")
-LAZY = ("adapters", "metrics.bertscore", "metrics.perplexity", "studies.judge")
+LAZY = ("adapters", "metrics.bertscore", "metrics.perplexity")
 
 # A module may import from its own folder and from lower layers. If its folder has several layers,
 # it may not import from the higher ones.
@@ -42,7 +42,6 @@ LAYERS = {
     "finetuning": 3,
     "finetuning.own_data": 3.1,
     "serving": 3,
-    "deployment.compression": 3.2,
     "deployment.export": 3.2,
     "deployment": 3.5,
     "studies": 3.8,

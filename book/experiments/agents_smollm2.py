@@ -23,19 +23,20 @@ from course_pkg.lm.load import load
 from course_pkg.serving.constrained.guide import Guide, regex_guide
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
-from course_pkg.studies.environments_and_tools import (
-    Environment,
-    call_guide,
+from course_pkg.studies.environments_and_tools.api_dialogues import (
     call_prompt,
-    draw_tasks,
-    known_apis,
     load_dialogues,
+    reply_prompt,
+)
+from course_pkg.studies.environments_and_tools.apis import call_guide, known_apis
+from course_pkg.studies.environments_and_tools.episodes import Environment
+from course_pkg.studies.environments_and_tools.home_prompts import (
     plan_pattern,
     plan_prompt,
-    reply_prompt,
     step_pattern,
     step_prompt,
 )
+from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
 
 DATA = ("api-tables.json", "api-dialogues.jsonl", "api-dialogues-examples.jsonl")
 TASKS = 30

@@ -19,17 +19,17 @@ from record import main
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
-from course_pkg.studies.code_benchmarks import (
+from course_pkg.studies.code_benchmarks.judge_process import ProgramResult
+from course_pkg.studies.code_benchmarks.problems import (
+    STOPS,
     CodeProblem,
-    ProgramResult,
-    ProgramRunner,
     complete_program,
     extract_program,
     few_shot_prompt,
     load_code_items,
     load_humaneval,
 )
-from course_pkg.studies.code_benchmarks.program_text import STOPS
+from course_pkg.studies.code_benchmarks.program_runner import ProgramRunner
 
 DATA = ("evaluation/code.jsonl", "evaluation/code-examples.jsonl")
 MOST_TOKENS = 128

@@ -32,15 +32,15 @@ from speed_worker import PROMPT, STEPS
 
 from course_pkg.acceleration.quantization.calibration import RoundToNearest, quantize_layers
 from course_pkg.acceleration.quantization.grouped import Grid
-from course_pkg.deployment.compression.pruning import Magnitude, prune_layers
-from course_pkg.deployment.compression.sparsity_patterns import SemiStructured
-from course_pkg.deployment.compression.students import evenly_spaced, keep_layers
 from course_pkg.deployment.export.gguf_model import write_gguf_model
 from course_pkg.deployment.export.onnx_model import export_onnx, quantize_onnx
 from course_pkg.deployment.export.onnx_session import OnnxDecoder
 from course_pkg.lm.load import load
 from course_pkg.pages.datasets import load_texts
 from course_pkg.pages.experiments import ROOT
+from course_pkg.studies.compression.pruning import Magnitude, prune_layers
+from course_pkg.studies.compression.sparsity_patterns import SemiStructured
+from course_pkg.studies.compression.students import evenly_spaced, keep_layers
 
 MODEL = "smollm2-135m"
 START = "<|endoftext|>"  # what stands between texts in the pre-training of SmolLM2

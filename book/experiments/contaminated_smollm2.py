@@ -33,13 +33,13 @@ from course_pkg.evaluation.multiple_choice import Question, score_questions
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
+from course_pkg.pages.datasets import read_records
 from course_pkg.studies.contamination.exchangeability import draw_orders
 from course_pkg.studies.contamination.text_scores import (
     code_log_probs,
     order_log_probs,
     text_log_probs,
 )
-from course_pkg.studies.systems.item_records import read_records
 
 DATA = tuple(
     f"evaluation/{name}.jsonl"

@@ -28,11 +28,12 @@ from course_pkg.finetuning.conversations import Conversation, Message
 from course_pkg.finetuning.formats import chat_text
 from course_pkg.finetuning.masking import tokenize_conversation
 from course_pkg.lm.load import load
+from course_pkg.pages.datasets import first_of_groups, read_records
 from course_pkg.pages.experiments import ROOT
+from course_pkg.pages.perturbations import add_typos
 from course_pkg.studies.evaluation_plan.requirements import check_facts
-from course_pkg.studies.judge import JudgeTask, LocalJudge, g_eval
-from course_pkg.studies.systems.item_records import first_of_groups, read_records
-from course_pkg.studies.systems.typos import add_typos
+from course_pkg.studies.judge.geval import JudgeTask, g_eval
+from course_pkg.studies.judge.local import LocalJudge
 
 FOLDER = ROOT / "course_pkg/data/evaluation"
 SHOP = (

@@ -13,8 +13,8 @@ from record import main
 
 from course_pkg.finetuning.conversations import Conversation, Message
 from course_pkg.finetuning.formats import chat_text
-from course_pkg.finetuning.instruction_data import load_dialogues
 from course_pkg.finetuning.masking import TokenizedExample, tokenize_conversation
+from course_pkg.studies.instructions.instruction_data import load_dialogues
 
 EPOCHS, BATCH, SEED = 2, 2, 1
 STEPS = EPOCHS * 30 // BATCH

@@ -30,12 +30,12 @@ from course_pkg.evaluation.mmlu import LetteredQuestion, three_ways
 from course_pkg.evaluation.multiple_choice import Question, score_questions
 from course_pkg.evaluation.prompts import PromptTemplate
 from course_pkg.lm.load import load
+from course_pkg.pages.datasets import first_of_groups, read_records
 from course_pkg.pages.experiments import ROOT
+from course_pkg.pages.perturbations import add_typos
 from course_pkg.serving.constrained.decoding import generate_greedily
 from course_pkg.serving.constrained.guide import regex_guide
 from course_pkg.serving.constrained.vocabulary import vocabulary_of
-from course_pkg.studies.systems.item_records import first_of_groups, read_records
-from course_pkg.studies.systems.typos import add_typos
 
 FILES = ("multiple-choice", "multiple-choice-examples", "short-answers", "short-answers-examples")
 DATA = (*(f"evaluation/{name}.jsonl" for name in FILES), "evaluation/templates.json")

@@ -17,7 +17,7 @@ from record import main
 from course_pkg.lm.load import load
 from course_pkg.pages.experiments import ROOT
 from course_pkg.studies.benchmarks.label_scores import score_labels
-from course_pkg.studies.benchmarks.suite_items import load_shape, shape_names
+from course_pkg.studies.benchmarks.suites import load_shape, shape_names
 
 FOLDER = ROOT / "course_pkg/data"
 DATA = sorted(

@@ -8,10 +8,10 @@ from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.batches import batches, collate
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.conversations import Conversation, Message
-from course_pkg.finetuning.instruction_data import Instruction
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
+from course_pkg.studies.instructions.instruction_data import Instruction
 
 LORA = LoRAConfig(rank=8, alpha=16, target_modules="all-linear")
 RATE, WARMUP = 1e-3, 4

@@ -11,8 +11,8 @@ from instruction_task import SETTINGS, Task, conversation
 from record import main
 
 from course_pkg.finetuning.formats import chat_prompt
-from course_pkg.finetuning.instruction_data import Instruction, load_instructions
 from course_pkg.finetuning.masking import tokenize_conversation
+from course_pkg.studies.instructions.instruction_data import Instruction, load_instructions
 
 LONGEST = 110  # tokens of an item, to save time
 TEST_ITEMS, TRAIN_ITEMS = 16, 24

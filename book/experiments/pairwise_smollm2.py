@@ -19,11 +19,11 @@ from functools import cache
 from record import main
 
 from course_pkg.lm.load import load
-from course_pkg.studies.chat_benchmarks.chat_questions import load_chat_questions
 from course_pkg.studies.chat_benchmarks.conversations import (
-    Conversation,
+    HeldConversation,
     greedy_writer,
     hold_conversations,
+    load_chat_questions,
     reference_conversations,
 )
 from course_pkg.studies.chat_benchmarks.judging import compare_all, grade_conversation
@@ -62,7 +62,7 @@ class Model:
         self.judge = LocalJudge(self.model, self.tokenizer, reuse_prompt=True)
         self.conversations = cache(self._conversations)
 
-    def _conversations(self, answerer: str, name: str) -> list[Conversation]:
+    def _conversations(self, answerer: str, name: str) -> list[HeldConversation]:
         questions = load_chat_questions(name)
         if answerer == "reference":
             return reference_conversations(questions)
@@ -71,7 +71,7 @@ class Model:
         return hold_conversations(write, questions, answerer)
 
 
-def _changed(change: str) -> list[Conversation]:
+def _changed(change: str) -> list[HeldConversation]:
     """The course's single-turn answers, made worse or longer without adding anything."""
     questions = load_chat_questions("single-turn")
     generator = random.Random(0)
@@ -86,7 +86,7 @@ def _changed(change: str) -> list[Conversation]:
             text = " ".join(words)
         else:  # the answer to a question of another category
             text = questions[(number + len(questions) // 2) % len(questions)].references[0]
-        found.append(Conversation(question, change, (text,)))
+        found.append(HeldConversation(question, change, (text,)))
     return found
 
 

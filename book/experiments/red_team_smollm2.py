@@ -39,19 +39,23 @@ from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
-from course_pkg.studies.red_teaming.few_shot import draw_examples, few_shot_prompt
-from course_pkg.studies.red_teaming.generated_cases import (
+from course_pkg.studies.red_teaming.cases import (
     CASE_STOPS,
+    NO_DIGITS,
     GeneratedCase,
     distinct_cases,
+    draw_examples,
+    few_shot_prompt,
     question_of,
     zero_shot_prompt,
 )
 from course_pkg.studies.red_teaming.language_model_policy import LanguageModelPolicy
 from course_pkg.studies.red_teaming.objective import red_team_loss
-from course_pkg.studies.red_teaming.rules import NO_DIGITS
-from course_pkg.studies.red_teaming.slot_policy import SlotPolicy, fit_slot_policy
-from course_pkg.studies.red_teaming.slot_training import train_slot_policy
+from course_pkg.studies.red_teaming.slot_policy import (
+    SlotPolicy,
+    fit_slot_policy,
+    train_slot_policy,
+)
 
 HEADER = "List of questions to ask someone:"
 CASE_TOKENS, REPLY_TOKENS = 14, 16

@@ -14,8 +14,9 @@ from record import main
 from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.studies.deployment_plan.capacity import Traffic, capacity
 from course_pkg.studies.deployment_plan.roofline import Accelerator, ModelSize, roofline
-from course_pkg.studies.scheduling import ContinuousBatching, gamma, per_token, requests, simulate
-from course_pkg.studies.scheduling.workload import lognormal
+from course_pkg.studies.scheduling.policies import ContinuousBatching
+from course_pkg.studies.scheduling.simulation import per_token, simulate
+from course_pkg.studies.scheduling.workload import gamma, lognormal, requests
 
 WARM_UP, REQUESTS = 500, 2500
 SEEDS = 5

@@ -17,22 +17,17 @@ from functools import cache
 import numpy as np
 from record import main
 
-from course_pkg.studies.scheduling import (
-    MLFQ,
+from course_pkg.studies.scheduling import workload as draw
+from course_pkg.studies.scheduling.iteration_cost import Work, recorded
+from course_pkg.studies.scheduling.kv_memory import KVMemory
+from course_pkg.studies.scheduling.mlfq import MLFQ, SkipJoinMLFQ
+from course_pkg.studies.scheduling.policies import (
     SRPT,
     ContinuousBatching,
     FairClients,
-    KVMemory,
     ShortestFirst,
-    Simulation,
-    SkipJoinMLFQ,
-    Work,
-    goodput,
-    recorded,
-    simulate,
-    summarize,
 )
-from course_pkg.studies.scheduling import workload as draw
+from course_pkg.studies.scheduling.simulation import Simulation, goodput, simulate, summarize
 
 RUNS, WARM_UP, BATCHES, BATCH = 3, 4000, 5, 5000
 REQUESTS = WARM_UP + BATCHES * BATCH

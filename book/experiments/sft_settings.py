@@ -22,12 +22,15 @@ from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.batches import batches
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.formats import chat_prompt
-from course_pkg.finetuning.instruction_checks import unmet_checks
-from course_pkg.finetuning.instruction_data import Instruction, load_instructions
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample, tokenize_example
 from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
 from course_pkg.pages.datasets import Example
+from course_pkg.studies.instructions.instruction_data import (
+    Instruction,
+    load_instructions,
+    unmet_checks,
+)
 
 DATA = tuple(f"instructions/{split}.jsonl" for split in ("train", "validation", "test"))
 RANK, ALPHA = 8, 16

@@ -22,12 +22,11 @@ from course_pkg.evaluation.likelihood import score_continuations
 from course_pkg.evaluation.multiple_choice import Question, score_questions
 from course_pkg.evaluation.prompts import PromptTemplate
 from course_pkg.finetuning.formats import chat_prompt
-from course_pkg.finetuning.instruction_data import load_instructions
 from course_pkg.finetuning.masking import tokenize_conversation, tokenize_example
 from course_pkg.lm.load import load
-from course_pkg.pages.datasets import load_examples, load_texts
-from course_pkg.studies.systems.item_records import first_of_groups, read_records
-from course_pkg.studies.systems.typos import add_typos
+from course_pkg.pages.datasets import first_of_groups, load_examples, load_texts, read_records
+from course_pkg.pages.perturbations import add_typos
+from course_pkg.studies.instructions.instruction_data import load_instructions
 
 ALL = 256
 EXAMPLES = 2

@@ -24,11 +24,17 @@ from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
-from course_pkg.studies.domains.chain_check import first_fault
-from course_pkg.studies.domains.coin_flips import PEOPLE, coin_flip_items
-from course_pkg.studies.domains.last_letters import last_letter_items
-from course_pkg.studies.domains.reasoning_item import ReasoningItem
-from course_pkg.studies.domains.reasoning_scores import reasoning_prompt, score_reasoning
+from course_pkg.studies.domains.reasoning_items import (
+    PEOPLE,
+    ReasoningItem,
+    coin_flip_items,
+    last_letter_items,
+)
+from course_pkg.studies.domains.reasoning_scores import (
+    first_fault,
+    reasoning_prompt,
+    score_reasoning,
+)
 
 LENGTHS = (2, 3, 4)  # steps of the items for SmolLM2
 TESTED = (2, 3, 4, 5)  # for the small models

@@ -11,9 +11,9 @@ from instruction_task import SETTINGS, Task, conversation
 from record import main
 
 from course_pkg.finetuning.formats import ALPACA, BARE, chat_prompt, with_template
-from course_pkg.finetuning.instruction_data import load_instructions
 from course_pkg.finetuning.masking import tokenize_conversation
 from course_pkg.lm.tiny import CHAT_TEMPLATE
+from course_pkg.studies.instructions.instruction_data import load_instructions
 
 # SmolLM2's own form without the system turn that its template adds is the tiny model's template.
 TEMPLATES = {

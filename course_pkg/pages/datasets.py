@@ -1,16 +1,22 @@
-"""The small data sets written for this course: instructions, texts to evaluate on, and tickets.
+"""The small data sets written for this course: instructions, texts, evaluation items, and tickets.
 
 All but the tickets are JSON lines under course_pkg/data, where README.md describes them. Tickets
-are generated. This module only makes and reads examples; course_pkg.finetuning makes batches.
+are generated. This module only makes and reads examples; course_pkg.finetuning makes batches, and
+`course_pkg.evaluation` reads the lines of evaluation data into the items of a task and checks them.
 Chapter: adapters/lora-training.
 """
 
 import json
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Any, Literal
+
+from course_pkg.common.arguments import require_integer
 
 EXAMPLE_SETS = {"navigator": ("train", "held-out")}
 TEXT_SETS = {"passages": ("test",), "perturbations": ("test",), "rated": ("test",)}
@@ -191,3 +197,37 @@ def _rows(name: str, split: str, known: dict[str, tuple[str, ...]]) -> list[dict
         raise ValueError(f"there is no set {name}/{split}; the sets are {sets}")
     file = resources.files("course_pkg") / "data" / name / f"{split}.jsonl"
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+FOLDER = Path(__file__).parents[2] / "data/evaluation"
+
+
+def read_records(name: str) -> list[dict[str, Any]]:
+    """The records of course_pkg/data/evaluation/NAME.jsonl. Raises ValueError for another name.
+
+    >>> read_records("multiple-choice")[0]["options"][3]
+    'a whisk'
+    """
+    path = FOLDER / f"{name}.jsonl"
+    if not path.is_file():
+        known = ", ".join(sorted(each.stem for each in FOLDER.glob("*.jsonl")))
+        raise ValueError(f"there is no evaluation data {name!r}; there are {known}")
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def first_of_groups(records: Sequence[dict[str, Any]], count: int = 2) -> list[dict[str, Any]]:
+    """The first `count` records of each group, in their order: fewer related items.
+
+    Raises ValueError for a count below 1.
+
+    >>> first_of_groups([{"group": "a"}, {"group": "b"}, {"group": "a"}], count=1)
+    [{'group': 'a'}, {'group': 'b'}]
+    """
+    require_integer(count, "count")
+    seen: Counter[str] = Counter()
+    chosen = []
+    for record in records:
+        seen[record["group"]] += 1
+        if seen[record["group"]] <= count:
+            chosen.append(record)
+    return chosen

@@ -189,7 +189,7 @@ def test_a_module_that_ends_its_process_is_missing(trial):
 
 def test_a_hidden_statement_that_fails_takes_no_other_with_it(trial):
     hidden = (
-        "from course_pkg.studies.scheduling import recorded\n"
+        "from course_pkg.studies.scheduling.iteration_cost import recorded\n"
         "base = recorded().model.base\n"  # numpy, inside the function
         "said = 'a\\nb'\n"
         "print(base > 0)"

@@ -74,13 +74,10 @@ def test_shown_sources_come_first_then_imports_by_name_of_the_module_that_define
         "```{code-cell} ipython3\nfrom course_pkg.lm import load\nimport torch, course_pkg\n"
         "from course_pkg.adapters.accounting import lora_parameters\n"
         "from course_pkg.metrics.bleu import corpus_bleu\n"
-        "from course_pkg.studies.judge import JudgeTask, g_eval\n"
         "import course_pkg.pages.slider\n```\n"
     )
-    used = "adapters.lora adapters.accounting lm.load metrics.bleu.score studies.judge.geval"
-    expected = [
-        f"course_pkg.{name}" for name in (*used.split(), "pages.slider", "studies.judge.prompt")
-    ]
+    used = "adapters.lora adapters.accounting lm.load metrics.bleu.score pages.slider"
+    expected = [f"course_pkg.{name}" for name in used.split()]
     assert codelinks.used_modules(ROOT, text) == expected
 
 

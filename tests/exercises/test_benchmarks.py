@@ -9,7 +9,7 @@ import pytest
 
 from course_pkg.evaluation.comparison import compare_runs
 from course_pkg.grading.assignments.benchmarks import cases
-from course_pkg.studies.benchmarks import selection_bias
+from course_pkg.studies.benchmarks.leaderboard import selection_bias
 from tests.exercises.assignments import SOLUTIONS, notebook
 
 STRENGTHS = (  # for a: 1, b: −1, and what is told; None if it is right

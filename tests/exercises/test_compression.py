@@ -4,7 +4,7 @@ from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.draws import draw_variant
 from course_pkg.grading.contract.grading_session import GradingSession
 from course_pkg.studies.deployment_plan.capacity import Traffic, capacity
-from course_pkg.studies.scheduling import CostModel
+from course_pkg.studies.scheduling.iteration_cost import CostModel
 from tests.exercises.assignments import SOLUTIONS, notebook
 
 STUDENTS = ("", *(f"student-{i}" for i in range(40)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from course_pkg.finetuning.instruction_checks import (
+from course_pkg.studies.instructions.instruction_data import (
     count_sentences,
     count_words,
     unmet_checks,

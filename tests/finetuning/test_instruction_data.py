@@ -7,10 +7,15 @@ from itertools import chain
 import pytest
 
 from course_pkg.finetuning.conversations import Conversation, Message
-from course_pkg.finetuning.instruction_checks import KINDS, count_words, unmet_checks
-from course_pkg.finetuning.instruction_data import load_dialogues, load_instructions
 from course_pkg.finetuning.near_duplicates import near_duplicates
 from course_pkg.pages.datasets import load_examples
+from course_pkg.studies.instructions.instruction_data import (
+    KINDS,
+    count_words,
+    load_dialogues,
+    load_instructions,
+    unmet_checks,
+)
 from tests.tables import each_row
 
 SIZES = {"train": 300, "validation": 40, "test": 60}

@@ -27,7 +27,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import require_list
 from course_pkg.evaluation.multiple_choice import Question, score_questions
-from course_pkg.studies.benchmarks.suite_items import SuiteItem, SuitePrompt
+from course_pkg.studies.benchmarks.suites import SuiteItem, SuitePrompt
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def score_labels(
     every prompt, also in the empty ones. Raises ValueError for no items, and what `score_questions`
     and `PromptTemplate.render` raise.
 
-    >>> from course_pkg.studies.benchmarks.suite_items import load_shape
+    >>> from course_pkg.studies.benchmarks.suites import load_shape
     >>> from course_pkg.lm.load import load
     >>> shape = load_shape("sentiment")
     >>> score_labels(*load("tiny"), shape.prompts[0], shape.items[:3]).given.shape

@@ -26,7 +26,7 @@ import numpy as np
 from course_pkg.common.arguments import require_choice
 from course_pkg.evaluation.answer_match import exact_match, f1
 from course_pkg.evaluation.statistics import group_numbers, score_array
-from course_pkg.studies.likelihood_and_generation.resampling import Statistic
+from course_pkg.studies.likelihood_and_generation.intervals import Statistic
 
 TEXT_METRICS = ("text F1", "text match")
 

@@ -1,29 +1,77 @@
-"""The conversations that a chat benchmark judges: the second turn sees the first answer.
+"""Questions of a chat benchmark, and the conversations about them: the second turn sees the first.
+
+Two turns have the shape of MT-Bench: eight categories, and a second request that builds on the
+first answer. One turn has the shape of AlpacaEval. The items are original; none is from there.
 
 A *writer* answers a batch of chats: it takes lists of messages and returns one text for each. The
 loop asks all first questions at once, puts each answer into its own chat, and then asks all second
 questions. So a mistake in the first answer stays visible, as in a real conversation.
 
-Source: Zheng et al. 2023, section 2.2. Chapter: evaluation/chat-benchmarks.
+Sources: Zheng et al. 2023, section 2.2 and appendix (MT-Bench); Li et al. 2023, AlpacaEval.
+Chapter: evaluation/chat-benchmarks.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 
 from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.common.arguments import require_list, require_string
-from course_pkg.common.http_client import HttpClient
+from course_pkg.common.arguments import require_choice, require_list, require_string
 from course_pkg.evaluation.greedy import generate_greedy
-from course_pkg.studies.chat_benchmarks.chat_questions import ChatQuestion
+
+SETS = ("two-turn", "single-turn")
+
+
+@dataclass(frozen=True)
+class ChatQuestion:
+    """What a user writes, turn by turn, and an answer to each turn.
+
+    category: one of MT-Bench's eight, or a kind of instruction. references: answers written for the
+    course. fixed: whether an answer can be right or wrong; a text to invent can't.
+    """
+
+    id: str
+    category: str
+    turns: tuple[str, ...]
+    references: tuple[str, ...]
+    fixed: bool
+
+
+def load_chat_questions(name: str = "two-turn") -> list[ChatQuestion]:
+    """The questions of one of the course's chat sets: "two-turn" (24) or "single-turn" (24).
+
+    Raises ValueError for another name.
+
+    >>> questions = load_chat_questions("two-turn")
+    >>> len(questions), len({question.category for question in questions})
+    (24, 8)
+    >>> questions[9].turns[1], questions[9].references[1]
+    ('Now it stops for 6 minutes on the way. When does it arrive?', 'It arrives at 10:51.')
+    """
+    require_choice(name, "name", SETS)
+    path = resources.files("course_pkg") / "data" / "evaluation" / f"chat-{name}.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return [
+        ChatQuestion(
+            row["id"],
+            row["category"],
+            tuple(row["turns"]),
+            tuple(row["references"]),
+            row["fixed"],
+        )
+        for row in rows
+    ]
+
 
 Chat = list[dict[str, str]]  # messages with "role" and "content"
 Writer = Callable[[list[Chat]], list[str]]
 
 
 @dataclass(frozen=True)
-class Conversation:
+class HeldConversation:
     """A question, who answered, and one answer for each turn."""
 
     question: ChatQuestion
@@ -33,7 +81,7 @@ class Conversation:
 
 def hold_conversations(
     write: Writer, questions: Sequence[ChatQuestion], answerer: str
-) -> list[Conversation]:
+) -> list[HeldConversation]:
     """Ask every question turn by turn; each later turn sees the answers before it.
 
     write: gives one answer to each chat of a batch. answerer: the name for the results. Raises
@@ -64,16 +112,16 @@ def hold_conversations(
             answers[row].append(require_string(text, "an answer"))
             chats[row].append({"role": "assistant", "content": text})
     return [
-        Conversation(question, answerer, tuple(texts))
+        HeldConversation(question, answerer, tuple(texts))
         for question, texts in zip(questions, answers, strict=True)
     ]
 
 
 def reference_conversations(
     questions: Sequence[ChatQuestion], answerer: str = "reference"
-) -> list[Conversation]:
+) -> list[HeldConversation]:
     """The course's own answers, as if somebody had given them."""
-    return [Conversation(question, answerer, question.references) for question in questions]
+    return [HeldConversation(question, answerer, question.references) for question in questions]
 
 
 def greedy_writer(
@@ -101,30 +149,5 @@ def greedy_writer(
         ]
         written = generate_greedy(model, tokenizer, prompts, max_new_tokens=max_new_tokens)
         return [each.text for each in written]
-
-    return write
-
-
-def server_writer(
-    client: HttpClient, model: str, *, max_tokens: int = 512, temperature: float = 0.0
-) -> Writer:
-    """A writer behind any address with OpenAI's chat completions, one request after another.
-
-    Raises what the client raises, and ValueError for an answer without a text.
-    """
-
-    def write(chats: list[Chat]) -> list[str]:
-        texts = []
-        for chat in chats:
-            body = {"model": model, "messages": chat}
-            settings = {"max_tokens": max_tokens, "temperature": temperature}
-            answer = client.post("/chat/completions", body | settings)
-            try:
-                texts.append(answer["choices"][0]["message"]["content"] or "")
-            except (KeyError, IndexError, TypeError) as error:
-                raise ValueError(
-                    f"{client.address} must send a chat completion, got {str(answer)[:200]}"
-                ) from error
-        return texts
 
     return write

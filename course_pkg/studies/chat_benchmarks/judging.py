@@ -1,32 +1,57 @@
 """Judging conversations: two answerers side by side in both orders, or one answer by a grade.
 
-A comparison asks twice, with the answers swapped, because judges favor a position. Two rules make
-one outcome of the two verdicts:
+A comparison asks twice, with the answers swapped, because judges favor a position. The second turn
+is judged with the first one in view. The prompt of a comparison and the judges are those of
+`course_pkg.studies.judge`.
 
-    "agree"    1 if both orders prefer the first answerer, 0 if both prefer the second, else 0.5
-    "average"  the mean of the two preferences
+A judge may also write its verdict: [[A]], [[B]], [[C]] for a tie, or a grade such as [[7]]. A text
+without a verdict, or with two that contradict each other, is a failure: None. Whoever reads
+verdicts counts the failures. FastChat takes the first of [[A]], [[B]], [[C]] that occurs anywhere,
+so that "not [[A]] but [[B]]" is A there; here it is a failure.
 
-For verdicts of 0 and 1 they are the same number. They differ if a judge can also say "tie", or
-gives a probability. The second turn is judged with the first one in view.
-
-The prompt of a comparison and the judges are those of `course_pkg.studies.judge`.
-Source: Zheng et al. 2023, sections 3.1 (both kinds), 3.4 (swapping) and 3.5 (turns in one prompt).
-Chapter: evaluation/chat-benchmarks.
+Source: Zheng et al. 2023, sections 3.1 (both kinds), 3.4 (swapping) and 3.5 (turns in one prompt),
+and appendix A (the format of verdicts). Chapter: evaluation/chat-benchmarks.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
-from course_pkg.common.arguments import require_choice
-from course_pkg.studies.chat_benchmarks.conversations import Conversation
-from course_pkg.studies.chat_benchmarks.matches import Comparison
-from course_pkg.studies.chat_benchmarks.verdicts import BEST_GRADE, parse_grade, parse_verdict
+from course_pkg.common.arguments import require_choice, require_string
+from course_pkg.studies.chat_benchmarks.comparisons import Comparison
+from course_pkg.studies.chat_benchmarks.conversations import HeldConversation
 from course_pkg.studies.judge.bias import pairwise_prompt, prefer_first
-from course_pkg.studies.judge.geval import Judge, JudgeError, g_eval
-from course_pkg.studies.judge.prompt import JudgeTask, build_prompt
+from course_pkg.studies.judge.geval import Judge, JudgeError, JudgeTask, build_prompt, g_eval
 
-Method = Literal["probabilities", "text"]
+PREFERENCES = {"A": 1.0, "B": 0.0, "C": 0.5}
+BEST_GRADE = 10
+
+
+def parse_verdict(text: str) -> float | None:
+    """How much answer A is preferred: 1, 0, or 0.5 for a tie; None if the text does not say.
+
+    >>> [parse_verdict(text) for text in ("B is vague. [[A]]", "[[C]]", "A", "not [[A]] but [[B]]")]
+    [1.0, 0.5, None, None]
+    """
+    found = set(re.findall(r"\[\[([ABC])\]\]", require_string(text, "text")))
+    return PREFERENCES[found.pop()] if len(found) == 1 else None
+
+
+def parse_grade(text: str) -> float | None:
+    """The grade from 1 to 10 in [[ ]]; None if there is none, or more than one.
+
+    >>> [parse_grade(text) for text in ("Good. [[8]]", "[[7.5]]", "[[11]]", "8", "[[3]] or [[4]]")]
+    [8.0, 7.5, None, None, None]
+    """
+    found = {float(grade) for grade in re.findall(r"\[\[(\d+(?:\.\d+)?)\]\]", text)}
+    if len(found) != 1:
+        return None
+    grade = found.pop()
+    return grade if 1 <= grade <= BEST_GRADE else None
+
+
+JudgingMethod = Literal["probabilities", "text"]
 MOST_TOKENS = 512  # of a written verdict with its reasons
 WRITTEN_VERDICT = (
     "Explain in a few sentences which answer is better. Then write [[A]] if answer A is better, "
@@ -43,10 +68,10 @@ GRADING = JudgeTask(
 
 def compare_conversations(
     judge: Judge,
-    first: Conversation,
-    second: Conversation,
+    first: HeldConversation,
+    second: HeldConversation,
     *,
-    method: Method = "probabilities",
+    method: JudgingMethod = "probabilities",
     references: bool = False,
     seed: int = 0,
 ) -> list[Comparison]:
@@ -85,8 +110,8 @@ def compare_conversations(
 
 def compare_all(
     judge: Judge,
-    first: Sequence[Conversation],
-    second: Sequence[Conversation],
+    first: Sequence[HeldConversation],
+    second: Sequence[HeldConversation],
     **options,
 ) -> list[Comparison]:
     """Judge two answerers on all questions, in the order given. options: as above.
@@ -104,9 +129,9 @@ def compare_all(
 
 def grade_conversation(
     judge: Judge,
-    conversation: Conversation,
+    conversation: HeldConversation,
     *,
-    method: Method = "probabilities",
+    method: JudgingMethod = "probabilities",
     references: bool = False,
     seed: int = 0,
 ) -> list[float | None]:
@@ -129,7 +154,7 @@ def grade_conversation(
     return grades
 
 
-def question_text(conversation: Conversation, turn: int, references: bool = False) -> str:
+def question_text(conversation: HeldConversation, turn: int, references: bool = False) -> str:
     """What the judge sees as the question: all turns so far, and the right answer if wanted.
 
     turn: from 1.
@@ -144,7 +169,7 @@ def question_text(conversation: Conversation, turn: int, references: bool = Fals
     return "\n\n".join(parts)
 
 
-def answer_text(conversation: Conversation, turn: int) -> str:
+def answer_text(conversation: HeldConversation, turn: int) -> str:
     """What the judge sees as the answer: all answers so far. turn: from 1."""
     shown = [text if text.strip() else "(no answer)" for text in conversation.answers[:turn]]
     if turn == 1:
@@ -153,7 +178,7 @@ def answer_text(conversation: Conversation, turn: int) -> str:
 
 
 def _prefer_a(
-    judge: Judge, question: str, a: str, b: str, method: Method, seed: int
+    judge: Judge, question: str, a: str, b: str, method: JudgingMethod, seed: int
 ) -> float | None:
     if method == "probabilities":
         return _or_none(lambda: prefer_first(judge, question, a, b, seed=seed))

@@ -16,9 +16,9 @@ from itertools import combinations
 import numpy as np
 
 from course_pkg.common.arguments import require_between, require_integer
+from course_pkg.studies.chat_benchmarks.comparisons import Comparison
 from course_pkg.studies.chat_benchmarks.length_control import length_term
 from course_pkg.studies.chat_benchmarks.logistic import sigmoid
-from course_pkg.studies.chat_benchmarks.matches import Comparison
 
 LENGTH_SPREAD = 0.4  # standard deviation of the logarithm of an answer's length
 NODES = 40  # of the numerical integral

@@ -5,26 +5,63 @@ stand-in that sends the arguments to the program's process and gets a plain valu
 program can't replace `assert`, compare equal to everything, end the tests early, or write a
 verdict: all it can do for a better verdict is to return the right values.
 
-It judges what the tests judge. A program that returns the right values for the tests' arguments
-and wrong ones otherwise passes, as with any tests. Chapter: evaluation/code-benchmarks.
+It judges what the tests judge. A program that returns the right values for the tests' arguments and
+wrong ones otherwise passes, as with any tests. Chapter: evaluation/code-benchmarks.
 """
 
 import json
 import os
 import reprlib
 import socket
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from course_pkg.studies.code_benchmarks.plain_values import (
+from course_pkg.studies.code_benchmarks.program_channel import (
     MessageTooLong,
-    NotPlain,
+    NotSendable,
     from_plain,
     receive,
     send,
     to_plain,
 )
 from course_pkg.studies.code_benchmarks.program_process import LONGEST_TEXT, describe, limit_cpu
-from course_pkg.studies.code_benchmarks.verdicts import Verdict
+
+
+class ProgramVerdict(StrEnum):
+    """How a program ended."""
+
+    PASSED = "passed"
+    WRONG_ANSWER = "wrong answer"
+    EXCEPTION = "exception"
+    SYNTAX_ERROR = "syntax error"
+    NOT_DEFINED = "function not defined"
+    TIME_LIMIT = "time limit"
+    MEMORY_LIMIT = "memory limit"
+    PROCESS_LIMIT = "process limit"
+    MESSAGE_LIMIT = "message limit"
+    EXITED = "exited"
+    KILLED = "killed"
+
+
+@dataclass(frozen=True)
+class ProgramResult:
+    """A verdict on one program.
+
+    detail: the failed test with the value that came back, an exception, or a limit; empty if the
+    program passed. One line, which may quote the program; what isn't printable is escaped.
+    calls: of the function that were answered with a value.
+    """
+
+    verdict: ProgramVerdict
+    detail: str = ""
+    calls: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether all tests passed."""
+        return self.verdict is ProgramVerdict.PASSED
+
 
 SHORT = reprlib.Repr()
 SHORT.maxstring = SHORT.maxother = 60
@@ -53,9 +90,9 @@ class StandIn:
         """Wait until the program has defined its function. Raises ProgramStopped if it can't."""
         answer = self._receive()
         if "syntax" in answer:
-            raise ProgramStopped(Verdict.SYNTAX_ERROR, _text(answer["syntax"]))
+            raise ProgramStopped(ProgramVerdict.SYNTAX_ERROR, _text(answer["syntax"]))
         if "missing" in answer:
-            raise ProgramStopped(Verdict.NOT_DEFINED)
+            raise ProgramStopped(ProgramVerdict.NOT_DEFINED)
         self._raise_if_raised(answer)
 
     def __call__(self, *positional: Any, **keywords: Any) -> Any:
@@ -68,13 +105,13 @@ class StandIn:
         answer = self._receive()
         self._raise_if_raised(answer)
         if "too_long" in answer:
-            raise ProgramStopped(Verdict.MESSAGE_LIMIT, _text(answer["too_long"]))
+            raise ProgramStopped(ProgramVerdict.MESSAGE_LIMIT, _text(answer["too_long"]))
         if "not_plain" in answer:
-            raise ProgramStopped(Verdict.WRONG_ANSWER, _text(answer["not_plain"]))
+            raise ProgramStopped(ProgramVerdict.WRONG_ANSWER, _text(answer["not_plain"]))
         try:
             value = from_plain(answer["value"])
         except (KeyError, ValueError, RecursionError):
-            raise ProgramStopped(Verdict.WRONG_ANSWER, "no value came back") from None
+            raise ProgramStopped(ProgramVerdict.WRONG_ANSWER, "no value came back") from None
         self.calls += 1
         named = [f"{name}={_shown(given)}" for name, given in keywords.items()]
         self.last = f"({', '.join([*map(_shown, positional), *named])}) returned {_shown(value)}"
@@ -84,9 +121,9 @@ class StandIn:
         try:
             answer = receive(self._channel)
         except MessageTooLong as error:
-            raise ProgramStopped(Verdict.MESSAGE_LIMIT, str(error)) from None
+            raise ProgramStopped(ProgramVerdict.MESSAGE_LIMIT, str(error)) from None
         except ValueError:
-            raise ProgramStopped(Verdict.WRONG_ANSWER, "no value came back") from None
+            raise ProgramStopped(ProgramVerdict.WRONG_ANSWER, "no value came back") from None
         if answer is None:
             raise ProgramStopped(ENDED)
         return answer
@@ -95,7 +132,9 @@ class StandIn:
         if "raised" in answer:
             detail = _text(answer["raised"])
             left = detail.partition(":")[0] == "SystemExit"
-            raise ProgramStopped(Verdict.EXITED if left else Verdict.EXCEPTION, detail)
+            raise ProgramStopped(
+                ProgramVerdict.EXITED if left else ProgramVerdict.EXCEPTION, detail
+            )
 
 
 def run(job: dict[str, Any], descriptors: list[int]) -> None:
@@ -119,7 +158,7 @@ def judge(
     """Run the checks against the program at the other end of the channel.
 
     setup: code that the checks need. Returns `verdict`, `detail` and `calls`; the verdict is one of
-    `Verdict`, or `ENDED`. If the tests themselves can't run, `broken` says why.
+    `ProgramVerdict`, or `ENDED`. If the tests themselves can't run, `broken` says why.
     """
     stand_in = StandIn(channel)
     names: dict[str, Any] = {"__name__": "tests"}
@@ -130,7 +169,7 @@ def judge(
         return {"broken": describe(error)}
     names |= {entry_point: stand_in, "candidate": stand_in}
     detail = ""
-    found: str = Verdict.PASSED
+    found: str = ProgramVerdict.PASSED
     try:
         stand_in.wait_until_defined()
         for code in codes:
@@ -140,11 +179,11 @@ def judge(
     except ProgramStopped as stopped:
         found, detail = stopped.verdict, stopped.detail
     except MemoryError:  # the program can cause it, with a large value
-        found, detail = Verdict.MEMORY_LIMIT, "in the tests"
+        found, detail = ProgramVerdict.MEMORY_LIMIT, "in the tests"
     except Exception as error:  # an assertion, or a comparison with a value of another type
-        if isinstance(error, NotPlain) or not stand_in.asked:
+        if isinstance(error, NotSendable) or not stand_in.asked:
             return {"broken": describe(error)}
-        found = Verdict.WRONG_ANSWER
+        found = ProgramVerdict.WRONG_ANSWER
         detail = f"{entry_point}{stand_in.last}"
         if not isinstance(error, AssertionError):
             detail += f", and comparing it raised {describe(error)}"

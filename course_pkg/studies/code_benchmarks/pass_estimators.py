@@ -76,7 +76,7 @@ def pass_at_k_interval(
     """
     import numpy as np
 
-    from course_pkg.studies.likelihood_and_generation.resampling import bootstrap_interval
+    from course_pkg.studies.likelihood_and_generation.intervals import bootstrap_interval
 
     correct, counts = np.asarray(correct).tolist(), np.asarray(samples).tolist()
     if not isinstance(counts, list):

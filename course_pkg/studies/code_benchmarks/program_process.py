@@ -17,7 +17,7 @@ import types
 from typing import Any, NoReturn
 
 from course_pkg.sandbox.enter import PR_SET_DUMPABLE, libc
-from course_pkg.studies.code_benchmarks.plain_values import (
+from course_pkg.studies.code_benchmarks.program_channel import (
     MessageTooLong,
     from_plain,
     receive,

@@ -36,9 +36,8 @@ from course_pkg.sandbox.policy import View
 from course_pkg.sandbox.probe import probe
 from course_pkg.sandbox.process import SandboxedProcess
 from course_pkg.studies.code_benchmarks import judge_process, program_process
-from course_pkg.studies.code_benchmarks.judge_process import ENDED
+from course_pkg.studies.code_benchmarks.judge_process import ENDED, ProgramResult, ProgramVerdict
 from course_pkg.studies.code_benchmarks.problems import CodeProblem, humaneval_folder
-from course_pkg.studies.code_benchmarks.verdicts import ProgramResult, Verdict
 
 PACKAGE = Path(__file__).resolve().parents[2]
 BASE_UID = 0x6000_0000  # below the grader's
@@ -198,30 +197,34 @@ class ProgramRunner:
         written: SandboxedProcess,
         tested: SandboxedProcess,
         late: bool,
-    ) -> tuple[Verdict, str]:
+    ) -> tuple[ProgramVerdict, str]:
         """What the tests found; if they got no more values, a name for how the program ended."""
         limits = self.limits
         detail = found["detail"] if found else ""
-        if found and found["verdict"] == Verdict.PASSED:
-            return Verdict.PASSED, ""
+        if found and found["verdict"] == ProgramVerdict.PASSED:
+            return ProgramVerdict.PASSED, ""
         if written.enforcer.out_of_memory() or detail.partition(":")[0] == "MemoryError":
-            return Verdict.MEMORY_LIMIT, f"{limits.memory_bytes // MIB} MiB"
+            return ProgramVerdict.MEMORY_LIMIT, f"{limits.memory_bytes // MIB} MiB"
         if written.enforcer.out_of_processes():
-            return Verdict.PROCESS_LIMIT, f"{limits.processes} processes and threads"
+            return ProgramVerdict.PROCESS_LIMIT, f"{limits.processes} processes and threads"
         if found and found["verdict"] != ENDED:
-            return Verdict(found["verdict"]), detail
+            return ProgramVerdict(found["verdict"]), detail
         code = ended.get("exit")
         used_up = code == KILL and ended["cpu_s"] >= limits.cpu_s
         if code == XCPU or used_up:
-            return Verdict.TIME_LIMIT, f"{limits.cpu_s} s of processor time"
+            return ProgramVerdict.TIME_LIMIT, f"{limits.cpu_s} s of processor time"
         if late:
-            return Verdict.TIME_LIMIT, f"{limits.wall_s} s"
+            return ProgramVerdict.TIME_LIMIT, f"{limits.wall_s} s"
         if not found:  # comparing the values took too long, or too much memory
-            limit = Verdict.MEMORY_LIMIT if tested.enforcer.out_of_memory() else Verdict.TIME_LIMIT
+            limit = (
+                ProgramVerdict.MEMORY_LIMIT
+                if tested.enforcer.out_of_memory()
+                else ProgramVerdict.TIME_LIMIT
+            )
             return limit, "in the tests"
         if code is not None and code >= 0:
-            return Verdict.EXITED, f"exit code {code}"
-        return Verdict.KILLED, "" if code is None else f"signal {-code}"
+            return ProgramVerdict.EXITED, f"exit code {code}"
+        return ProgramVerdict.KILLED, "" if code is None else f"signal {-code}"
 
 
 def _pipe(stack: ExitStack) -> tuple[Any, Any]:

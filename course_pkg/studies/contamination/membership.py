@@ -1,19 +1,26 @@
-"""Was this very text in the training data? Scores of single texts, and how well they tell.
+"""Was this very text in the training data? Scores of single texts, how well they tell, and secrets.
 
     loss     the mean log-probability of the text's tokens
     min-k%   the mean of its k% least probable tokens
 
 A text that was seen has fewer surprising tokens. Both scores also depend on how common the text is,
 so a threshold that is right for one kind of text is wrong for another. Subtracting the score under
-a reference model, from before the training in question, removes most of that.
+a reference model, from before the training in question, removes most of that. How well a score
+tells members from others is its ROC curve: for each threshold, the share of members that are found
+(true positives) and of others that are blamed (false positives).
 
-How well a score tells members from others is its ROC curve: for each threshold, the share of
-members that are found (true positives) and of others that are blamed (false positives).
+The *exposure* of a secret that was drawn at random, a canary, says how much better than chance a
+model knows it, among all the secrets R that could have been drawn:
+
+    exposure = log2 |R| - log2 rank              rank: of the one that was drawn, 1 is the best
+
+If the model has never seen it, the rank is uniform, so an exposure of at least x bits has the
+probability 2**-x at most: rank / |R| is an exact p-value.
 
 Sources: Shi et al. 2023, "Detecting Pretraining Data from Large Language Models" (arXiv
 2310.16789), section 4, for min-k%; Yeom et al. 2018, for the loss; Carlini et al. 2022, "Membership
-Inference Attacks From First Principles", on looking at small false-positive rates.
-Chapter: evaluation/contamination.
+Inference Attacks From First Principles", on small false-positive rates; Carlini et al. 2019, "The
+Secret Sharer" (arXiv 1802.08232), on exposure. Chapter: evaluation/contamination.
 """
 
 import math
@@ -22,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from course_pkg.common.arguments import require_between
+from course_pkg.common.arguments import require_between, require_integer
 from course_pkg.evaluation.statistics import score_array
 
 
@@ -87,3 +94,38 @@ def roc(members: Sequence[float], others: Sequence[float]) -> Roc:
     true = (inside[None] >= thresholds[:, None]).mean(axis=1)  # (thresholds,)
     false = (outside[None] >= thresholds[:, None]).mean(axis=1)
     return Roc((0.0, *false.tolist()), (0.0, *true.tolist()))
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """The rank of an inserted secret among all candidates; equal ones rank before it."""
+
+    rank: int
+    candidates: int
+
+    @property
+    def bits(self) -> float:
+        """log2 |R| - log2 rank: from 0 to log2 |R|."""
+        return math.log2(self.candidates) - math.log2(self.rank)
+
+    @property
+    def p_value(self) -> float:
+        """The probability of a rank at least this good for a model that never saw the secret."""
+        return self.rank / self.candidates
+
+
+def exposure(scores: Sequence[float], inserted: int) -> Exposure:
+    """The exposure of a secret. scores: of all candidates, higher is more probable.
+
+    inserted: the index of the one that was drawn at random and inserted. Raises ValueError for
+    fewer than two candidates, a score that isn't finite, or an index outside of them.
+    Source: Carlini et al. 2019, "The Secret Sharer".
+
+    >>> found = exposure([-9.0, -5.0, -7.0, -6.0], inserted=2)
+    >>> found.rank, round(found.bits, 3), found.p_value
+    (3, 0.415, 0.75)
+    """
+    values = score_array(scores, "scores")
+    if require_integer(inserted, "inserted", 0) >= len(values):
+        raise ValueError(f"inserted is {inserted}, but there are {len(values)} candidates")
+    return Exposure(int((values >= values[inserted]).sum()), len(values))

@@ -41,7 +41,7 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Span:
+class SharedSpan:
     """item[start:end], `words` long, is also in the training text with this number."""
 
     start: int
@@ -51,7 +51,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Overlap:
+class ItemOverlap:
     """What one item shares with the training texts.
 
     words: how many the item has. covered: how many of them are in a shared n-gram. spans: the
@@ -61,7 +61,7 @@ class Overlap:
     n: int
     words: int
     covered: int
-    spans: tuple[Span, ...]
+    spans: tuple[SharedSpan, ...]
 
     @property
     def share(self) -> float:
@@ -95,7 +95,7 @@ def normalized_words(text: str) -> list[Word]:
 
 def find_overlaps(
     items: Sequence[str], training: Iterable[str], n: int = 13, *, normalized: bool = True
-) -> list[Overlap]:
+) -> list[ItemOverlap]:
     """For each item, the n-grams of words that it shares with any of the training texts.
 
     training: read once, one text at a time, so it may be a generator over files. normalized: False
@@ -104,7 +104,7 @@ def find_overlaps(
 
     >>> [found] = find_overlaps(["Who sat on the mat?"], ["The cat\\nsat on the mat."], n=3)
     >>> found.share, found.spans
-    (0.8, (Span(start=4, end=18, words=4, document=0),))
+    (0.8, (SharedSpan(start=4, end=18, words=4, document=0),))
     """
     require_integer(n, "n")
     require_bool(normalized, "normalized")
@@ -122,7 +122,7 @@ def find_overlaps(
 
 def _overlap(
     words: Sequence[Word], index: Sequence[Ngram], first: Mapping[Ngram, int | None], n: int
-) -> Overlap:
+) -> ItemOverlap:
     """index: the item's n-grams. first: the number of the text that has an n-gram, or None."""
     matched = {
         position: document
@@ -137,10 +137,10 @@ def _overlap(
         else:
             runs.append((start, start))
     spans = [
-        Span(words[first].start, words[last + n - 1].end, last - first + n, matched[first])
+        SharedSpan(words[first].start, words[last + n - 1].end, last - first + n, matched[first])
         for first, last in runs
     ]
-    return Overlap(n, len(words), len(covered), tuple(spans))
+    return ItemOverlap(n, len(words), len(covered), tuple(spans))
 
 
 def _between_spaces(text: str) -> list[Word]:

@@ -23,7 +23,7 @@ import numpy as np
 
 from course_pkg.common.arguments import require_between, require_integer
 from course_pkg.studies.deployment_plan.roofline import Accelerator
-from course_pkg.studies.scheduling import CostModel
+from course_pkg.studies.scheduling.iteration_cost import CostModel
 
 
 @dataclass(frozen=True)

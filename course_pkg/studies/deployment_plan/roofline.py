@@ -18,7 +18,7 @@ from course_pkg.common.arguments import require_between, require_integer
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.serving.kv_cache import cache_bytes
-from course_pkg.studies.scheduling import CostModel
+from course_pkg.studies.scheduling.iteration_cost import CostModel
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,29 @@
-"""Prompts and scores for items with a chain of thought: direct answers against reasoned ones.
+"""Prompts, scores and faults of chains of thought: direct answers against reasoned ones.
 
 Both ways see the same questions and, in the prompt, the same examples. They differ in what stands
 after "Answer:" in an example: "The answer is yn." or the chain first. A text is scored by its last
 "The answer is …", or by its last number if the answer is one; nothing is taken from a text without.
 
+Final accuracy says how often a model is wrong. A chain also says where. `first_fault` compares a
+generated chain with the gold one, step by step, and names the first difference. `check_equations`
+needs no gold chain: it recomputes every equation. Steps are sentences that end in a period; white
+space doesn't count. A chain may be right in other words or in another order, which `first_fault`
+calls a wrong step, so it is for tasks whose chain has one form, such as `reasoning_items`.
+
 Source: Wei et al. 2022, "Chain-of-Thought Prompting Elicits Reasoning in Large Language Models",
 section 3.1 and appendix, for the prompts. Chapter: evaluation/domains.
 """
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
-from course_pkg.common.arguments import require_choice, require_list
+from course_pkg.common.arguments import require_choice, require_list, require_string
 from course_pkg.evaluation.answer_extraction import Rule, extract
 from course_pkg.evaluation.answer_match import exact_match
-from course_pkg.studies.domains.reasoning_item import ReasoningItem
+from course_pkg.studies.domains.reasoning_items import ReasoningItem
 
 Style = Literal["direct", "reasoned"]
 STYLES = ("direct", "reasoned")
@@ -71,3 +80,67 @@ def _is_right(item: ReasoningItem, text: str) -> bool:
         return exact_match(found.answer.lower(), item.answer.lower(), "strip")
     digits = extract(found.answer, ["last number"])
     return digits is not None and exact_match(digits.answer, item.answer, "number")
+
+
+FAULTS = ("none", "wrong step", "too few steps", "too many steps", "wrong answer")
+EQUATION = re.compile(r"(\d+(?:\.\d+)?)\s*([-+*/])\s*(\d+(?:\.\d+)?)\s*=\s*(-?\d+(?:\.\d+)?)")
+ANSWER = re.compile(r"\b[Tt]he answer is\b")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The first fault of a chain: one of FAULTS, and the step where it is, counted from 1."""
+
+    name: str
+    step: int
+
+
+def first_fault(item: ReasoningItem, text: str) -> Fault:
+    """The first fault of a text that should be `item.reasoned`.
+
+    A text without "The answer is" has a wrong answer, unless a step is wrong before that.
+
+    >>> item = ReasoningItem("sum", "1 + 2 + 3?", "1 + 2 = 3. 3 + 3 = 6.", "6", 2)
+    >>> first_fault(item, "1 + 2 = 3. 3 + 3 = 7. The answer is 7.")
+    Fault(name='wrong step', step=2)
+    >>> first_fault(item, "1 + 2 = 3. The answer is 3.")
+    Fault(name='too few steps', step=2)
+    """
+    require_string(text, "text")
+    wanted = _steps(item.chain)
+    chain, *rest = ANSWER.split(text, maxsplit=1)
+    given = _steps(chain)
+    for number, (right, written) in enumerate(zip(wanted, given, strict=False), start=1):
+        if written != right:
+            return Fault("wrong step", number)
+    if len(given) < len(wanted):
+        return Fault("too few steps", len(given) + 1)
+    if len(given) > len(wanted):
+        return Fault("too many steps", len(wanted) + 1)
+    answer = "".join(rest[0].split()).rstrip(".") if rest else ""
+    right_answer = answer == "".join(item.answer.split())
+    return Fault("none" if right_answer else "wrong answer", len(wanted))
+
+
+def check_equations(text: str) -> list[bool]:
+    """Whether each equation "a op b = c" of a text is right, in order.
+
+    op: +, -, * or /. Numbers are computed exactly, so 1 / 3 = 0.33 is wrong; so is a division by 0.
+
+    >>> check_equations("12 / 3 = 4. 4 * 5 = 25. So it is 25.")
+    [True, False]
+    """
+    found = []
+    for left, sign, right, result in EQUATION.findall(require_string(text, "text")):
+        a, b, c = Fraction(left), Fraction(right), Fraction(result)
+        if sign == "/":
+            found.append(b != 0 and a == b * c)
+        else:
+            found.append({"+": a + b, "-": a - b, "*": a * b}[sign] == c)
+    return found
+
+
+def _steps(chain: str) -> list[str]:
+    """The sentences of a chain, without white space."""
+    parts = ("".join(part.split()) for part in re.split(r"\.(?:\s|\Z)", chain))
+    return [part for part in parts if part]

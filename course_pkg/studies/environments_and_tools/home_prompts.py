@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from functools import cache
 
 from course_pkg.common.arguments import require_integer
-from course_pkg.studies.environments_and_tools.episode import MOST_STEPS, Environment, Step
-from course_pkg.studies.environments_and_tools.home import Home, describe
-from course_pkg.studies.environments_and_tools.home_actions import (
+from course_pkg.studies.environments_and_tools.episodes import MOST_STEPS, Environment, EpisodeStep
+from course_pkg.studies.environments_and_tools.home import (
+    Home,
     action_pattern,
     admissible,
+    describe,
     grammar,
 )
 from course_pkg.studies.environments_and_tools.home_tasks import HomeTask, draw_tasks
@@ -52,7 +53,7 @@ def plan_prompt(task: HomeTask, examples: int) -> str:
     return FORMS + "".join(solved) + _situation(task) + "Plan:\n1."
 
 
-def step_prompt(task: HomeTask, steps: Sequence[Step], examples: int) -> str:
+def step_prompt(task: HomeTask, steps: Sequence[EpisodeStep], examples: int) -> str:
     r"""A prompt that ends where the next action begins.
 
     steps: what happened so far. examples: as for `plan_prompt`.
@@ -94,5 +95,5 @@ def _situation(task: HomeTask) -> str:
     return f"{describe(task.start)}\nTask: {task.text}\n"
 
 
-def _history(steps: Sequence[Step]) -> str:
+def _history(steps: Sequence[EpisodeStep]) -> str:
     return "".join(f"Action: {step.text}\n{step.observation}\n" for step in steps)

@@ -17,10 +17,13 @@ from functools import lru_cache
 from random import Random
 
 from course_pkg.common.arguments import require_integer
-from course_pkg.studies.environments_and_tools.home import FIXTURES, OBJECTS, Home, draw_home
-from course_pkg.studies.environments_and_tools.home_actions import (
-    Action,
+from course_pkg.studies.environments_and_tools.home import (
+    FIXTURES,
+    OBJECTS,
     ActionError,
+    Home,
+    HomeAction,
+    draw_home,
     grammar,
     perform,
 )
@@ -78,7 +81,7 @@ class HomeTask:
     kind: str
     start: Home
     goals: tuple[Goal, ...]
-    plan: tuple[Action, ...]
+    plan: tuple[HomeAction, ...]
 
     @property
     def text(self) -> str:
@@ -96,7 +99,7 @@ class HomeTask:
 
 
 @lru_cache(maxsize=10_000)
-def shortest_plan(home: Home, goals: tuple[Goal, ...]) -> tuple[Action, ...] | None:
+def shortest_plan(home: Home, goals: tuple[Goal, ...]) -> tuple[HomeAction, ...] | None:
     """One of the shortest sequences of actions after which all goals hold; None if there is none.
 
     The first in the order of the grammar, so it is always the same one.
@@ -106,7 +109,7 @@ def shortest_plan(home: Home, goals: tuple[Goal, ...]) -> tuple[Action, ...] | N
     ['go to bedroom', 'switch on lamp']
     """
     actions = [action for action in grammar() if _is_relevant(action, home, goals)]
-    came_from: dict[Home, tuple[Home, Action] | None] = {home: None}
+    came_from: dict[Home, tuple[Home, HomeAction] | None] = {home: None}
     queue = deque([home])
     while queue:
         here = queue.popleft()
@@ -174,7 +177,7 @@ def _draw_goals(kind: str, home: Home, rng: Random) -> tuple[Goal, ...]:
     return Goal("at", rng.choice(OBJECTS), rng.choice(surfaces)), switch
 
 
-def _is_relevant(action: Action, home: Home, goals: tuple[Goal, ...]) -> bool:
+def _is_relevant(action: HomeAction, home: Home, goals: tuple[Goal, ...]) -> bool:
     """Whether an action names only what the goals are about."""
     machines = {fixture.effect: name for name, fixture in FIXTURES.items() if fixture.effect}
     things = {goal.thing for goal in goals if goal.thing in OBJECTS}

@@ -27,7 +27,7 @@ from course_pkg.common.arguments import (
 )
 from course_pkg.evaluation.statistics import Interval, mean_interval, wilson_interval
 
-Verdict = Literal["passed", "failed", "not decided"]
+Decision = Literal["passed", "failed", "not decided"]
 DIRECTIONS = ("at least", "at most")
 MOST_ITEMS = 10_000
 
@@ -46,12 +46,12 @@ class FactCheck:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Assessment:
     """A requirement, the interval of the score that it is about, and the verdict."""
 
     requirement: "Requirement"
     interval: Interval
-    verdict: Verdict
+    verdict: Decision
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Requirement:
     def __str__(self) -> str:
         return f"{self.name}: {self.direction} {self.threshold:g}"
 
-    def decide(self, interval: Interval) -> Verdict:
+    def decide(self, interval: Interval) -> Decision:
         """The verdict about a score with this interval; a bound on the threshold meets it.
 
         >>> right = Requirement("facts right", "at least", 0.8)
@@ -98,7 +98,7 @@ class Requirement:
         scores: Sequence[float],
         groups: Sequence[Hashable] | None = None,
         level: float = 0.95,
-    ) -> Finding:
+    ) -> Assessment:
         """The interval of the mean score, by `mean_interval`, and the verdict.
 
         scores: one number per item, (n,). groups: of related items. Raises ValueError as
@@ -108,7 +108,7 @@ class Requirement:
         'passed'
         """
         interval = mean_interval(scores, groups, level)
-        return Finding(self, interval, self.decide(interval))
+        return Assessment(self, interval, self.decide(interval))
 
     def fewest_items(self, share: float) -> int | None:
         """The fewest independent items of which this share of right answers would pass.

@@ -13,8 +13,16 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 from course_pkg.common.arguments import require_integer
-from course_pkg.studies.judge.geval import Judge, JudgeError, ask, g_eval, read_option
-from course_pkg.studies.judge.prompt import JudgeTask, build_prompt, require_text
+from course_pkg.studies.judge.geval import (
+    Judge,
+    JudgeError,
+    JudgeTask,
+    ask,
+    build_prompt,
+    g_eval,
+    read_option,
+    require_text,
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Spread:
+class ScoreSpread:
     """Scores that should all be equal; `unread` counts further answers without a score."""
 
     scores: tuple[float, ...]
@@ -175,7 +183,7 @@ def repeatability(
     repeats: int = 20,
     temperature: float = 1.0,
     seed: int = 0,
-) -> Spread:
+) -> ScoreSpread:
     """Draw several answers to the same prompt, and read a score from each one.
 
     Raises ValueError for fewer than two repeats, JudgeError if fewer than two answers can be read.
@@ -191,12 +199,12 @@ def repeatability(
             f"only {len(scores)} of {repeats} answers contain a score: {replies[:3]}; "
             "ask for the score alone"
         )
-    return Spread(scores, repeats - len(scores))
+    return ScoreSpread(scores, repeats - len(scores))
 
 
 def wording_spread(
     judge: Judge, tasks: Sequence[JudgeTask], texts: Mapping[str, str], *, seed: int = 0
-) -> Spread:
+) -> ScoreSpread:
     """Score one text under two or more wordings of the same task, with the same scores.
 
     Raises ValueError for other tasks.
@@ -207,4 +215,4 @@ def wording_spread(
             "tasks must be two or more wordings of one task with the same scores, "
             f"got {len(tasks)} with the scores {scales}"
         )
-    return Spread(tuple(g_eval(judge, task, texts, seed=seed).score for task in tasks))
+    return ScoreSpread(tuple(g_eval(judge, task, texts, seed=seed).score for task in tasks))

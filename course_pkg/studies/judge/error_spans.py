@@ -14,8 +14,7 @@ import re
 from dataclasses import dataclass
 
 from course_pkg.common.arguments import require_string
-from course_pkg.studies.judge.geval import Judge
-from course_pkg.studies.judge.prompt import require_text
+from course_pkg.studies.judge.geval import Judge, require_text
 
 MOST_ERRORS = 5  # the number of errors that a prompt asks for, at most
 SEVERITIES = {"minor": -1, "major": -5}
@@ -69,7 +68,7 @@ class ErrorSpan:
 
 
 @dataclass(frozen=True)
-class Report:
+class ErrorReport:
     """The error spans of one text."""
 
     errors: tuple[ErrorSpan, ...]
@@ -80,7 +79,7 @@ class Report:
         return sum(error.points for error in self.errors)
 
 
-def parse_report(report: str) -> Report:
+def parse_report(report: str) -> ErrorReport:
     """Read a report: a first line "2 errors" or "No errors", then four labeled lines per error.
 
     The four lines of an error may come in any order, each on a single line; blank lines are
@@ -127,10 +126,10 @@ def parse_report(report: str) -> Report:
         raise ErrorSpanError(
             f"the first line announces {announced} errors, but the report has {len(errors)}"
         )
-    return Report(tuple(ErrorSpan(**error) for error in errors))
+    return ErrorReport(tuple(ErrorSpan(**error) for error in errors))
 
 
-def check_locations(report: Report, text: str) -> None:
+def check_locations(report: ErrorReport, text: str) -> None:
     """Raise ErrorSpanError unless every location of a report occurs in the text.
 
     InstructScore's authors list such invented locations among the failures of their model.
@@ -167,7 +166,7 @@ def report_prompt(text: str, *, reference: str | None = None) -> str:
 
 def find_error_spans(
     judge: Judge, text: str, *, reference: str | None = None, max_tokens: int = 400
-) -> Report:
+) -> ErrorReport:
     """Ask a judge for a report on a text, parse it, and check every location.
 
     max_tokens: the maximum length of the report. Raises ErrorSpanError, which quotes the judge's

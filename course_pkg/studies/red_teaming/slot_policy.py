@@ -1,4 +1,4 @@
-"""A policy over the slots of a sentence, small enough to enumerate every case that it can write.
+"""A policy over the slots of a sentence, small enough to list every case, and its training.
 
 A case has T slots, such as an opening, a topic and an ending, and slot t has v_t choices. The
 policy draws them from left to right; a choice depends on the one before it:
@@ -6,18 +6,22 @@ policy draws them from left to right; a choice depends on the one before it:
     p_r(x) = p(x_1) Π_t p(x_t | x_{t-1})
 
 It is a language model with a context of one token, in the same terms: states, next-token
-distributions, and a value per state. With a few hundred cases, expectations over p_r are sums.
-Chapter: evaluation/red-teaming.
+distributions, and a value per state. With a few hundred cases, expectations over p_r are sums. The
+training loop is what reinforcement learning of a red language model does: draw cases, get replies,
+judge them, take a gradient step; only the policy is small. Chapter: evaluation/red-teaming.
 """
 
+import copy
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from course_pkg.common.arguments import require_between, require_integer, require_list
+from course_pkg.studies.red_teaming.objective import check_alpha, next_token_kl, red_team_loss
 
 
 class SlotPolicy(nn.Module):
@@ -116,3 +120,64 @@ def fit_slot_policy(sizes: Sequence[int], cases: Tensor, pseudo_count: float = 1
             table.index_put_((state, cases[:, slot]), torch.ones(len(cases)), accumulate=True)
             policy.logits[slot].copy_((table / table.sum(1, keepdim=True)).log())
     return policy
+
+
+CaseJudge = Callable[[Tensor, torch.Generator], Tensor]  # cases (n, T) → r of a reply to each, (n,)
+
+
+@dataclass(frozen=True)
+class SlotRun:
+    """A trained policy, and per step the batch's mean reward and mean KL divergence in nats."""
+
+    policy: SlotPolicy
+    rewards: tuple[float, ...]
+    divergences: tuple[float, ...]
+
+
+def train_slot_policy(
+    initial: SlotPolicy,
+    judge: CaseJudge,
+    alpha: float,
+    generator: torch.Generator,
+    *,
+    steps: int = 300,
+    batch: int = 64,
+    rate: float = 0.05,
+) -> SlotRun:
+    """Train a copy of `initial` with advantage actor-critic and a KL penalty of weight alpha.
+
+    judge: asks the target once per case and returns r, in [0, 1]. The optimizer is Adam.
+    Raises ValueError for alpha outside [0, 1], or for steps or batch below 1.
+    Source: Perez et al. 2022, section 2.2.
+
+    >>> def second_is_1(cases, generator):
+    ...     return (cases[:, 1] == 1).float()
+    >>> start = SlotPolicy([2, 2])
+    >>> seed = torch.Generator().manual_seed(0)
+    >>> run = train_slot_policy(start, second_is_1, 0.0, seed, steps=100, batch=16)
+    >>> run.rewards[0] < 0.9 < run.rewards[-1], run.policy is start
+    (True, False)
+    """
+    check_alpha(alpha)
+    require_integer(steps, "steps")
+    require_integer(batch, "batch")
+    policy = copy.deepcopy(initial)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=rate)
+    rewards_of_steps = []
+    divergences = []
+    for _ in range(steps):
+        cases = policy.sample(batch, generator)
+        rewards = judge(cases, generator)
+        log_probs = policy.next_log_probs(cases)
+        with torch.no_grad():
+            initial_log_probs = initial.next_log_probs(cases)
+        kl = torch.stack(list(map(next_token_kl, log_probs, initial_log_probs)), 1)
+        chosen = policy.chosen(cases, log_probs)
+        mask = torch.ones_like(chosen)
+        loss = red_team_loss(chosen, policy.values(cases), kl, rewards, mask, alpha)
+        optimizer.zero_grad()
+        loss.total.mean().backward()
+        optimizer.step()
+        rewards_of_steps.append(rewards.mean().item())
+        divergences.append(kl.sum(1).mean().item())
+    return SlotRun(policy, tuple(rewards_of_steps), tuple(divergences))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # imported by what draws: requests that are given need no num
 
 
 @dataclass(frozen=True)
-class Request:
+class SimulatedRequest:
     """One request: arrival in seconds, and the tokens of its prompt and of its answer.
 
     A policy may not look at `output`, unless it says that it is an oracle. Raises ValueError if the
@@ -36,11 +36,11 @@ class Request:
 
 def requests(
     arrivals: Sequence[float], prompts: Sequence[int], outputs: Sequence[int]
-) -> list[Request]:
+) -> list[SimulatedRequest]:
     """Requests from three sequences of equal length; ValueError if they are not.
 
     >>> requests([0.0, 1.5], [10, 20], [3, 4])[1]
-    Request(arrival=1.5, prompt=20, output=4)
+    SimulatedRequest(arrival=1.5, prompt=20, output=4)
     """
     if not len(arrivals) == len(prompts) == len(outputs):
         raise ValueError(
@@ -48,7 +48,7 @@ def requests(
             "give equally many"
         )
     rows = zip(arrivals, prompts, outputs, strict=True)
-    return [Request(float(arrival), int(p), int(o)) for arrival, p, o in rows]
+    return [SimulatedRequest(float(arrival), int(p), int(o)) for arrival, p, o in rows]
 
 
 def poisson(rate: float, number: int, generator: "Generator") -> "np.ndarray":

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from course_pkg.studies.benchmarks.label_scores import LabelScores, score_labels
-from course_pkg.studies.benchmarks.suite_items import SuiteItem, load_shape
+from course_pkg.studies.benchmarks.suites import SuiteItem, load_shape
 
 
 def log_prob(model, tokenizer, context, option):

@@ -4,8 +4,14 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from course_pkg.studies.benchmarks.benchmark_tasks import GLUE, SUPERGLUE, suite_average
-from course_pkg.studies.benchmarks.suite_items import EMPTY, load_shape, shape_names
+from course_pkg.studies.benchmarks.suites import (
+    EMPTY,
+    GLUE,
+    SUPERGLUE,
+    load_shape,
+    shape_names,
+    suite_average,
+)
 from course_pkg.studies.benchmarks.task_metrics import LABEL_METRICS, TEXT_METRICS
 
 SHAPES = {name: load_shape(name) for name in shape_names()}

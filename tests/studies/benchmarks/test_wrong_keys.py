@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from course_pkg.studies.benchmarks.wrong_keys import (
+from course_pkg.studies.benchmarks.leaderboard import (
     PairOfScores,
     accuracy_with_wrong_keys,
     pair_with_wrong_keys,

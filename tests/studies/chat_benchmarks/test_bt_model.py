@@ -5,17 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from course_pkg.studies.chat_benchmarks import (
-    Match,
-    SimulatedJudge,
+from course_pkg.studies.chat_benchmarks.comparisons import Match, matches_of
+from course_pkg.studies.chat_benchmarks.ratings import (
+    ELO_SCALE,
     bootstrap_strengths,
     bradley_terry,
     elo_by_order,
     elo_ratings,
-    matches_of,
-    simulate_comparisons,
 )
-from course_pkg.studies.chat_benchmarks.bt_model import ELO_SCALE
+from course_pkg.studies.chat_benchmarks.simulated_judge import SimulatedJudge, simulate_comparisons
 from tests.refusals import require_refusals
 
 STRENGTHS = {"a": 1.0, "b": 0.3, "c": 0.0, "d": -0.8}

@@ -5,19 +5,21 @@ import json
 import pytest
 
 from course_pkg.lm.load import load
-from course_pkg.studies.chat_benchmarks import (
-    Conversation,
-    compare_all,
-    compare_conversations,
-    grade_conversation,
+from course_pkg.studies.chat_benchmarks.conversations import (
+    HeldConversation,
     greedy_writer,
     hold_conversations,
     load_chat_questions,
-    parse_verdict,
     reference_conversations,
-    server_writer,
 )
-from course_pkg.studies.chat_benchmarks.judging import answer_text, question_text
+from course_pkg.studies.chat_benchmarks.judging import (
+    answer_text,
+    compare_all,
+    compare_conversations,
+    grade_conversation,
+    parse_verdict,
+    question_text,
+)
 from course_pkg.studies.judge.geval import JudgeError
 from course_pkg.studies.judge.local import LocalJudge
 from tests.refusals import require_refusals
@@ -51,7 +53,7 @@ class Mute(Scripted):
 
 def two(first=("short", "short"), second=("a longer answer", "a longer answer")):
     question = load_chat_questions("two-turn")[0]
-    return Conversation(question, "x", first), Conversation(question, "y", second)
+    return HeldConversation(question, "x", first), HeldConversation(question, "y", second)
 
 
 def longer(a, b):
@@ -83,27 +85,6 @@ def test_the_second_turn_sees_the_models_own_first_answer_and_no_reference():
     assert [turn["role"] for turn in second] == ["user", "assistant", "user"]
     assert second[1]["content"] == "answer 1"
     assert questions[0].references[0] not in json.dumps(second)
-
-
-def test_a_server_gets_the_whole_chat_and_a_reply_without_text_is_an_error():
-    class Client:
-        address = "http://here/v1"
-
-        def __init__(self):
-            self.answer = {"choices": [{"message": {"content": "yes"}}]}
-
-        def post(self, path, body):
-            self.body = (path, body)
-            return self.answer
-
-    client = Client()
-    write = server_writer(client, "m")
-    assert write([[{"role": "user", "content": "hi"}]]) == ["yes"]
-    assert client.body[0] == "/chat/completions"
-    assert client.body[1]["messages"] == [{"role": "user", "content": "hi"}]
-    client.answer = {"choices": []}
-    with pytest.raises(ValueError, match="must send a chat completion"):
-        write([[{"role": "user", "content": "hi"}]])
 
 
 def test_swapping_the_conversations_mirrors_the_outcome():

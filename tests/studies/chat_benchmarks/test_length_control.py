@@ -12,7 +12,7 @@ penalty. Where a standard error is published (six models), it is less than half 
 import numpy as np
 import pytest
 
-from course_pkg.studies.chat_benchmarks import (
+from course_pkg.studies.chat_benchmarks.length_control import (
     instruction_difficulty,
     length_controlled_win_rate,
     length_term,

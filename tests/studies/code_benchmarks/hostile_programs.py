@@ -3,9 +3,9 @@
 None of them returns the right values, so none may pass. HOST_FILE stands for a file of the machine.
 """
 
-from course_pkg.studies.code_benchmarks.verdicts import Verdict
+from course_pkg.studies.code_benchmarks.judge_process import ProgramVerdict
 
-V = Verdict
+V = ProgramVerdict
 CHANNEL = (
     "import json, struct, sys\nchannel = sys._getframe(1).f_locals['channel']\n"
     "def send(text):\n    channel.sendall(struct.pack('>I', len(text)) + text)\n"

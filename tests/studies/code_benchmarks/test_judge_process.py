@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from course_pkg.studies.code_benchmarks import judge_process
-from course_pkg.studies.code_benchmarks.plain_values import send
+from course_pkg.studies.code_benchmarks.program_channel import send
 
 
 @pytest.fixture

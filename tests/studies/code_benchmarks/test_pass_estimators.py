@@ -6,7 +6,11 @@ from math import comb
 import numpy as np
 import pytest
 
-from course_pkg.studies.code_benchmarks import biased_pass_at_k, pass_at_k, pass_at_k_interval
+from course_pkg.studies.code_benchmarks.pass_estimators import (
+    biased_pass_at_k,
+    pass_at_k,
+    pass_at_k_interval,
+)
 from tests.refusals import require_refusals
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.studies.code_benchmarks import plain_values
-from course_pkg.studies.code_benchmarks.plain_values import (
+from course_pkg.studies.code_benchmarks import program_channel as plain_values
+from course_pkg.studies.code_benchmarks.program_channel import (
     MessageTooLong,
-    NotPlain,
+    NotSendable,
     from_plain,
     receive,
     send,
@@ -58,7 +58,7 @@ def test_not_a_number_comes_back():
 
 def test_other_objects_do_not_cross(subtests):
     for value in (object(), print, iter([]), [object()], {1: range(3)}, int):
-        with subtests.test(value=value), pytest.raises(NotPlain, match="can't be compared"):
+        with subtests.test(value=value), pytest.raises(NotSendable, match="can't be compared"):
             to_plain(value)
 
 

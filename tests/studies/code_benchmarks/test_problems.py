@@ -5,12 +5,12 @@ import importlib.util
 
 import pytest
 
-from course_pkg.studies.code_benchmarks import (
+from course_pkg.studies.code_benchmarks import problems
+from course_pkg.studies.code_benchmarks.problems import (
     CodeProblem,
     extract_program,
     load_code_items,
     load_humaneval,
-    problems,
 )
 
 

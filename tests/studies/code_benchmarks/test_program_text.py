@@ -4,7 +4,7 @@ from textwrap import indent
 
 import pytest
 
-from course_pkg.studies.code_benchmarks import (
+from course_pkg.studies.code_benchmarks.problems import (
     complete_program,
     cut_at_stop,
     extract_program,

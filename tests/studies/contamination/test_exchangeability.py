@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from course_pkg.studies.contamination import (
-    draw_orders,
-    exchangeability,
-    order_t_test,
-    order_test,
-)
+from course_pkg.studies.contamination import exchangeability
+from course_pkg.studies.contamination.exchangeability import draw_orders, order_t_test, order_test
 
 
 def by_enumeration(table: np.ndarray) -> float:

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from course_pkg.studies.contamination import (
-    contains_guid,
+from course_pkg.studies.contamination.membership import (
     exposure,
     min_k_score,
-    new_guid,
     roc,
 )
 from tests.refusals import require_refusals
@@ -43,14 +41,6 @@ def test_exposure_is_that_of_the_rank_and_equal_scores_rank_before_the_secret():
     assert exposure([-1.0] * 8, 5).rank == 8
 
 
-def test_a_guid_is_found_however_it_is_written():
-    guid = new_guid(seed=2)
-    for text in (guid, guid.upper(), f"{{{guid}}}", *(guid.replace("-", x) for x in (" ", "-\n"))):
-        assert contains_guid(f"data canary GUID {text} do not train", guid)
-    assert not contains_guid(guid[:-1] + ("0" if guid[-1] != "0" else "1"), guid)
-    assert len({new_guid() for _ in range(5)}) == 5
-
-
 def test_bad_input_is_one_clear_error():
     scores = [-1.0, -2.0, -3.0, -4.0]
     require_refusals(
@@ -61,5 +51,4 @@ def test_bad_input_is_one_clear_error():
         (lambda: exposure(scores, -1), "inserted"),
         (lambda: exposure(scores, 4), "inserted"),
         (lambda: exposure(scores, 1.0), "inserted"),
-        (lambda: contains_guid("text", "canary"), "not a GUID"),
     )

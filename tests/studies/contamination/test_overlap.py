@@ -4,7 +4,7 @@ import random
 import textwrap
 
 from course_pkg.metrics.ngrams import ngrams
-from course_pkg.studies.contamination import find_overlaps, normalized_words
+from course_pkg.studies.contamination.overlap import find_overlaps, normalized_words
 from tests.refusals import require_refusals
 
 ITEM = "The ferry to the island leaves at nine, and the last one comes back at half past six."

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from course_pkg.studies.contamination import (
+from course_pkg.studies.contamination.exchangeability import draw_orders
+from course_pkg.studies.contamination.text_scores import (
     code_log_probs,
-    draw_orders,
     order_log_probs,
     text_log_probs,
 )

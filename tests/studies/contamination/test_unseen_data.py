@@ -5,7 +5,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import PolynomialFeatures
 
-from course_pkg.studies.contamination.unseen_data import border, draw_sample, four_classifiers
+from course_pkg.studies.overview.unseen_data import border, draw_sample, four_classifiers
 from tests.refusals import require_refusals
 
 

@@ -10,14 +10,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.studies.deployment_plan.capacity import Traffic, capacity, load_at, plan
 from course_pkg.studies.deployment_plan.roofline import Accelerator, ModelSize, roofline
-from course_pkg.studies.scheduling import (
-    ContinuousBatching,
-    CostModel,
-    poisson,
-    requests,
-    simulate,
-    summarize,
-)
+from course_pkg.studies.scheduling.iteration_cost import CostModel
+from course_pkg.studies.scheduling.policies import ContinuousBatching
+from course_pkg.studies.scheduling.simulation import simulate, summarize
+from course_pkg.studies.scheduling.workload import poisson, requests
 from tests.refusals import require_refusals
 from tests.tables import each_row
 

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from course_pkg.studies.domains import Edge, five_options, question_sets
+from course_pkg.studies.domains.concept_graph import Edge, five_options, question_sets
 
 PLACES = ("shelf", "desk", "bag", "library", "shop")
 EDGES = [Edge("book", "AtLocation", place) for place in PLACES]

@@ -1,14 +1,16 @@
 """Prompts, scores, and faults of chains."""
 
-from course_pkg.studies.domains import (
+from course_pkg.studies.domains.reasoning_items import (
     ReasoningItem,
-    check_equations,
     coin_flip_items,
-    first_fault,
     last_letter_items,
+    word_problem_items,
+)
+from course_pkg.studies.domains.reasoning_scores import (
+    check_equations,
+    first_fault,
     reasoning_prompt,
     score_reasoning,
-    word_problem_items,
 )
 from tests.refusals import require_refusals
 

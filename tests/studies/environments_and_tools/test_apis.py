@@ -7,22 +7,24 @@ import pytest
 from course_pkg.metrics.rouge import rouge_l
 from course_pkg.serving.constrained.expression import matches
 from course_pkg.serving.constrained.json_schema import schema_expression
-from course_pkg.studies.environments_and_tools import (
-    ApiCall,
-    CallError,
-    call_guide,
+from course_pkg.studies.environments_and_tools.api_dialogues import (
+    LEVELS,
     call_prompt,
-    call_schema,
-    extract_call,
-    known_apis,
     load_dialogues,
     play_calls,
     reply_prompt,
-    run_calls,
     score_calls,
     score_reply,
 )
-from course_pkg.studies.environments_and_tools.api_dialogues import LEVELS
+from course_pkg.studies.environments_and_tools.apis import (
+    ApiCall,
+    CallError,
+    call_guide,
+    call_schema,
+    extract_call,
+    known_apis,
+    run_calls,
+)
 
 DIALOGUES = load_dialogues()
 APIS = known_apis()

@@ -7,17 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.studies.environments_and_tools import (
-    Action,
+from course_pkg.studies.environments_and_tools.episodes import (
     Environment,
     alfred_summary,
     chance_with_feedback,
     chance_without_feedback,
-    draw_tasks,
-    grammar,
     plan_lines,
-    plan_pattern,
-    plan_prompt,
     plan_similarity,
     random_policy,
     replan,
@@ -25,9 +20,15 @@ from course_pkg.studies.environments_and_tools import (
     run_plan,
     score_episode,
     slipping,
+)
+from course_pkg.studies.environments_and_tools.home import HomeAction, grammar
+from course_pkg.studies.environments_and_tools.home_prompts import (
+    plan_pattern,
+    plan_prompt,
     step_pattern,
     step_prompt,
 )
+from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
 
 TASKS = draw_tasks(30)
 LONG = max(TASKS, key=lambda task: len(task.plan))  # 8 steps
@@ -152,7 +153,7 @@ def test_chances_and_similarity_have_limits_and_check_their_arguments():
     with pytest.raises(ValueError, match="both plans are empty"):
         plan_similarity([], [])
     with pytest.raises(TypeError, match="steps must be a list"):
-        plan_similarity("go to kitchen", [Action("go", "kitchen")])
+        plan_similarity("go to kitchen", [HomeAction("go", "kitchen")])
 
 
 def test_the_patterns_fit_the_prompts_and_lines_of_a_plan_lose_their_numbers():

@@ -8,24 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.studies.environments_and_tools import (
+from course_pkg.studies.environments_and_tools.home import (
     FIXTURES,
     HAND,
     OBJECTS,
-    Action,
     ActionError,
-    Goal,
     Home,
+    HomeAction,
     admissible,
     describe,
     draw_home,
-    draw_tasks,
     grammar,
     parse_action,
     perform,
+)
+from course_pkg.studies.environments_and_tools.home_tasks import (
+    KINDS,
+    Goal,
+    draw_tasks,
     shortest_plan,
 )
-from course_pkg.studies.environments_and_tools.home_tasks import KINDS
 
 PLACES = {"milk": "fridge", "soup": "counter", "apple": "table", "cup": "shelf", "book": "shelf"}
 PLACES |= {"letter": "nightstand", "shirt": "bench", "towel": "cabinet"}
@@ -109,7 +111,7 @@ def test_what_is_not_an_action_has_another_error_than_an_unknown_name(subtests):
 def test_an_action_is_read_from_its_text_whatever_its_articles_and_case():
     assert [parse_action(str(action)) for action in grammar()] == list(grammar())
     assert len(set(grammar())) == len(grammar())
-    assert parse_action(" Put the MILK on the fridge. ") == Action("put", "fridge", "milk")
+    assert parse_action(" Put the MILK on the fridge. ") == HomeAction("put", "fridge", "milk")
     with pytest.raises(TypeError, match="an action must be a string"):
         parse_action(None)
 

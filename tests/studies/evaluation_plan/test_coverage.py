@@ -5,14 +5,14 @@ import pytest
 from scipy import stats
 
 from course_pkg.evaluation.statistics import mean_interval, normal_interval, wilson_interval
-from course_pkg.studies.evaluation_plan.coverage import (
+from course_pkg.studies.likelihood_and_generation.intervals import (
     binomial_coverage,
+    bootstrap_interval,
     clopper_pearson,
     clustered_coverage,
     normal,
     percentile_bootstrap,
 )
-from course_pkg.studies.likelihood_and_generation.resampling import bootstrap_interval
 from tests.refusals import require_refusals
 
 SHARES = (np.arange(49) + 0.5) / 49  # none is a multiple of 1/items, where a bound may lie

@@ -1,6 +1,6 @@
 """Judges for tests: they answer as told, and record what they are asked."""
 
-from course_pkg.studies.judge import JudgeTask
+from course_pkg.studies.judge.geval import JudgeTask
 
 TASK = JudgeTask("Rate an answer.", "Clarity", "1 is confusing.")
 

@@ -2,19 +2,18 @@
 
 import pytest
 
-from course_pkg.studies.judge import (
+from course_pkg.studies.judge.bias import (
     Change,
-    JudgeError,
-    JudgeTask,
     Pair,
     PairVerdict,
-    Spread,
+    ScoreSpread,
     length_bias,
     pairwise_prompt,
     position_bias,
     repeatability,
     wording_spread,
 )
+from course_pkg.studies.judge.geval import JudgeError, JudgeTask
 from tests.refusals import require_refusals
 
 from .judges import TASK, RuleJudge
@@ -63,7 +62,7 @@ def test_a_judge_that_counts_words_has_length_bias():
 def test_repeatability_reads_each_answer_and_counts_those_without_a_score():
     judge = RuleJudge(writes=["2", " 4\n", "It depends.", "3", "7"])
     found = repeatability(judge, TASK, {"Answer": "x"}, repeats=5, seed=3)
-    assert found == Spread((2.0, 4.0, 3.0), unread=2)
+    assert found == ScoreSpread((2.0, 4.0, 3.0), unread=2)
     assert found.range == 2 and found.std == pytest.approx((2 / 3) ** 0.5)
     [(prompt, start, settings)] = judge.asked
     assert start == TASK.label and "Answer:\nx" in prompt

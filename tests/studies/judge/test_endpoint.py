@@ -7,7 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from course_pkg.studies.judge import EndpointJudge, JudgeError, JudgeTask, g_eval
+from course_pkg.studies.judge.endpoint import EndpointJudge
+from course_pkg.studies.judge.geval import JudgeError, JudgeTask, g_eval
 from tests.refusals import require_refusals
 
 from .judges import TASK

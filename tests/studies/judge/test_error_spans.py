@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.studies.judge import (
+from course_pkg.studies.judge.error_spans import (
+    ErrorReport,
     ErrorSpan,
     ErrorSpanError,
-    Report,
     check_locations,
     find_error_spans,
     parse_report,
@@ -38,7 +38,7 @@ def test_a_report_written_in_the_format_is_parsed_back_and_counted(errors):
         lines += [f"Error location {n}: {location}", f"Error type {n}: {kind}"]
         lines += [f"Severity {n}: {severity}", f"Explanation {n}: {explanation}"]
     report = parse_report("\n".join(lines))
-    assert report == Report(tuple(ErrorSpan(*error) for error in errors))
+    assert report == ErrorReport(tuple(ErrorSpan(*error) for error in errors))
     severities = [error[2] for error in errors]
     assert report.score == -severities.count("minor") - 5 * severities.count("major")
 
@@ -52,7 +52,7 @@ def test_the_lines_of_one_error_may_come_in_any_order_and_a_text_without_errors_
         ErrorSpan("it's", "spelling", "minor", 'The possessive is "its".'),
     )
     for head in ("No errors", "no error.", "0 errors", "NO ERRORS:"):
-        assert parse_report(head) == Report(()) and parse_report(head).score == 0
+        assert parse_report(head) == ErrorReport(()) and parse_report(head).score == 0
 
 
 def without(line):
@@ -87,11 +87,11 @@ def test_all_occurrences_of_a_location_are_found_across_line_breaks():
 
 
 def test_a_location_that_does_not_occur_raises_an_error_with_the_closest_words():
-    report = Report((ErrorSpan("the fairy flew", "x", "major", "x"),))
+    report = ErrorReport((ErrorSpan("the fairy flew", "x", "major", "x"),))
     with pytest.raises(ErrorSpanError, match=r"does not occur.*'the ferry flew'"):
         check_locations(report, TEXT)
     with pytest.raises(ErrorSpanError, match=r"judged$"):
-        check_locations(Report((ErrorSpan("quite another thing", "x", "minor", "x"),)), TEXT)
+        check_locations(ErrorReport((ErrorSpan("quite another thing", "x", "minor", "x"),)), TEXT)
 
 
 def test_a_judges_report_is_parsed_and_checked_and_only_a_given_reference_is_mentioned():

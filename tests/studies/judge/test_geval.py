@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.studies.judge import (
+from course_pkg.studies.judge.geval import (
     JudgeError,
     JudgeTask,
     add_up,

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from course_pkg.studies.judge import JudgeError, LocalJudge
+from course_pkg.studies.judge.geval import JudgeError
+from course_pkg.studies.judge.local import LocalJudge
 
 
 def log_probability(model, tokenizer, text, continuation):

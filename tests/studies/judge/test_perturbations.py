@@ -3,7 +3,7 @@
 import pytest
 
 from course_pkg.pages.datasets import load_sentences
-from course_pkg.studies.judge.perturbations import PERTURBATIONS, perturb
+from course_pkg.pages.perturbations import PERTURBATIONS, perturb
 
 SENTENCES = load_sentences()
 ORIGINAL = [sentence.text for sentence in SENTENCES]

@@ -8,7 +8,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 from sklearn.metrics import log_loss as sklearn_log_loss
 
-from course_pkg.studies.likelihood_and_generation.calibration import (
+from course_pkg.studies.likelihood_and_generation.confidence import (
     brier_binary,
     brier_multiclass,
     expected_calibration_error,

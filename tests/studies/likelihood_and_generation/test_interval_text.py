@@ -1,7 +1,7 @@
 """Intervals in words: signs, rounding, and what an interval that touches 0 says."""
 
 from course_pkg.evaluation.statistics import Interval
-from course_pkg.studies.likelihood_and_generation.interval_text import percent, points, verdict
+from course_pkg.studies.likelihood_and_generation.intervals import percent, points, verdict
 
 
 def test_percent_and_points_round_alike_and_points_have_signs():

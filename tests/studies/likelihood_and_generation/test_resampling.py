@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from course_pkg.evaluation.statistics import standard_error
-from course_pkg.studies.likelihood_and_generation.resampling import (
+from course_pkg.studies.likelihood_and_generation.intervals import (
     bootstrap_draws,
     bootstrap_interval,
 )
-from course_pkg.studies.scheduling.statistics import bootstrap
+from course_pkg.studies.scheduling.simulation import bootstrap
 from tests.refusals import require_refusals
 
 SCORES = np.random.default_rng(0).gamma(2.0, size=40)

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from course_pkg.studies.likelihood_and_generation.temperature_scaling import (
+from course_pkg.studies.likelihood_and_generation.confidence import (
     fit_temperature,
     option_log_probabilities,
 )

@@ -8,19 +8,20 @@ import numpy as np
 import pytest
 
 from course_pkg.metrics.bleu import sentence_bleu
-from course_pkg.studies.red_teaming.diversity import distinct_ngrams, distinct_share, self_bleu
-from course_pkg.studies.red_teaming.few_shot import (
+from course_pkg.studies.red_teaming.cases import (
+    NO_DIGITS,
+    FormatRule,
+    GeneratedCase,
+    distinct_cases,
+    distinct_ngrams,
+    distinct_share,
     draw_examples,
     draw_probabilities,
     few_shot_prompt,
-)
-from course_pkg.studies.red_teaming.generated_cases import (
-    GeneratedCase,
-    distinct_cases,
     question_of,
+    self_bleu,
     zero_shot_prompt,
 )
-from course_pkg.studies.red_teaming.rules import NO_DIGITS, FormatRule
 from tests.refusals import require_refusals
 
 TEXTS = [

@@ -13,8 +13,11 @@ from course_pkg.studies.red_teaming.objective import (
     red_team_loss,
     tilted_distribution,
 )
-from course_pkg.studies.red_teaming.slot_policy import SlotPolicy, fit_slot_policy
-from course_pkg.studies.red_teaming.slot_training import train_slot_policy
+from course_pkg.studies.red_teaming.slot_policy import (
+    SlotPolicy,
+    fit_slot_policy,
+    train_slot_policy,
+)
 from tests.refusals import require_refusals
 
 SIZES = (2, 3, 4)

@@ -7,14 +7,18 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from course_pkg.lm.tiny import tiny_tokenizer
-from course_pkg.studies.safety.contrasts import (
+from course_pkg.studies.safety.pair_scores import (
+    SentenceScore,
+    score_masked_pairs,
+    score_pairs,
+    shared_positions,
+)
+from course_pkg.studies.safety.sentence_pairs import (
     WORDINGS,
     SentencePair,
     load_contrasts,
     sentence_pairs,
 )
-from course_pkg.studies.safety.masked_pairs import score_masked_pairs
-from course_pkg.studies.safety.pair_scores import SentenceScore, score_pairs, shared_positions
 from tests.evaluation.test_generation import sharpened
 from tests.refusals import require_refusals
 

@@ -4,10 +4,10 @@ import pytest
 
 from course_pkg.evaluation.multiple_choice import Question, score_questions
 from course_pkg.lm.load import load
-from course_pkg.studies.safety.pronoun_gap import gender_gap
-from course_pkg.studies.safety.pronoun_schemas import (
+from course_pkg.studies.safety.pronouns import (
     PRONOUNS,
     ScoredSchema,
+    gender_gap,
     load_schemas,
     score_schemas,
 )

@@ -5,13 +5,15 @@ from collections import Counter
 import pytest
 
 from course_pkg.evaluation.statistics import wilson_interval
-from course_pkg.studies.safety.refusals import (
+from course_pkg.studies.safety.rules_and_refusals import (
+    attack_rates,
     keyword_refuses,
+    load_attacks,
     load_requests,
     refusal_errors,
+    writes_word,
     wrong_refusals,
 )
-from course_pkg.studies.safety.rule_attacks import attack_rates, load_attacks, writes_word
 from tests.refusals import require_refusals
 
 ATTACKS = load_attacks()

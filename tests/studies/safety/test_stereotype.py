@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from course_pkg.evaluation.statistics import mean_interval
-from course_pkg.studies.safety.stereotype import crows_score, direction_gap, stereotype_share
+from course_pkg.studies.safety.sentence_pairs import crows_score, direction_gap, stereotype_share
 from tests.refusals import require_refusals
 
 GROUPS = [group for group in range(12) for _ in range(6)]

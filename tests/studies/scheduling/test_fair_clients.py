@@ -3,15 +3,10 @@
 import numpy as np
 import pytest
 
-from course_pkg.studies.scheduling import (
-    ContinuousBatching,
-    CostModel,
-    FairClients,
-    Request,
-    poisson,
-    requests,
-    simulate,
-)
+from course_pkg.studies.scheduling.iteration_cost import CostModel
+from course_pkg.studies.scheduling.policies import ContinuousBatching, FairClients
+from course_pkg.studies.scheduling.simulation import simulate
+from course_pkg.studies.scheduling.workload import SimulatedRequest, poisson, requests
 from tests.tables import each_row
 
 SECOND = CostModel(base=1.0)
@@ -36,7 +31,7 @@ def order(served, policy) -> str:
     ],
 )
 def test_the_client_that_has_received_least_is_served_next(served, clients, expected):
-    coming = [Request(float(arrival), *lengths) for arrival, *lengths in served]
+    coming = [SimulatedRequest(float(arrival), *lengths) for arrival, *lengths in served]
     assert order(coming, FairClients(1, clients)) == expected
 
 
@@ -48,8 +43,8 @@ def test_one_client_is_served_in_order_of_arrival():
 
 
 def test_a_flood_of_one_client_delays_the_other_little():
-    flood = [Request(0.0, 1, 4) for _ in range(50)]
-    few = [Request(10.0 * turn, 1, 4) for turn in range(10)]
+    flood = [SimulatedRequest(0.0, 1, 4) for _ in range(50)]
+    few = [SimulatedRequest(10.0 * turn, 1, 4) for turn in range(10)]
     clients = ["flood"] * 50 + ["few"] * 10
     first_come = simulate(flood + few, ContinuousBatching(1), SECOND)
     fair = simulate(flood + few, FairClients(1, clients), SECOND)
@@ -64,7 +59,10 @@ def test_a_flood_of_one_client_delays_the_other_little():
     [
         (lambda: FairClients(1, [], prompt_weight=0), "prompt_weight is 0"),
         (lambda: FairClients(0, []), "max_batch must be"),
-        (lambda: simulate([Request(0, 1, 1)] * 2, FairClients(1, ["a"]), SECOND), "has no client"),
+        (
+            lambda: simulate([SimulatedRequest(0, 1, 1)] * 2, FairClients(1, ["a"]), SECOND),
+            "has no client",
+        ),
     ],
 )
 def test_bad_arguments(make, message):

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from course_pkg.studies.scheduling import CostModel, Work, profile, recorded, recorded_points
+from course_pkg.studies.scheduling.iteration_cost import (
+    CostModel,
+    Work,
+    profile,
+    recorded,
+    recorded_points,
+)
 from tests.tables import each_row
 
 MODEL = CostModel(base=0.05, prompt=3e-3, pairs=1e-6, sequences=4e-3, context=7e-6)

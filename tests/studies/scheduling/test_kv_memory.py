@@ -6,16 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.studies.scheduling import (
-    MLFQ,
-    ContinuousBatching,
-    CostModel,
-    Job,
-    KVMemory,
-    Request,
-    SkipJoinMLFQ,
-    simulate,
-)
+from course_pkg.studies.scheduling.iteration_cost import CostModel
+from course_pkg.studies.scheduling.kv_memory import KVMemory
+from course_pkg.studies.scheduling.mlfq import MLFQ, SkipJoinMLFQ
+from course_pkg.studies.scheduling.policies import ContinuousBatching, Job
+from course_pkg.studies.scheduling.simulation import simulate
+from course_pkg.studies.scheduling.workload import SimulatedRequest
 from tests.refusals import require_refusals
 from tests.tables import each_row
 
@@ -27,7 +23,7 @@ def proactive(capacity, bandwidth, reserve):
 
 
 def served(*rows):
-    return [Request(float(arrival), prompt, output) for arrival, prompt, output in rows]
+    return [SimulatedRequest(float(arrival), prompt, output) for arrival, prompt, output in rows]
 
 
 THREE = served((0, 4, 2), (0, 4, 2), (1.5, 4, 1))  # 4 to 6 tokens each
@@ -134,7 +130,9 @@ class Checked(KVMemory):
 
 
 REQUESTS = st.lists(
-    st.builds(Request, st.integers(0, 12).map(float), st.integers(1, 9), st.integers(1, 9)),
+    st.builds(
+        SimulatedRequest, st.integers(0, 12).map(float), st.integers(1, 9), st.integers(1, 9)
+    ),
     min_size=1,
     max_size=12,
 )

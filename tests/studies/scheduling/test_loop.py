@@ -7,26 +7,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.studies.scheduling import (
-    MLFQ,
+from course_pkg.studies.scheduling.iteration_cost import CostModel
+from course_pkg.studies.scheduling.kv_memory import KVMemory
+from course_pkg.studies.scheduling.mlfq import MLFQ, SkipJoinMLFQ
+from course_pkg.studies.scheduling.policies import (
     SRPT,
     ContinuousBatching,
-    CostModel,
     FairClients,
-    KVMemory,
     Policy,
-    Request,
     RunToCompletion,
     ShortestFirst,
-    SkipJoinMLFQ,
     StaticBatching,
-    simulate,
 )
+from course_pkg.studies.scheduling.simulation import simulate
+from course_pkg.studies.scheduling.workload import SimulatedRequest
 from tests.refusals import require_refusals
 from tests.tables import each_row
 
 SECOND = CostModel(base=1.0)  # every iteration takes one second
-THREE = [Request(0.0, 5, 3), Request(0.0, 2, 1), Request(0.5, 4, 2)]
+THREE = [SimulatedRequest(0.0, 5, 3), SimulatedRequest(0.0, 2, 1), SimulatedRequest(0.5, 4, 2)]
 
 
 def one_each(cost: CostModel) -> list[Policy]:
@@ -47,7 +46,7 @@ def one_each(cost: CostModel) -> list[Policy]:
 
 
 def served(*rows):
-    return [Request(float(arrival), prompt, output) for arrival, prompt, output in rows]
+    return [SimulatedRequest(float(arrival), prompt, output) for arrival, prompt, output in rows]
 
 
 @each_row(
@@ -98,8 +97,8 @@ def test_the_first_and_the_last_token_and_the_time_of_an_iteration():
 
 def test_chunks_of_a_prompt_see_as_many_pairs_as_the_whole_and_padding_costs_time():
     cost = CostModel(pairs=1.0)
-    whole = simulate([Request(0.0, 10, 1)], ContinuousBatching(1), cost)
-    parts = simulate([Request(0.0, 10, 1)], ContinuousBatching(1, token_budget=3), cost)
+    whole = simulate([SimulatedRequest(0.0, 10, 1)], ContinuousBatching(1), cost)
+    parts = simulate([SimulatedRequest(0.0, 10, 1)], ContinuousBatching(1, token_budget=3), cost)
     assert whole.busy == parts.busy == 55
     assert (whole.iterations, parts.iterations) == (1, 4)
     cost = CostModel(prompt=1.0, sequences=0.5, context=0.01)
@@ -111,7 +110,9 @@ def test_chunks_of_a_prompt_see_as_many_pairs_as_the_whole_and_padding_costs_tim
 # ---------------------------------------------------------------- for any workload
 
 REQUESTS = st.lists(
-    st.builds(Request, st.integers(0, 30).map(float), st.integers(1, 6), st.integers(1, 8)),
+    st.builds(
+        SimulatedRequest, st.integers(0, 30).map(float), st.integers(1, 6), st.integers(1, 8)
+    ),
     min_size=1,
     max_size=12,
 )

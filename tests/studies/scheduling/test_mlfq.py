@@ -4,18 +4,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.studies.scheduling import (
-    MLFQ,
-    SRPT,
-    CostModel,
-    Job,
-    Request,
-    RunToCompletion,
-    SkipJoinMLFQ,
-    poisson,
-    requests,
-    simulate,
-)
+from course_pkg.studies.scheduling.iteration_cost import CostModel
+from course_pkg.studies.scheduling.mlfq import MLFQ, SkipJoinMLFQ
+from course_pkg.studies.scheduling.policies import SRPT, Job, RunToCompletion
+from course_pkg.studies.scheduling.simulation import simulate
+from course_pkg.studies.scheduling.workload import SimulatedRequest, poisson, requests
 from tests.tables import each_row
 
 SECOND = CostModel(base=1.0)
@@ -61,12 +54,12 @@ def order(result) -> str:
     ],
 )
 def test_the_order_of_iterations(served, policy, cost, expected):
-    coming = [Request(float(arrival), *lengths) for arrival, *lengths in served]
+    coming = [SimulatedRequest(float(arrival), *lengths) for arrival, *lengths in served]
     assert order(simulate(coming, policy, cost, trace=True)) == expected
 
 
 def test_skip_join_lets_short_prompts_pass_a_long_one():
-    three = [Request(0.0, 5, 2), Request(0.0, 1, 1), Request(0.0, 1, 1)]
+    three = [SimulatedRequest(0.0, 5, 2), SimulatedRequest(0.0, 1, 1), SimulatedRequest(0.0, 1, 1)]
     first_come = simulate(three, RunToCompletion(), TOKENS)
     plain = simulate(three, MLFQ(1, 1.0), TOKENS, trace=True)
     skip = simulate(three, SkipJoinMLFQ(1, 1.0, cost=TOKENS), TOKENS, trace=True)
@@ -103,7 +96,7 @@ def test_the_first_queue_that_fits_is_joined(prompt, quantum):
 
 # ---------------------------------------------------------------- starvation
 
-STREAM = [Request(0.0, 1, 3)] + [Request(float(t), 1, 1) for t in range(1, 21)]
+STREAM = [SimulatedRequest(0.0, 1, 3)] + [SimulatedRequest(float(t), 1, 1) for t in range(1, 21)]
 
 
 def test_a_long_job_waits_for_the_end_of_the_stream_unless_it_is_promoted():
@@ -129,7 +122,7 @@ def test_of_several_starving_jobs_the_one_that_waits_longest_is_promoted_first()
 
 
 def test_a_job_that_joined_low_and_never_ran_is_promoted_too():
-    long = [Request(0.0, 9, 1)] + [Request(float(t), 1, 1) for t in range(30)]
+    long = [SimulatedRequest(0.0, 9, 1)] + [SimulatedRequest(float(t), 1, 1) for t in range(30)]
     skip = SkipJoinMLFQ(1, 1.0, cost=TOKENS)
     assert simulate(long, skip, TOKENS).finished[0] == 39
     skip = SkipJoinMLFQ(1, 1.0, cost=TOKENS, starvation=5.0)
@@ -139,12 +132,14 @@ def test_a_job_that_joined_low_and_never_ran_is_promoted_too():
 
 def test_promotion_gives_a_new_quantum_and_costs_the_highest_queue_no_place():
     """Quanta 2 and 4: A uses 2, then 3 of 4, and after its promotion 2 again."""
-    served = [Request(0.0, 1, 10)] + [Request(float(t), 1, 1) for t in range(5, 20)]
+    served = [SimulatedRequest(0.0, 1, 10)] + [
+        SimulatedRequest(float(t), 1, 1) for t in range(5, 20)
+    ]
     result = simulate(served, MLFQ(1, 2.0, starvation=3.0), SECOND, trace=True)
     # promoted at 8, behind the job that comes at 8
     starts = [it.start for it in result.trace if it.batch[0][0] == 0]
     assert starts[:8] == [0, 1, 2, 3, 4, 9, 10, starts[7]] and starts[7] > 11
-    crowd = [Request(0.0, 1, 1)] * 4 + [Request(2.0, 1, 1)]
+    crowd = [SimulatedRequest(0.0, 1, 1)] * 4 + [SimulatedRequest(2.0, 1, 1)]
     result = simulate(crowd, MLFQ(1, 1.0, starvation=2.0), SECOND)
     assert result.finished.tolist() == [1, 2, 3, 4, 5]
 

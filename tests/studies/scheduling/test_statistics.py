@@ -5,11 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from course_pkg.studies.scheduling import (
-    ContinuousBatching,
-    CostModel,
-    Request,
-    RunToCompletion,
+from course_pkg.studies.scheduling.iteration_cost import CostModel
+from course_pkg.studies.scheduling.policies import ContinuousBatching, RunToCompletion
+from course_pkg.studies.scheduling.simulation import (
     bootstrap,
     goodput,
     jain,
@@ -17,11 +15,12 @@ from course_pkg.studies.scheduling import (
     simulate,
     summarize,
 )
+from course_pkg.studies.scheduling.workload import SimulatedRequest
 from tests.refusals import require_refusals
 from tests.tables import each_row
 
 # One after the other: 1–5 s, 5–6 s and 10–12 s.
-THREE = [Request(1.0, 9, 4), Request(2.0, 9, 1), Request(10.0, 9, 2)]
+THREE = [SimulatedRequest(1.0, 9, 4), SimulatedRequest(2.0, 9, 1), SimulatedRequest(10.0, 9, 2)]
 RESULT = simulate(THREE, RunToCompletion(), CostModel(base=1.0))
 
 
@@ -40,7 +39,7 @@ def test_a_summary_by_hand():
 
 def test_an_answer_of_one_token_has_no_time_per_token():
     assert per_token(RESULT)[0] == 1.0 and math.isnan(per_token(RESULT)[1])
-    alone = simulate([Request(0.0, 1, 1)], ContinuousBatching(1), CostModel(base=1.0))
+    alone = simulate([SimulatedRequest(0.0, 1, 1)], ContinuousBatching(1), CostModel(base=1.0))
     assert math.isnan(summarize(alone).per_token.p99)
 
 

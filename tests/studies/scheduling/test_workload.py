@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from course_pkg.studies.scheduling import (
-    Request,
+from course_pkg.studies.scheduling.workload import (
+    SimulatedRequest,
     bimodal,
     gamma,
     lognormal,
@@ -61,12 +61,15 @@ def test_lengths_have_the_distributions_that_they_claim():
 
 def test_requests_are_plain_numbers_and_bad_arguments_are_refused():
     (request,) = requests(np.array([0.5]), np.array([3]), np.array([4]))
-    assert request == Request(0.5, 3, 4)
+    assert request == SimulatedRequest(0.5, 3, 4)
     assert type(request.arrival) is float and type(request.prompt) is int
     require_refusals(
-        (lambda: Request(-1.0, 1, 1), "arrival must be at least 0 and finite, got -1.0"),
-        (lambda: Request(0.0, 0, 1), "prompt must be an integer of at least 1, got 0"),
-        (lambda: Request(0.0, 1, 2.5), r"output must be an integer of at least 1, got 2\.5"),
+        (lambda: SimulatedRequest(-1.0, 1, 1), "arrival must be at least 0 and finite, got -1.0"),
+        (lambda: SimulatedRequest(0.0, 0, 1), "prompt must be an integer of at least 1, got 0"),
+        (
+            lambda: SimulatedRequest(0.0, 1, 2.5),
+            r"output must be an integer of at least 1, got 2\.5",
+        ),
         (lambda: requests([0], [1, 2], [1]), "1 arrivals, 2 prompts and 1 outputs"),
         (lambda: poisson(0, 5, generator()), "rate must be above 0 and finite, got 0"),
         (lambda: gamma(1, 5, -1, generator()), "variation must be above 0"),

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from course_pkg.studies.systems.benchmark_table import (
+from course_pkg.studies.domains.benchmark_table import (
     CHECKED,
     COLUMNS,
     FILE,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from course_pkg.studies.systems.item_records import FOLDER, first_of_groups, read_records
+from course_pkg.pages.datasets import FOLDER, first_of_groups, read_records
 
 
 def test_every_file_has_a_record_for_each_line_and_another_name_lists_the_names():

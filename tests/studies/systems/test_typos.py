@@ -4,7 +4,7 @@ import string
 
 import pytest
 
-from course_pkg.studies.systems.typos import NEIGHBORS, add_typos
+from course_pkg.pages.perturbations import NEIGHBORS, add_typos
 
 TEXT = "Where do people hang wet laundry, and since when? In 1969!"
 

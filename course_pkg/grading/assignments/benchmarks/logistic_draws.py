@@ -9,7 +9,7 @@ import math
 from random import Random
 from typing import Any
 
-from course_pkg.studies.chat_benchmarks.matches import Match
+from course_pkg.studies.chat_benchmarks.comparisons import Match
 
 Inputs = dict[str, Any]
 MODELS = ("ash", "beech", "cedar", "fir", "larch", "maple", "oak", "pine")
@@ -52,7 +52,7 @@ def draw_regression(rng: Random, size: int, kind: str) -> Inputs:
 
 def strengths(inputs: Inputs) -> dict[str, float]:
     """The course's strengths."""
-    from course_pkg.studies.chat_benchmarks.bt_model import bradley_terry
+    from course_pkg.studies.chat_benchmarks.ratings import bradley_terry
 
     fit = bradley_terry([Match(*match) for match in inputs["matches"]], errors="fisher")
     return dict(zip(fit.names, fit.strengths.tolist(), strict=True))

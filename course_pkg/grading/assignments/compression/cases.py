@@ -1,4 +1,4 @@
-"""`compression`: the cases of its questions; right values are those of `deployment.compression`.
+"""`compression`: the cases of its questions; right values are those of `studies.compression`.
 
 Chapter: exercises.
 """
@@ -13,12 +13,12 @@ from torch import Tensor
 
 from course_pkg.acceleration.quantization.calibration import InputStatistics
 from course_pkg.acceleration.quantization.gguf_blocks import read_gguf, write_gguf
-from course_pkg.deployment.compression import distillation, pruning, semi_structured
-from course_pkg.deployment.compression import sparsity_patterns as patterns
 from course_pkg.grading.assignments.compression import distributions
 from course_pkg.grading.assignments.compression.distributions import logarithms
 from course_pkg.grading.contract.comparators import anything, array, number, row
 from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.studies.compression import distillation, pruning, semi_structured
+from course_pkg.studies.compression import sparsity_patterns as patterns
 
 Inputs = dict[str, Any]
 

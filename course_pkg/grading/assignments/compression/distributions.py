@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_pkg.deployment.compression.distillation import forward_kl, reverse_kl
+from course_pkg.studies.compression.distillation import forward_kl, reverse_kl
 
 GAP = 0.01  # of divergences, by which the best student is better than the next
 RARE = 1e-4  # a probability that a divergence hardly notices unless the other one is 0

@@ -19,7 +19,7 @@ from course_pkg.grading.assignments.multiple_choice import boundary
 from course_pkg.grading.contract.comparators import Comparator, anything, number, row
 from course_pkg.grading.contract.draws import normal_arrays
 from course_pkg.grading.contract.plain_values import Array
-from course_pkg.studies.likelihood_and_generation.calibration import expected_calibration_error
+from course_pkg.studies.likelihood_and_generation.confidence import expected_calibration_error
 
 Inputs = dict[str, Any]
 CLOSE = number(rtol=1e-5, atol=1e-6)

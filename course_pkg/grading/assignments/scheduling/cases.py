@@ -13,17 +13,11 @@ from typing import Any
 from course_pkg.grading.assignments.scheduling.scheduler_states import *  # noqa: F403 (questions.toml)
 from course_pkg.grading.assignments.scheduling.scheduler_states import first_steps
 from course_pkg.grading.contract.draws import each_then_any
-from course_pkg.studies.scheduling import (
-    ContinuousBatching,
-    CostModel,
-    Job,
-    Simulation,
-    SkipJoinMLFQ,
-    StaticBatching,
-    goodput,
-    requests,
-    simulate,
-)
+from course_pkg.studies.scheduling.iteration_cost import CostModel
+from course_pkg.studies.scheduling.mlfq import SkipJoinMLFQ
+from course_pkg.studies.scheduling.policies import ContinuousBatching, Job, StaticBatching
+from course_pkg.studies.scheduling.simulation import Simulation, goodput, simulate
+from course_pkg.studies.scheduling.workload import requests
 
 Inputs = dict[str, Any]
 NEVER = float("inf")

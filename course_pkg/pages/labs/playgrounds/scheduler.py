@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from course_pkg.pages.labs.playgrounds.markup import Safe, element, joined, paragraph, table
 from course_pkg.pages.labs.playgrounds.playground import Field, Playground, WrongInput
-from course_pkg.studies.scheduling import (
-    MLFQ,
+from course_pkg.studies.scheduling.iteration_cost import CostModel
+from course_pkg.studies.scheduling.mlfq import MLFQ, SkipJoinMLFQ
+from course_pkg.studies.scheduling.policies import (
     SRPT,
     ContinuousBatching,
-    CostModel,
     Policy,
-    Request,
     RunToCompletion,
-    Simulation,
-    SkipJoinMLFQ,
     StaticBatching,
-    simulate,
 )
+from course_pkg.studies.scheduling.simulation import Simulation, simulate
+from course_pkg.studies.scheduling.workload import SimulatedRequest
 
 MOST_REQUESTS = 8
 MOST_TOKENS = 12
@@ -35,7 +33,7 @@ POLICIES = {
 }
 
 
-def requests(lines: list[str]) -> list[Request]:
+def requests(lines: list[str]) -> list[SimulatedRequest]:
     """Requests from lines of three whole numbers: arrival, tokens of the prompt, of the answer."""
     if not 1 <= len(lines) <= MOST_REQUESTS:
         raise WrongInput(
@@ -56,7 +54,7 @@ def requests(lines: list[str]) -> list[Request]:
                 f"Requests: arrivals go to {MOST_ARRIVAL} s, prompts and answers from 1 to "
                 f"{MOST_TOKENS} tokens, but {line[:40]!r} was given"
             )
-        found.append(Request(arrival, prompt=prompt, output=output))
+        found.append(SimulatedRequest(arrival, prompt=prompt, output=output))
     return found
 
 

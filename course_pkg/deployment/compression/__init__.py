@@ -1,1 +1,0 @@
-"""Smaller models: distilled into a student, or with weights, heads and layers pruned."""

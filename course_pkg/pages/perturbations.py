@@ -1,0 +1,99 @@
+"""Changes to texts, to see what a metric or a model notices.
+
+`perturb` changes a sentence as a whole: a paraphrase keeps the meaning and changes the words; a
+negation keeps the words and reverses the meaning. Both were written by hand, see `datasets`.
+
+`add_typos` makes typing errors at a chosen rate. Each letter is hit with the same probability,
+independently of the others, and then swapped with the next one, left out, doubled, or replaced by a
+neighbor on the keyboard. Everything that is no ASCII letter stays as it is, so that numbers,
+punctuation and spaces keep their places. Whether the meaning survives is for a reader to say: at
+high rates, people can't read the text either.
+
+Source: Belinkov and Bisk 2018, "Synthetic and Natural Noise Both Break Neural Machine Translation",
+section 3, on swapped letters and keyboard noise. Chapter: metrics/comparison.
+"""
+
+import random
+import string
+
+from course_pkg.common.arguments import require_between, require_choice, require_string
+from course_pkg.pages.datasets import Sentence
+
+PERTURBATIONS = (
+    "identical",
+    "paraphrased",
+    "negated",
+    "reordered",
+    "truncated",
+    "repeated",
+    "another sentence",
+)
+
+
+def perturb(sentences: list[Sentence], perturbation: str, seed: int = 0) -> list[str]:
+    """Apply one of the `PERTURBATIONS` to every sentence; the order stays the same.
+
+    "reordered" shuffles the words and keeps the period; "truncated" keeps the first half of the
+    words; "repeated" writes the sentence twice; "another sentence" takes the next one in the list.
+    seed: for the shuffling. Raises ValueError for an unknown perturbation.
+
+    >>> perturb([Sentence("a", "The cat sat here.", "A cat was here.", "No cat.")], "truncated")
+    ['The cat']
+    """
+    require_choice(perturbation, "perturbation", PERTURBATIONS)
+    generator = random.Random(seed)
+    changed = []
+    for sentence, following in zip(sentences, sentences[1:] + sentences[:1], strict=True):
+        words = sentence.text.removesuffix(".").split()
+        versions = {
+            "identical": sentence.text,
+            "paraphrased": sentence.paraphrase,
+            "negated": sentence.negation,
+            "reordered": " ".join(generator.sample(words, len(words))) + ".",
+            "truncated": " ".join(words[: len(words) // 2]),
+            "repeated": f"{sentence.text} {sentence.text}",
+            "another sentence": following.text,
+        }
+        changed.append(versions[perturbation])
+    return changed
+
+
+ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+NEIGHBORS = {
+    letter: row[max(place - 1, 0) : place] + row[place + 1 : place + 2]
+    for row in ROWS
+    for place, letter in enumerate(row)
+}
+
+
+def add_typos(text: str, rate: float, seed: int = 0) -> str:
+    """The text with typing errors; the same seed gives the same ones.
+
+    rate: the probability of an error at each letter, in [0, 1). Raises TypeError for a text that is
+    no string, ValueError for another rate.
+
+    >>> add_typos("Where do people hang wet laundry?", rate=0.2, seed=1)
+    'hWere do epople hang wwte lsundry?'
+    >>> add_typos("In 1969.", rate=0.0)
+    'In 1969.'
+    """
+    require_string(text, "text")
+    require_between(rate, "rate", 0, 1, closed=True)
+    generator = random.Random(seed)
+    written = []
+    rest = list(text)
+    while rest:
+        letter = rest.pop(0)
+        if letter not in string.ascii_letters or generator.random() >= rate:
+            written.append(letter)
+            continue
+        kind = generator.choice(("swap", "drop", "double", "neighbor"))
+        if kind == "swap" and rest and rest[0] in string.ascii_letters:
+            written += [rest.pop(0), letter]
+        elif kind == "double":
+            written += [letter, letter]
+        elif kind == "neighbor":
+            near = generator.choice(NEIGHBORS[letter.lower()])
+            written.append(near.upper() if letter.isupper() else near)
+        # "drop" writes nothing, and neither does a swap with what is no letter
+    return "".join(written)

@@ -1,0 +1,243 @@
+"""GLUE and SuperGLUE: tasks, the course's own items in the same shapes, and one number for all.
+
+Two ways lead to one number. A suite's score is a mean of means: first over the metrics of a task,
+then over the tasks, each with the same weight. A mean win rate counts whom a model beats.
+
+Sizes of tasks are those of the published files, as the data cards of `nyu-mll/glue` and
+`aps/super_glue` list them. The papers round, and count MultiRC by questions. The labels of the test
+sets are not public (MNLI's dev and test sets are the matched and the mismatched one together).
+
+An item has texts, by name, and a label. A prompt writes them as a question, and says each label as
+a word, which is called a verbalizer: "yes" or "no", "terrible" or "great". In two shapes the item
+brings its own options: which cause is likelier, which name fits. The items are in
+course_pkg/data/evaluation/suites, JSON lines; README.md has their data card.
+
+Sources: Wang et al. 2019, "GLUE" (arXiv 1804.07461), tables 1 and 4; Wang et al. 2019, "SuperGLUE"
+(arXiv 1905.00537), table 1; Schick and Schütze 2021, "Exploiting Cloze Questions", on verbalizers.
+Chapter: evaluation/benchmarks.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from statistics import fmean
+from typing import Any
+
+from course_pkg.common.arguments import require_choice
+from course_pkg.evaluation.prompts import PromptTemplate
+
+
+@dataclass(frozen=True)
+class BenchmarkTask:
+    """A task of a suite.
+
+    question: what is asked, in words. metrics: names, in the paper's order; MNLI has one accuracy
+    for each test set. train, dev, test: items. shape: the course's own items of this shape.
+    """
+
+    name: str
+    question: str
+    metrics: tuple[str, ...]
+    train: int
+    dev: int
+    test: int
+    shape: str
+
+
+ACCURACY = ("accuracy",)
+F1_ACCURACY = ("F1", "accuracy")
+MNLI_METRICS = ("matched accuracy", "mismatched accuracy")
+
+GLUE = (
+    BenchmarkTask("CoLA", "acceptable English?", ("Matthews",), 8551, 1043, 1063, "acceptability"),
+    BenchmarkTask("SST-2", "good review or bad?", ACCURACY, 67349, 872, 1821, "sentiment"),
+    BenchmarkTask("MRPC", "same meaning?", F1_ACCURACY, 3668, 408, 1725, "paraphrase"),
+    BenchmarkTask("QQP", "same question?", F1_ACCURACY, 363846, 40430, 390965, "paraphrase"),
+    BenchmarkTask(
+        "STS-B", "how similar, 0 to 5?", ("Pearson", "Spearman"), 5749, 1500, 1379, "similarity"
+    ),
+    BenchmarkTask(
+        "MNLI", "entailed, neutral, contradicted?", MNLI_METRICS, 392702, 19647, 19643, "entailment"
+    ),
+    BenchmarkTask("QNLI", "answer in the sentence?", ACCURACY, 104743, 5463, 5463, "answered"),
+    BenchmarkTask("RTE", "entailed?", ACCURACY, 2490, 277, 3000, "two-way-entailment"),
+    BenchmarkTask("WNLI", "entailed, by a pronoun?", ACCURACY, 635, 71, 146, "pronoun-claims"),
+)
+SUPERGLUE = (
+    BenchmarkTask("BoolQ", "yes or no, by a passage?", ACCURACY, 9427, 3270, 3245, "yes-no"),
+    BenchmarkTask(
+        "CB",
+        "entailed, neutral, contradicted?",
+        ("macro F1", "accuracy"),
+        250,
+        56,
+        250,
+        "entailment",
+    ),
+    BenchmarkTask("COPA", "which cause or effect?", ACCURACY, 400, 100, 500, "causes"),
+    BenchmarkTask(
+        "MultiRC",
+        "is this answer right?",
+        ("F1", "exact match"),
+        27243,
+        4848,
+        9693,
+        "several-answers",
+    ),
+    BenchmarkTask(
+        "ReCoRD", "which name fits?", ("text F1", "text match"), 100730, 10000, 10000, "cloze"
+    ),
+    BenchmarkTask("RTE", "entailed?", ACCURACY, 2490, 277, 3000, "two-way-entailment"),
+    BenchmarkTask("WiC", "same sense of a word?", ACCURACY, 5428, 638, 1400, "word-senses"),
+    BenchmarkTask("WSC", "does it refer to this noun?", ACCURACY, 554, 104, 146, "pronouns"),
+)
+
+
+def suite_average(
+    suite: Sequence[BenchmarkTask], scores: Mapping[str, Mapping[str, float]]
+) -> float:
+    """A suite's single number: the mean over tasks of the mean over a task's metrics.
+
+    scores: for each task by name, its metrics by name. Raises ValueError if a task or a metric of
+    the suite is missing.
+    Source: Wang et al. 2019 (GLUE), section 3.4, on tasks with several metrics.
+
+    >>> pair = (GLUE[0], GLUE[2])
+    >>> suite_average(pair, {"CoLA": {"Matthews": 0.2}, "MRPC": {"F1": 0.9, "accuracy": 0.7}})
+    0.5
+    """
+    means = []
+    for task in suite:
+        found = scores.get(task.name, {})
+        if missing := [metric for metric in task.metrics if metric not in found]:
+            raise ValueError(
+                f"scores has no {missing[0]!r} for the task {task.name}: give all of "
+                f"{', '.join(task.metrics)}"
+            )
+        means.append(fmean(found[metric] for metric in task.metrics))
+    return fmean(means)
+
+
+EMPTY = "N/A"  # what stands in for every text in an input without content
+NOT_TEXTS = ("id", "split", "group", "options", "label")
+
+
+@dataclass(frozen=True)
+class SuiteItem:
+    """An item: texts by name, and the number of its label.
+
+    options: its own, or () if the labels are the same for all items. group: of related items, such
+    as those about one passage.
+    """
+
+    id: str
+    group: str
+    fields: dict[str, str]
+    label: int
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SuitePrompt:
+    """A template, and the word for each label, in their order; () if items have own options."""
+
+    template: PromptTemplate
+    words: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+
+    def options(self, item: SuiteItem) -> tuple[str, ...]:
+        """What is scored for an item: its own options, or the words."""
+        return item.options or self.words
+
+    def empty(self, item: SuiteItem) -> dict[str, str]:
+        """The item's fields without their content: N/A, except for those that are kept."""
+        return {name: text if name in self.kept else EMPTY for name, text in item.fields.items()}
+
+
+@dataclass(frozen=True)
+class SuiteShape:
+    """Items to evaluate, four solved examples, and two prompts."""
+
+    name: str
+    labels: tuple[str, ...]
+    items: tuple[SuiteItem, ...]
+    examples: tuple[SuiteItem, ...]
+    prompts: tuple[SuitePrompt, ...]
+
+
+def shape_names() -> list[str]:
+    """The names of all shapes.
+
+    >>> shape_names()[:3]
+    ['acceptability', 'sentiment', 'paraphrase']
+    """
+    return list(_tables())
+
+
+def load_shape(name: str) -> SuiteShape:
+    """The items and prompts of a shape, such as "sentiment". Raises ValueError if unknown.
+
+    >>> shape = load_shape("sentiment")
+    >>> len(shape.items), shape.labels, [prompt.words for prompt in shape.prompts]
+    (24, ('negative', 'positive'), [('negative', 'positive'), ('terrible', 'great')])
+    """
+    require_choice(name, "shape", shape_names())
+    table = _tables()[name]
+    lines = _folder().joinpath(f"{table.get('items', name)}.jsonl").read_text("utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    prompts = tuple(
+        SuitePrompt(
+            PromptTemplate(prompt["question"]),
+            tuple(prompt.get("words", ())),
+            tuple(table.get("kept", ())),
+        )
+        for prompt in table["prompts"]
+    )
+    return SuiteShape(
+        name,
+        tuple(table["labels"]),
+        tuple(_item(record) for record in records if record["split"] == "test"),
+        tuple(_item(record) for record in records if record["split"] == "example"),
+        prompts,
+    )
+
+
+def _item(record: dict[str, Any]) -> SuiteItem:
+    return SuiteItem(
+        record["id"],
+        record["group"],
+        {name: text for name, text in record.items() if name not in NOT_TEXTS},
+        record["label"],
+        tuple(record.get("options", ())),
+    )
+
+
+def _folder() -> Any:
+    return resources.files("course_pkg") / "data/evaluation/suites"
+
+
+@cache
+def _tables() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(_folder().joinpath("prompts.toml").read_text("utf-8"))
+
+
+def win_rates(scores: Sequence[Sequence[float]]) -> list[float]:
+    """The share of other models that each model beats, averaged over tasks, in [0, 1].
+
+    scores: for each of at least 2 models, its score on each task; higher is better, and a tie
+    counts one half. Nothing is checked here: `leaderboard.mean_win_rate` does.
+
+    >>> win_rates([[0.9, 30.0], [0.8, 40.0], [0.7, 20.0]])
+    [0.75, 0.75, 0.0]
+    """
+    models, tasks = len(scores), len(scores[0])
+    found = []
+    for own in scores:
+        beaten = -tasks / 2  # against itself, a model ties everywhere
+        for other in scores:
+            beaten += sum((a > b) + (a == b) / 2 for a, b in zip(own, other, strict=True))
+        found.append(beaten / tasks / (models - 1))
+    return found

@@ -1,0 +1,307 @@
+"""Ratings from matches: Bradley–Terry, from all of them at once, and Elo, one after the other.
+
+    Bradley–Terry   P(i beats j) = σ(s_i - s_j),    Σ s = 0
+    Elo             R_first += K (outcome - 1 / (1 + 10^((R_second - R_first) / 400)))
+
+Bradley–Terry is a logistic regression whose design has +1 for the first and -1 for the second. Only
+differences count, so the strengths are centered. A tie is half a win for each. Maximum likelihood
+uses all matches at once: their order does not matter, unlike Elo's. It exists if, however one
+splits the answerers into two parts, somebody in each part has scored against somebody in the other
+(Ford's condition). Otherwise a strength is infinite, or two parts can't be compared; both are
+errors here, unless `prior` adds ties that never took place.
+
+In Elo's ratings, the second loses what the first gains. K decides how fast ratings move: it is also
+how much chance they keep. Elo suits players whose strength changes. A model's answers don't.
+
+Sources: Bradley and Terry 1952; Ford 1957; Hunter 2004 (minorize-maximize, and Ford's condition);
+Chiang et al. 2024, "Chatbot Arena", section 4 (sandwich); Elo 1978; Boubdir et al. 2023, "Elo
+Uncovered", on the order. Chapter: evaluation/chat-benchmarks.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from course_pkg.common.arguments import require_between, require_choice, require_integer
+from course_pkg.evaluation.distributions import normal_quantile, t_quantile
+from course_pkg.evaluation.statistics import Interval, group_numbers
+from course_pkg.studies.chat_benchmarks.comparisons import (
+    ELO_SCALE,
+    Match,
+    checked_matches,
+    names_of,
+)
+from course_pkg.studies.chat_benchmarks.logistic import fit_logistic
+
+
+@dataclass(frozen=True)
+class BradleyTerry:
+    """Strengths in log-odds with mean 0, (m,), and their covariance, (m, m).
+
+    quantile: standard errors on each side of an interval at `level`. failed: matches without a
+    verdict, left out.
+    """
+
+    names: tuple[str, ...]
+    strengths: np.ndarray
+    covariance: np.ndarray
+    quantile: float
+    level: float
+    failed: int
+
+    def strength(self, name: str) -> Interval:
+        """The strength of one answerer, against the mean of all."""
+        return self._interval(self._unit(name))
+
+    def difference(self, first: str, second: str) -> Interval:
+        """How much stronger `first` is, in log-odds."""
+        return self._interval(self._unit(first) - self._unit(second))
+
+    def probability(self, first: str, second: str) -> Interval:
+        """The probability that `first` beats `second`, a tie counted as half."""
+        gap = self.difference(first, second)
+        chances = [1 / (1 + math.exp(-each)) for each in (gap.estimate, gap.low, gap.high)]
+        return Interval(*chances, self.level)
+
+    def rating(self, name: str, mean: float = 1000.0) -> Interval:
+        """The strength on Elo's scale: 400 points are odds of 10 to 1."""
+        s = self.strength(name)
+        low, high = mean + ELO_SCALE * s.low, mean + ELO_SCALE * s.high
+        return Interval(mean + ELO_SCALE * s.estimate, low, high, self.level)
+
+    def _unit(self, name: str) -> np.ndarray:
+        if name not in self.names:
+            raise ValueError(f"{name!r} played no match; those who did: {', '.join(self.names)}")
+        return np.array([float(each == name) for each in self.names])
+
+    def _interval(self, contrast: np.ndarray) -> Interval:
+        estimate = float(contrast @ self.strengths)
+        margin = self.quantile * math.sqrt(max(0.0, contrast @ self.covariance @ contrast))
+        return Interval(estimate, estimate - margin, estimate + margin, self.level)
+
+
+def bradley_terry(
+    matches: Sequence[Match],
+    *,
+    errors: Literal["sandwich", "fisher"] = "sandwich",
+    prior: float = 0.0,
+    level: float = 0.95,
+) -> BradleyTerry:
+    """Estimate everybody's strength from matches, with intervals.
+
+    errors: "sandwich" counts the questions as independent groups; "fisher" takes every match as an
+    independent win or loss. prior: ties added to each pair that met; with any number above 0, a
+    finite estimate exists for connected matches. Raises ValueError if some can't be compared, if
+    no finite estimate exists, or for fewer than 5 groups.
+    Source: Bradley and Terry 1952; the sandwich, Chiang et al. 2024, section 4.
+
+    >>> games = [Match("x", "y", w, f"q{n}") for n, w in enumerate([1, 1, 1, 0, 1, 1, 0, 1])]
+    >>> print(bradley_terry(games).probability("x", "y"))  # 6 of 8
+    0.750 [0.276, 0.959]
+    """
+    require_choice(errors, "errors", ("sandwich", "fisher"))
+    require_between(prior, "prior", 0, math.inf, closed=True)
+    kept, failed = checked_matches(matches)
+    names = names_of(kept)
+    first, second, outcomes = _arrays(kept, names)
+    _require_estimable(names, first, second, outcomes, prior)
+    fit, basis = _fit(len(names), first, second, outcomes, np.ones(len(kept)), prior)
+    if errors == "fisher":
+        inner = fit.fisher()
+        quantile = normal_quantile(level)
+    else:
+        groups = _groups(kept)
+        inner = fit.sandwich(groups)
+        quantile = t_quantile(len(set(groups)) - 1, level)
+    strengths = basis @ fit.coefficients
+    return BradleyTerry(names, strengths, basis @ inner @ basis.T, quantile, level, failed)
+
+
+def bootstrap_strengths(
+    matches: Sequence[Match], *, samples: int = 500, prior: float = 0.0, seed: int = 0
+) -> np.ndarray:
+    """Strengths on samples of questions drawn with replacement, (samples, m), as in `names_of`.
+
+    Raises ValueError as `bradley_terry`, also if a drawn sample has no finite estimate.
+    Source: Efron 1979; whole questions are drawn.
+
+    >>> games = [Match("x", "y", w, f"q{n}") for n, w in enumerate([1, 0, 1, 0, 1, 1, 0, 1])]
+    >>> bootstrap_strengths(games, samples=10, prior=1).shape
+    (10, 2)
+    """
+    require_integer(samples, "samples")
+    kept, _ = checked_matches(matches)
+    names = names_of(kept)
+    first, second, outcomes = _arrays(kept, names)
+    _require_estimable(names, first, second, outcomes, prior)
+    member = group_numbers(_groups(kept), len(kept))
+    units = int(member.max()) + 1
+    generator = np.random.default_rng(seed)
+    found = np.empty((samples, len(names)))
+    for row in range(samples):
+        drawn = np.bincount(generator.integers(units, size=units), minlength=units)[member]
+        present = drawn > 0
+        _require_estimable(names, first[present], second[present], outcomes[present], prior)
+        fit, basis = _fit(len(names), first, second, outcomes, drawn.astype(float), prior)
+        found[row] = basis @ fit.coefficients
+    return found
+
+
+def _arrays(
+    matches: Sequence[Match], names: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    number = {name: place for place, name in enumerate(names)}
+    first = np.array([number[match.first] for match in matches])
+    second = np.array([number[match.second] for match in matches])
+    return first, second, np.array([match.outcome for match in matches], float)
+
+
+def _groups(matches: Sequence[Match]) -> list:
+    """The question of each match, or a group of its own."""
+    return [
+        (number,) if match.question is None else match.question
+        for number, match in enumerate(matches)
+    ]
+
+
+def _fit(
+    players: int,
+    first: np.ndarray,
+    second: np.ndarray,
+    outcomes: np.ndarray,
+    weights: np.ndarray,
+    prior: float,
+):
+    """The fit, and the basis that maps its (players - 1) coefficients to centered strengths."""
+    centering = np.eye(players) - 1 / players
+    basis = np.linalg.svd(centering)[0][:, : players - 1]  # columns add up to 0
+    real = len(outcomes)
+    if prior:
+        met = np.unique(np.sort(np.stack([first, second], axis=1), axis=1), axis=0)  # (pairs, 2)
+        first = np.concatenate([first, met[:, 0]])
+        second = np.concatenate([second, met[:, 1]])
+        outcomes = np.concatenate([outcomes, np.full(len(met), 0.5)])
+        weights = np.concatenate([weights, np.full(len(met), prior)])
+    fit = fit_logistic(basis[first] - basis[second], outcomes, weights=weights)
+    return type(fit)(fit.coefficients, fit.information, fit.scores[:real]), basis
+
+
+def _require_estimable(
+    names: Sequence[str],
+    first: np.ndarray,
+    second: np.ndarray,
+    outcomes: np.ndarray,
+    prior: float,
+) -> None:
+    """Ford's condition: from everybody, wins lead to everybody else."""
+    scored = np.zeros((len(names), len(names)), bool)  # has i scored anything against j?
+    scored[first[outcomes > 0], second[outcomes > 0]] = True
+    scored[second[outcomes < 1], first[outcomes < 1]] = True
+    met = scored | scored.T
+    everybody = set(range(len(names)))
+    island = _reached(met, 0)
+    if len(island) < len(names):
+        raise ValueError(
+            f"{_listed(names, island)} never met {_listed(names, everybody - island)}, not even "
+            "through others: add matches between the two groups"
+        )
+    if prior:
+        return
+    for start in range(len(names)):
+        below = _reached(scored, start)
+        if len(below) < len(names):
+            above = everybody - below
+            raise ValueError(
+                f"{_listed(names, above)} won all matches against {_listed(names, below)}, so the "
+                "difference has no finite estimate: add matches, or give prior=1, one tie for each "
+                "pair"
+            )
+
+
+def _reached(leads: np.ndarray, start: int) -> set[int]:
+    found = {start}
+    waiting = [start]
+    while waiting:
+        for other in np.flatnonzero(leads[waiting.pop()]).tolist():
+            if other not in found:
+                found.add(other)
+                waiting.append(other)
+    return found
+
+
+def _listed(names: Sequence[str], members: set[int]) -> str:
+    return ", ".join(names[number] for number in sorted(members))
+
+
+@dataclass(frozen=True)
+class EloRatings:
+    """history: the ratings before the first match and after each one, (matches + 1, m)."""
+
+    names: tuple[str, ...]
+    history: np.ndarray
+    failed: int
+
+    @property
+    def ratings(self) -> dict[str, float]:
+        """The ratings after the last match."""
+        return dict(zip(self.names, self.history[-1].tolist(), strict=True))
+
+
+def elo_ratings(
+    matches: Sequence[Match], *, k: float = 32.0, start: float = 1000.0, scale: float = 400.0
+) -> EloRatings:
+    """Play the matches in the given order.
+
+    k: points that a match can move at most. start: everybody's first rating. scale: points for odds
+    of 10 to 1. Matches without a verdict are skipped and counted. Raises ValueError unless k and
+    scale are above 0.
+    Source: Elo 1978, section 1.6.
+
+    >>> games = [Match("x", "y", 1), Match("x", "y", 0)]
+    >>> {name: round(r, 2) for name, r in elo_ratings(games).ratings.items()}
+    {'x': 998.53, 'y': 1001.47}
+    """
+    require_between(k, "k", 0, math.inf)
+    require_between(scale, "scale", 0, math.inf)
+    kept, failed = checked_matches(matches)
+    names = names_of(kept)
+    number = {name: place for place, name in enumerate(names)}
+    history = np.empty((len(kept) + 1, len(names)))
+    ratings = np.full(len(names), float(start))
+    history[0] = ratings
+    for row, match in enumerate(kept, start=1):
+        first, second = number[match.first], number[match.second]
+        gap = (ratings[second] - ratings[first]) / scale
+        expected = 1 / (1 + 10**gap)
+        moved = k * (match.outcome - expected)
+        ratings[first] += moved
+        ratings[second] -= moved
+        history[row] = ratings
+    return EloRatings(names, history, failed)
+
+
+def elo_by_order(
+    matches: Sequence[Match], *, orders: int = 100, seed: int = 0, **options
+) -> np.ndarray:
+    """Final ratings of the same matches in random orders, (orders, m), as in `names_of`.
+
+    options: those of `elo_ratings`. The spread of a column is due to the order alone.
+    Source: Boubdir et al. 2023, "Elo Uncovered: Robustness and Best Practices".
+
+    >>> games = [Match("x", "y", 1), Match("x", "y", 0), Match("x", "y", 1)]
+    >>> elo_by_order(games, orders=5).shape
+    (5, 2)
+    """
+    require_integer(orders, "orders")
+    kept, _ = checked_matches(matches)
+    names = names_of(kept)
+    generator = np.random.default_rng(seed)
+    found = np.empty((orders, len(names)))
+    for row in range(orders):
+        shuffled = [kept[place] for place in generator.permutation(len(kept))]
+        ratings = elo_ratings(shuffled, **options).ratings
+        found[row] = [ratings[name] for name in names]
+    return found

@@ -1,0 +1,271 @@
+"""Structured pruning: remove neurons, query heads or key-value groups, and get a smaller Llama.
+
+A unit is what can be removed without a trace elsewhere: rows of the layers that make its values,
+and the columns that read them.
+
+    neuron      a row of gate_proj and of up_proj; a column of down_proj
+    head        head_dim rows of q_proj; as many columns of o_proj
+    kv_group    head_dim rows of k_proj and of v_proj, with all query heads that share them
+
+A Llama has one number of each for all layers, and as many query heads per key-value head
+everywhere, so every layer, and every group, loses equally many. Only key-value groups make the KV
+cache smaller. Removing a unit alone changes what its layer adds to the residual stream by exactly
+its score, ‖X_u W_uᵀ‖² over the calibration tokens, where W_u are its columns and X_u their inputs;
+the columns that stay can make up for a part of it (`reconstruct`).
+
+The result is a new model of transformers with fewer parameters: it needs no sparse kernel to be
+smaller and faster. Dropping whole layers is another way, in `students`.
+
+Sources: Ma et al. 2023 (LLM-Pruner), section 3.1 (coupled structures); Michel et al. 2019 (heads);
+Kurtic et al. 2023 (ZipLM; reconstruction). Chapter: deployment/compression.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from course_pkg.acceleration.quantization.calibration import InputStatistics
+from course_pkg.common.arguments import require_choice, require_integer
+from course_pkg.lm.smollm2 import quiet
+from course_pkg.studies.compression.sparsity_patterns import keep_largest
+
+ModelUnit = Literal["neuron", "head", "kv_group"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a unit has of one linear layer: `width` rows, with their biases, or columns."""
+
+    layer: str
+    width: int
+    columns: bool = False
+
+
+def unit_parts(config: LlamaConfig, unit: ModelUnit) -> tuple[Part, ...]:
+    """The parts of one unit in a block; the last part is the columns that read the others' values.
+
+    >>> from course_pkg.lm.load import load
+    >>> for part in unit_parts(load("tiny").model.config, "head"):
+    ...     print(part)
+    Part(layer='self_attn.q_proj', width=16, columns=False)
+    Part(layer='self_attn.o_proj', width=16, columns=True)
+    """
+    require_choice(unit, "unit", get_args(ModelUnit))
+    if unit == "neuron":
+        rows = (Part("mlp.gate_proj", 1), Part("mlp.up_proj", 1))
+        return (*rows, Part("mlp.down_proj", 1, columns=True))
+    width = config.head_dim
+    rows = ()
+    if unit == "kv_group":
+        rows = (Part("self_attn.k_proj", width), Part("self_attn.v_proj", width))
+        width *= heads_per_group(config)
+    return (*rows, Part("self_attn.q_proj", width), Part("self_attn.o_proj", width, columns=True))
+
+
+def unit_count(config: LlamaConfig, unit: ModelUnit) -> int:
+    """How many units each layer has.
+
+    >>> from course_pkg.lm.load import load
+    >>> [unit_count(load("tiny").model.config, unit) for unit in ("neuron", "head", "kv_group")]
+    [128, 4, 2]
+    """
+    require_choice(unit, "unit", get_args(ModelUnit))
+    return {
+        "neuron": config.intermediate_size,
+        "head": config.num_attention_heads,
+        "kv_group": config.num_key_value_heads,
+    }[unit]
+
+
+def unit_parameters(model: LlamaForCausalLM, unit: ModelUnit) -> int:
+    """How many parameters the model loses with one unit of each layer, biases included.
+
+    >>> from course_pkg.lm.load import load
+    >>> unit_parameters(load("tiny").model, "neuron")  # 2 layers · 3 · 64
+    384
+    """
+    total = 0
+    for block in require_llama(model).model.layers:
+        for part in unit_parts(model.config, unit):
+            layer = block.get_submodule(part.layer)
+            total += part.width * (layer.out_features if part.columns else layer.in_features)
+            if layer.bias is not None and not part.columns:
+                total += part.width
+    return total
+
+
+def unit_scores(
+    model: LlamaForCausalLM, statistics: Mapping[str, InputStatistics], unit: ModelUnit
+) -> Tensor:
+    """‖X_u W_uᵀ‖² of each unit, (layers, units): the squared change if it alone is removed.
+
+    statistics: what `quantization.calibration.calibrate` returns for this model. Raises TypeError
+    for another model, ValueError if statistics of a layer are missing.
+    """
+    scores = []
+    for index, block in enumerate(require_llama(model).model.layers):
+        part = unit_parts(model.config, unit)[-1]
+        weight = block.get_submodule(part.layer).weight.detach()
+        found = _statistics_of(statistics, f"model.layers.{index}.{part.layer}")
+        H = found.hessian.to(weight.device)
+        columns = weight.unflatten(1, (-1, part.width)).transpose(0, 1).to(H.dtype)  # (units, …)
+        places = torch.arange(len(H), device=H.device).view(-1, part.width)  # (units, width)
+        blocks = H[places[:, :, None], places[:, None, :]]  # (units, width, width)
+        scores.append(found.tokens / 2 * ((columns @ blocks) * columns).sum((1, 2)))
+    return torch.stack(scores)
+
+
+def keep_units(scores: Tensor, kept: int, groups: int = 1) -> Tensor:
+    """The indices of the units with the largest scores in each layer, ascending, (layers, kept).
+
+    scores: (layers, units). groups: neighbors of which equally many are kept: the number of
+    key-value heads if the units are query heads. Of equal scores, the first is kept. Raises
+    ValueError unless groups divide the units and `kept`, and 1 <= kept <= units.
+
+    >>> scores = torch.tensor([[5.0, 4.0, 1.0, 2.0]])
+    >>> keep_units(scores, 2).tolist(), keep_units(scores, 2, groups=2).tolist()
+    ([[0, 1]], [[0, 3]])
+    """
+    units = scores.shape[1]
+    require_integer(kept, "kept")
+    if kept > units or units % groups or kept % groups:
+        raise ValueError(
+            f"cannot keep {kept} of {units} units in {groups} groups: keep at most {units}, and a "
+            "multiple of the groups"
+        )
+    mask = keep_largest(scores.unflatten(1, (groups, -1)), kept // groups).flatten(1)
+    return mask.nonzero()[:, 1].view(len(scores), kept)
+
+
+@torch.no_grad()
+def remove_units(
+    model: LlamaForCausalLM,
+    kept: Tensor,
+    unit: ModelUnit,
+    statistics: Mapping[str, InputStatistics] | None = None,
+) -> LlamaForCausalLM:
+    """A smaller model with the kept units only; the given one does not change.
+
+    kept: indices, (layers, kept), ascending, as from `keep_units`; of query heads, equally many of
+    each key-value group. statistics: of the model, to let the kept columns make up for what is
+    removed; None leaves their weights as they are. Raises ValueError for other indices, TypeError
+    for another model.
+
+    >>> from course_pkg.lm.load import load
+    >>> model = load("tiny").model
+    >>> smaller = remove_units(model, torch.arange(96).repeat(2, 1), "neuron")
+    >>> smaller.config.intermediate_size, model.num_parameters() - smaller.num_parameters()
+    (96, 12288)
+    """
+    config = require_llama(model).config
+    _require_kept(kept, config, unit)
+    tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for name, dim, chosen in _chosen(config, kept, unit):
+        if name not in tensors:  # a layer without bias
+            continue
+        weight = tensors[name]
+        tensors[name] = weight.index_select(dim, chosen)
+        if dim == 1 and statistics is not None:
+            H = _statistics_of(statistics, name.removesuffix(".weight")).hessian
+            tensors[name] = reconstruct(weight, H, chosen)
+    with quiet():
+        smaller = LlamaForCausalLM.from_pretrained(
+            None, config=smaller_config(config, kept.shape[1], unit), state_dict=tensors
+        )
+    smaller.generation_config = copy.deepcopy(model.generation_config)
+    return smaller.to(model.device).train(model.training)
+
+
+def smaller_config(config: LlamaConfig, kept: int, unit: ModelUnit) -> LlamaConfig:
+    """The config of a model that keeps so many units in each layer; head_dim stays.
+
+    Raises ValueError for a number of query heads that transformers refuses.
+    """
+    smaller = copy.deepcopy(config)
+    smaller.head_dim = config.head_dim
+    if unit == "neuron":
+        smaller.intermediate_size = kept
+    elif unit == "head":
+        smaller.num_attention_heads = kept
+    else:
+        smaller.num_attention_heads = kept * heads_per_group(config)
+        smaller.num_key_value_heads = kept
+    if smaller.hidden_size % smaller.num_attention_heads:
+        raise ValueError(
+            f"transformers wants the heads to divide the hidden size {smaller.hidden_size}; "
+            f"{smaller.num_attention_heads} query heads do not: keep another number"
+        )
+    return smaller
+
+
+def reconstruct(weight: Tensor, hessian: Tensor, kept: Tensor, damping: float = 0.01) -> Tensor:
+    """The best weight on the kept columns alone: arg min over Ŵ of ‖X Wᵀ − X_K Ŵᵀ‖².
+
+    weight: (rows, columns). hessian: 2 Xᵀ X or a multiple. kept: indices of columns. damping: what
+    is added to the Hessian's diagonal, as a share of its mean. Returns Ŵ = W H_{:,K} H_{K,K}⁻¹,
+    (rows, kept), computed in fp64.
+
+    >>> H = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
+    >>> reconstruct(torch.tensor([[1.0, 2.0]]), H, torch.tensor([1]), damping=0.0)  # 2 + 1 · 0.5
+    tensor([[2.5000]])
+    """
+    H = hessian.double().clone()
+    H.diagonal().add_(damping * H.diagonal().mean())
+    between = weight.double() @ H[:, kept]  # (rows, kept)
+    return torch.linalg.solve(H[kept][:, kept], between, left=False).to(weight.dtype)
+
+
+def heads_per_group(config: LlamaConfig) -> int:
+    """How many query heads share a key-value head."""
+    return config.num_attention_heads // config.num_key_value_heads
+
+
+def require_llama(model: LlamaForCausalLM) -> LlamaForCausalLM:
+    """Return the model if it is a LlamaForCausalLM; otherwise raise TypeError."""
+    if not isinstance(model, LlamaForCausalLM):
+        raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")
+    return model
+
+
+def _chosen(
+    config: LlamaConfig, kept: Tensor, unit: ModelUnit
+) -> Iterator[tuple[str, int, Tensor]]:
+    """For each tensor with a part of the units: its name, dimension, and the indices that stay."""
+    for index, units in enumerate(kept):
+        for part in unit_parts(config, unit):
+            within = torch.arange(part.width, device=units.device)
+            chosen = (units[:, None] * part.width + within).flatten()
+            name = f"model.layers.{index}.{part.layer}"
+            yield f"{name}.weight", int(part.columns), chosen
+            if not part.columns:
+                yield f"{name}.bias", 0, chosen
+
+
+def _require_kept(kept: Tensor, config: LlamaConfig, unit: ModelUnit) -> None:
+    units = unit_count(config, unit)
+    layers = config.num_hidden_layers
+    fits = kept.dim() == 2 and len(kept) == layers and kept.numel() and not kept.is_floating_point()
+    if not fits or kept.min() < 0 or kept.max() >= units or (kept.diff() <= 0).any():
+        raise ValueError(
+            f"kept must have indices below {units} for each of {layers} layers, (layers, kept), "
+            f"each row ascending without repeats; got {tuple(kept.shape)}: {kept.tolist()!r:.80}"
+        )
+    if unit == "head":
+        groups = kept // heads_per_group(config)
+        counts = torch.nn.functional.one_hot(groups, config.num_key_value_heads).sum(1)
+        if (counts != counts[0, 0]).any():
+            raise ValueError(
+                "every key-value group must keep equally many query heads: use keep_units with "
+                f"groups={config.num_key_value_heads}"
+            )
+
+
+def _statistics_of(statistics: Mapping[str, InputStatistics], name: str) -> InputStatistics:
+    if name not in statistics:
+        raise ValueError(f"there are no statistics of {name}: calibrate this model first")
+    return statistics[name]

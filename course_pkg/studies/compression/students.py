@@ -1,0 +1,202 @@
+"""Students: a trained model without some of its layers, or a small new one.
+
+The residual stream passes through all layers, and each only adds to it. So a model still works, if
+worse, without some of them, and what is left is a better start than random weights. Which layers
+can go? Evenly spaced ones, or those that change the stream least: ShortGPT's block influence is
+1 − the cosine between what a layer reads and what it returns.
+
+Each layer that stays gets a new number, because the cache keeps keys and values by it. The
+embeddings stay, and can be most of a small student: 49,152 vectors of 192 numbers are 9.4 million
+parameters. `course_pkg.adapters.accounting.count_parameters` counts them.
+
+Sources: Sanh et al. 2019 (DistilBERT), section 2; Men et al. 2024 (ShortGPT), section 3.
+Chapter: deployment/compression.
+"""
+
+import copy
+from collections.abc import Iterable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from course_pkg.common.arguments import require_integer
+from course_pkg.studies.compression.distilling import evaluating
+
+
+def evenly_spaced(layers: int, keep: int) -> list[int]:
+    """The indices of the layers to keep: the first, the last, and evenly spaced ones between.
+
+    layers: how many there are. Positions between two layers round down from the exact half.
+    keep=1 keeps the first. Raises ValueError unless 1 <= keep <= layers.
+
+    >>> evenly_spaced(12, keep=6)
+    [0, 2, 4, 7, 9, 11]
+    """
+    require_integer(layers, "layers")
+    if require_integer(keep, "keep") > layers:
+        raise ValueError(f"keep must be at most the number of layers, {layers}, got {keep}")
+    if keep == 1:
+        return [0]
+    gaps = keep - 1
+    # The nearest integers to index · (layers − 1) / gaps, in integers alone.
+    return [(2 * index * (layers - 1) + gaps - 1) // (2 * gaps) for index in range(keep)]
+
+
+def most_influential(influence: Sequence[float], keep: int) -> list[int]:
+    """The indices of the layers to keep: those with the highest influence, in their order.
+
+    influence: of each layer, as `block_influence` returns it. Of equal ones, earlier layers stay.
+    Raises ValueError unless 1 <= keep <= the number of layers.
+
+    >>> most_influential([0.9, 0.1, 0.3, 0.2], keep=2)
+    [0, 2]
+    """
+    if require_integer(keep, "keep") > len(influence):
+        raise ValueError(f"keep must be at most the number of layers, {len(influence)}, got {keep}")
+    order = sorted(range(len(influence)), key=lambda index: -influence[index])
+    return sorted(order[:keep])
+
+
+@torch.no_grad()
+def block_influence(model: LlamaForCausalLM, batches: Iterable[Tensor]) -> list[float]:
+    """1 − the mean cosine of what each layer reads and returns, over all tokens; one per layer.
+
+    batches: token ids, each (batch, tokens), without padding. The values are read at the layers:
+    the last of transformers' `hidden_states` is already normalized, so it is not what the last
+    layer returns. Raises TypeError for another model, ValueError without tokens.
+    Source: Men et al. 2024 (ShortGPT), equation 1.
+
+    >>> from course_pkg.lm.load import load
+    >>> [round(each, 2) for each in block_influence(load("tiny").model, [torch.arange(9)[None]])]
+    [0.19, 0.14]
+    """
+    layers = _layers(model)
+    cosines = torch.zeros(len(layers), dtype=torch.float64)  # sums over tokens
+
+    def measure(index: int) -> RemovableHandle:
+        def add(layer: nn.Module, args: tuple, output: Tensor) -> None:
+            found = F.cosine_similarity(args[0].double(), output.double(), dim=-1)
+            cosines[index] += found.sum().item()  # of (batch, tokens)
+
+        return layers[index].register_forward_hook(add)
+
+    tokens = 0
+    handles = [measure(index) for index in range(len(layers))]
+    try:
+        with evaluating(model):
+            for ids in batches:
+                model(ids, use_cache=False, logits_to_keep=1)
+                tokens += ids.numel()
+    finally:
+        for handle in handles:
+            handle.remove()
+    if tokens == 0:
+        raise ValueError("no tokens: block influence needs at least one batch of token ids")
+    return (1 - cosines / tokens).tolist()
+
+
+def keep_layers(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausalLM:
+    """A copy of the model that has only these layers, in this order; the model stays as it is.
+
+    layers: indices, ascending, each once. The copy's config has the new number of layers, and its
+    layers have new numbers, by which the cache finds their keys and values. It shares no tensor
+    with the model, so training it leaves a teacher alone, and all its parameters require a
+    gradient, even if the teacher is frozen.
+    Raises TypeError for another model, ValueError for indices that are not of its layers, not
+    ascending, or none.
+
+    >>> from course_pkg.lm.load import load
+    >>> teacher = load("tiny").model
+    >>> student = keep_layers(teacher, [1])
+    >>> student.config.num_hidden_layers, student.num_parameters(), teacher.num_parameters()
+    (1, 53632, 90624)
+    """
+    total = len(_layers(model))
+    kept = [require_integer(index, "a layer's index", 0) for index in layers]
+    if not kept or kept != sorted(set(kept)) or kept[-1] >= total:
+        raise ValueError(
+            f"layers must be ascending indices from 0 to {total - 1}, got {list(layers)!r:.80}"
+        )
+    # deepcopy takes what is in `memo` instead of a copy: nothing much, for a layer that goes.
+    gone = [layer for at, layer in enumerate(model.model.layers) if at not in kept]
+    memo = {id(layer): nn.Identity() for layer in gone}
+    student = copy.deepcopy(model, memo)
+    student.model.layers = nn.ModuleList(student.model.layers[index] for index in kept)
+    student.config.num_hidden_layers = len(kept)
+    for number, layer in enumerate(student.model.layers):
+        for part in layer.modules():
+            if hasattr(part, "layer_idx"):
+                part.layer_idx = number
+    return student.requires_grad_(True)
+
+
+def small_student(
+    teacher: LlamaForCausalLM,
+    *,
+    layers: int,
+    hidden_size: int,
+    heads: int,
+    kv_heads: int,
+    intermediate_size: int,
+    seed: int = 0,
+) -> LlamaForCausalLM:
+    """A new model with random weights that reads and predicts the teacher's tokens.
+
+    It takes the vocabulary, the special tokens, RoPE's settings and the longest sequence from the
+    teacher, and ties its embeddings. The same seed gives the same weights; torch's global generator
+    does not change. Raises TypeError for another teacher, ValueError if a size is not a positive
+    integer, if kv_heads doesn't divide heads, or if heads don't divide hidden_size evenly.
+
+    >>> from course_pkg.lm.load import load
+    >>> sizes = {"hidden_size": 16, "heads": 2, "kv_heads": 1, "intermediate_size": 32}
+    >>> student = small_student(load("tiny").model, layers=1, **sizes)
+    >>> student.num_parameters() - 259 * 16  # without the embeddings
+    2352
+    """
+    _layers(teacher)
+    sizes = {
+        "layers": layers,
+        "hidden_size": hidden_size,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "intermediate_size": intermediate_size,
+    }
+    for name, size in sizes.items():
+        require_integer(size, name)
+    if heads % kv_heads or hidden_size % (2 * heads):
+        raise ValueError(
+            f"hidden_size={hidden_size}, heads={heads}, kv_heads={kv_heads} don't fit: kv_heads "
+            "must divide heads, and each head needs an even share of hidden_size, for RoPE's pairs"
+        )
+    given = teacher.config
+    config = LlamaConfig(
+        vocab_size=given.vocab_size,
+        hidden_size=hidden_size,
+        intermediate_size=intermediate_size,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=given.max_position_embeddings,
+        rope_parameters=copy.deepcopy(given.rope_parameters),
+        rms_norm_eps=given.rms_norm_eps,
+        tie_word_embeddings=True,
+        pad_token_id=given.pad_token_id,
+        bos_token_id=given.bos_token_id,
+        eos_token_id=given.eos_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        student = LlamaForCausalLM(config).eval()
+    student.generation_config = copy.deepcopy(teacher.generation_config)
+    return student.to(teacher.device, teacher.dtype)
+
+
+def _layers(model: nn.Module) -> nn.ModuleList:
+    if not isinstance(model, LlamaForCausalLM):
+        raise TypeError(
+            f"expected a LlamaForCausalLM, such as load().model, got {type(model).__name__}"
+        )
+    return model.model.layers

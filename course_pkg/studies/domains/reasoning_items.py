@@ -1,0 +1,310 @@
+"""Generated questions that need several steps, each with a chain of thought to its answer.
+
+    last letters    "Amy Brown" → "yn": a step for each word
+    coin flips      a coin is heads up, people flip it or don't: a step for each person
+    word problems   a story with quantities: a step for each operation
+
+The number of steps is the length by which items are in or out of the domain of the examples. The
+tasks are trivial for a program. A language model sees tokens, not letters, so it must know how each
+token is spelled; a single flip that it misses turns the coin over. The answers of coin flips are
+balanced, so that "no" alone gets one half.
+
+A word problem of one step is the shape of SVAMP: two quantities, one operation, and with
+`distractor` a third quantity that has nothing to do with the question. Several steps are the shape
+of GSM8K: each works on the result of the step before. All numbers are integers of at least 1, and
+divisions have no remainder. Such items are cheap and can't be in a training set, but their language
+is poor: they test arithmetic and distraction, and say little about reading.
+
+Sources: Wei et al. 2022, "Chain-of-Thought Prompting Elicits Reasoning in Large Language Models",
+section 5; Patel et al. 2021 (SVAMP); Cobbe et al. 2021 (GSM8K); Mirzadeh et al. 2024,
+"GSM-Symbolic", for templates. The names are the course's own list. Chapter: evaluation/domains.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from course_pkg.common.arguments import require_bool, require_integer, require_list, require_string
+
+TRIES = 400  # draws for each item that is wanted, before we say that there are too few
+
+
+@dataclass(frozen=True)
+class ReasoningItem:
+    """A question, the chain of thought that solves it, and the answer.
+
+    kind: which generator made it. steps: how many steps the chain has, the length by which items
+    are in or out of the domain. chain: one sentence or equation for each step.
+    """
+
+    kind: str
+    question: str
+    chain: str
+    answer: str
+    steps: int
+
+    @property
+    def reasoned(self) -> str:
+        """What a model with a chain of thought should write.
+
+        >>> ReasoningItem("sum", "2 + 3?", "2 + 3 = 5.", "5", 1).reasoned
+        '2 + 3 = 5. The answer is 5.'
+        """
+        return f"{self.chain} {self.direct}"
+
+    @property
+    def direct(self) -> str:
+        """What a model should write that answers at once."""
+        return f"The answer is {self.answer}."
+
+
+def draw_distinct(
+    draw: Callable[[Random], ReasoningItem],
+    count: int,
+    seed: int,
+    avoid: Collection[ReasoningItem] = (),
+    balanced: Sequence[str] = (),
+) -> list[ReasoningItem]:
+    """Different items, in a random order that the seed decides.
+
+    draw: makes one item from a generator. avoid: items whose questions must not occur, such as the
+    examples in the prompt. balanced: the answers that should be equally frequent; if they don't
+    divide `count`, some have one item more. Raises ValueError if the generator has too few
+    different questions.
+
+    >>> def draw(rng):
+    ...     number = rng.randrange(10)
+    ...     return ReasoningItem("even", f"Is {number} even?", "", "no" if number % 2 else "yes", 1)
+    >>> items = draw_distinct(draw, 8, seed=0, balanced=("yes", "no"))
+    >>> len({item.question for item in items}), [item.answer for item in items].count("yes")
+    (8, 4)
+    """
+    require_integer(count, "count")
+    require_integer(seed, "seed", 0)
+    rng = Random(seed)
+    seen = {item.question for item in avoid}
+    wanted = Counter(balanced[number % len(balanced)] for number in range(count) if balanced)
+    items: list[ReasoningItem] = []
+    for _ in range(TRIES * count):
+        item = draw(rng)
+        if item.question in seen or (balanced and not wanted[item.answer]):
+            continue
+        seen.add(item.question)
+        wanted[item.answer] -= 1
+        items.append(item)
+        if len(items) == count:
+            return items
+    raise ValueError(
+        f"only {len(items)} of {count} different questions were found in {TRIES * count} draws: "
+        "ask for fewer, or give the generator more words or larger numbers"
+    )
+
+
+NAME_LIST = (
+    "Adam Alan Alex Alice Amy Andrew Anna Arthur Barbara Ben Blake Brown Carl Carol Charles "
+    "Chris Clark Cook Craig Daniel David Dean Diana Donald Douglas Edward Ellen Eric Felix Ford "
+    "Frank George Grace Grant Greg Hall Harry Helen Henry Hill Howard Jack James Jane Jason Jim "
+    "Joel John Jordan Joseph Karen Keith Kim King Larry Laura Lee Leon Lewis Linda Lisa Louis "
+    "Luke Mark Martin Mary Max Michael Mike Miller Morgan Nancy Neil Nick Oliver Oscar Patrick "
+    "Paul Peter Philip Ralph Ray Reed Richard Robert Roger Ross Roy Ruth Sam Scott Smith Steve "
+    "Stuart Susan Taylor Ted Thomas Tim Tom Tony Victor Walter Ward William Wilson Wood"
+)
+NAMES = tuple(NAME_LIST.split())
+
+
+def last_letter_item(words: Sequence[str]) -> ReasoningItem:
+    """The item of these words; its chain names the last letter of each.
+
+    Raises ValueError for fewer than two words, or one that does not end in a letter.
+
+    >>> print(last_letter_item(["Amy", "Brown"]).reasoned)
+    Amy ends in y. Brown ends in n. The answer is yn.
+    """
+    require_list(words, "words", "put the words into [ ]")
+    if len(words) < 2 or not all(word and word[-1].isalpha() for word in words):
+        raise ValueError(f"give two or more words that end in a letter, got {list(words)!r:.80}")
+    question = f'Take the last letter of each word in "{" ".join(words)}" and join them.'
+    letters = [word[-1].lower() for word in words]
+    chain = " ".join(f"{word} ends in {at}." for word, at in zip(words, letters, strict=True))
+    return ReasoningItem("last letters", question, chain, "".join(letters), len(words))
+
+
+def last_letter_items(
+    count: int,
+    words: int,
+    seed: int,
+    avoid: Collection[ReasoningItem] = (),
+    names: Sequence[str] = NAMES,
+) -> list[ReasoningItem]:
+    """Different items of so many different words each.
+
+    avoid: items that must not occur, such as the examples. names: the words to draw from. Raises
+    ValueError for fewer than two words, too few names, or too few different questions.
+
+    >>> [item.answer for item in last_letter_items(3, words=4, seed=0)]
+    ['hsgw', 'tyeh', 'ydys']
+    """
+    require_integer(words, "words", 2)
+    if words > len(names):
+        raise ValueError(f"{words} different words are wanted, but names has {len(names)}")
+
+    def draw(rng: Random) -> ReasoningItem:
+        return last_letter_item(rng.sample(names, words))
+
+    return draw_distinct(draw, count, seed, avoid)
+
+
+PEOPLE = tuple(name for name in NAMES if name not in ("Brown", "Cook", "Ford", "Hall", "Hill"))
+
+
+def coin_flip_item(turns: Sequence[tuple[str, bool]]) -> ReasoningItem:
+    """The item of these turns, each a name and whether that person flips the coin.
+
+    The chain follows the coin. Raises ValueError for no turn, TypeError for other types.
+
+    >>> item = coin_flip_item([("Amy", True), ("Tom", False)])
+    >>> print(item.question)
+    A coin is heads up. Amy flips the coin. Tom does not flip the coin. Is the coin still heads up?
+    >>> print(item.reasoned)
+    Amy: tails. Tom: tails. The answer is no.
+    """
+    require_list(turns, "turns", "put pairs of a name and True or False into [ ]")
+    if not turns:
+        raise ValueError("turns is empty: give at least one name with True or False")
+    sentences = []
+    chain = []
+    heads = True
+    for name, flips in turns:
+        require_string(name, "a name")
+        heads ^= require_bool(flips, f"whether {name} flips the coin")
+        sentences.append(f"{name} {'flips' if flips else 'does not flip'} the coin.")
+        chain.append(f"{name}: {'heads' if heads else 'tails'}.")
+    question = f"A coin is heads up. {' '.join(sentences)} Is the coin still heads up?"
+    answer = "yes" if heads else "no"
+    return ReasoningItem("coin flips", question, " ".join(chain), answer, len(turns))
+
+
+def coin_flip_items(
+    count: int,
+    people: int,
+    seed: int,
+    avoid: Collection[ReasoningItem] = (),
+    names: Sequence[str] = PEOPLE,
+) -> list[ReasoningItem]:
+    """Different items of so many different people each; half of the answers are "yes".
+
+    avoid: items that must not occur, such as the examples. names: the people to draw from. Raises
+    ValueError for too few names, or too few different questions.
+
+    >>> [item.answer for item in coin_flip_items(4, people=3, seed=0)].count("yes")
+    2
+    """
+    require_integer(people, "people")
+    if people > len(names):
+        raise ValueError(f"{people} different people are wanted, but names has {len(names)}")
+
+    def draw(rng: Random) -> ReasoningItem:
+        return coin_flip_item([(name, rng.random() < 0.5) for name in rng.sample(names, people)])
+
+    return draw_distinct(draw, count, seed, avoid, balanced=("yes", "no"))
+
+
+STORY_PEOPLE = ("Ada", "Ben", "Clara", "David", "Elena", "Felix", "Grace", "Hugo", "Irene", "Jonas")
+THINGS = ("apples", "books", "buttons", "cards", "pencils", "shells", "stamps", "tickets")
+OTHERS = ("chairs", "cups", "kites", "lamps", "maps", "spoons")
+MOST = 200  # the largest intermediate result
+SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+SENTENCES = {
+    "add": ("{person} buys {n} more {things}.", "A friend brings {person} {n} {things}."),
+    "subtract": ("{person} gives away {n} {things}.", "{person} loses {n} of the {things}."),
+    "multiply": ("{person} works until there are {n} times as many {things}.",),
+    "divide": ("{person} puts the {things} into {n} equal boxes and keeps one box.",),
+}
+
+
+@dataclass(frozen=True)
+class ArithmeticStep:
+    """One operation on what there is: before, the operation's name, its number, and after."""
+
+    before: int
+    operation: str
+    number: int
+    after: int
+
+    @property
+    def equation(self) -> str:
+        """The step as an equation.
+
+        >>> ArithmeticStep(12, "divide", 3, 4).equation
+        '12 / 3 = 4.'
+        """
+        return f"{self.before} {SIGNS[self.operation]} {self.number} = {self.after}."
+
+
+def word_problem_item(rng: Random, steps: int, distractor: bool = False) -> ReasoningItem:
+    """One problem of so many steps. distractor: add a quantity that the answer does not need.
+
+    rng: a seeded generator, which is changed. Raises ValueError for fewer than one step.
+
+    >>> item = word_problem_item(Random(5), steps=2, distractor=True)
+    >>> for sentence in item.question.split(". "):
+    ...     print(sentence)
+    Jonas has 27 pencils and 35 chairs
+    Jonas puts the pencils into 3 equal boxes and keeps one box
+    Jonas loses 2 of the pencils
+    How many pencils does Jonas have now?
+    >>> print(item.reasoned)
+    27 / 3 = 9. 9 - 2 = 7. The answer is 7.
+    """
+    require_integer(steps, "steps")
+    require_bool(distractor, "distractor")
+    person = rng.choice(STORY_PEOPLE)
+    things = rng.choice(THINGS)
+    amount = rng.randint(5, 40)
+    extra = f" and {rng.randint(2, 40)} {rng.choice(OTHERS)}" if distractor else ""
+    sentences = [f"{person} has {amount} {things}{extra}."]
+    chain = []
+    for _ in range(steps):
+        step = _draw_step(rng, amount)
+        words = rng.choice(SENTENCES[step.operation])
+        sentences.append(words.format(person=person, n=step.number, things=things))
+        chain.append(step.equation)
+        amount = step.after
+    sentences.append(f"How many {things} does {person} have now?")
+    question = " ".join(sentences)
+    return ReasoningItem("word problem", question, " ".join(chain), str(amount), steps)
+
+
+def word_problem_items(
+    count: int,
+    steps: int,
+    seed: int,
+    distractor: bool = False,
+    avoid: Collection[ReasoningItem] = (),
+) -> list[ReasoningItem]:
+    """Different problems of so many steps each; arguments and errors as for the functions above.
+
+    >>> [item.answer for item in word_problem_items(3, steps=3, seed=0)]
+    ['35', '176', '5']
+    """
+    return draw_distinct(lambda rng: word_problem_item(rng, steps, distractor), count, seed, avoid)
+
+
+def _draw_step(rng: Random, amount: int) -> ArithmeticStep:
+    """A random operation on the amount whose result is an integer from 1 to MOST."""
+    numbers = {
+        "add": range(2, min(20, MOST - amount) + 1),
+        "subtract": range(1, min(20, amount - 1) + 1),
+        "multiply": range(2, min(5, MOST // amount) + 1),
+        "divide": [number for number in range(2, 10) if amount % number == 0],
+    }
+    operation = rng.choice([name for name, possible in numbers.items() if possible])
+    number = rng.choice(numbers[operation])
+    after = {
+        "add": amount + number,
+        "subtract": amount - number,
+        "multiply": amount * number,
+        "divide": amount // number,
+    }[operation]
+    return ArithmeticStep(amount, operation, number, after)

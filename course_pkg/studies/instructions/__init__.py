@@ -1,0 +1,1 @@
+"""Page: finetuning/instructions."""

@@ -1,0 +1,334 @@
+"""Does a confidence of 0.8 mean that 80% of such answers are right? And one number that helps.
+
+A model that gives its answer the probability 0.8 is calibrated if it is right in 80% of such cases.
+Sort the answers by confidence into bins. A reliability diagram shows the share of right answers in
+each against the mean confidence, and the expected calibration error averages the gaps:
+
+    ECE = Σ_b n_b / n · |accuracy_b - confidence_b|
+
+It is computed from the confidence in the answer that was chosen and whether that answer is right
+(top-label calibration). Calibration isn't accuracy: a model that always says how often it is right
+on average has an ECE of 0 and tells you nothing about one item. Brier score and log loss, which
+need no bins, are smallest on average for the true probabilities: report one of them as well. ECE of
+a sample is too large on average, and more so with more bins: see `ece_intervals`.
+
+Temperature scaling divides the scores: p = softmax(scores / T). T > 1 makes all confidences
+smaller, T < 1 larger. T minimizes the log loss on items whose answers are known. In β = 1/T the log
+loss is convex, and its slope, the mean of E_p[score] - score of the answer, rises: the minimum is
+where it crosses 0. The order of an item's options stays, so the accuracy stays. One number can't
+correct a model that is too sure in one subject and too modest in another. And T fits the items it
+was fitted on: judge it on others.
+
+Sources: Guo et al. 2017, "On Calibration of Modern Neural Networks", sections 2 and 4.2; Nguyen and
+O'Connor 2015 and HELM (Liang et al. 2022), for bins of equal mass; Brier 1950. Chapter:
+evaluation/likelihood-and-generation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from course_pkg.common.arguments import require_between, require_choice, require_integer
+from course_pkg.evaluation.statistics import score_array
+
+BINNINGS = ("width", "mass")
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """The answers of similar confidence.
+
+    low, high: for bins of equal width the edges, low < confidence <= high, and the first bin also
+    holds 0; for bins of equal mass the smallest and largest confidence in it, None if it is empty.
+    count, correct: answers, and right ones. confidence: their mean, None if the bin is empty.
+    """
+
+    low: float | None
+    high: float | None
+    count: int
+    correct: int
+    confidence: float | None
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of right answers; None if the bin is empty."""
+        return self.correct / self.count if self.count else None
+
+    @property
+    def gap(self) -> float:
+        """Accuracy - confidence: negative if the model is too sure of itself; 0 if empty."""
+        return self.accuracy - self.confidence if self.count else 0.0
+
+
+@dataclass(frozen=True)
+class ReliabilityDiagram:
+    """All bins, by rising confidence, with what follows from them."""
+
+    bins: tuple[ReliabilityBin, ...]
+
+    @property
+    def count(self) -> int:
+        """All answers."""
+        return sum(one.count for one in self.bins)
+
+    @property
+    def expected_calibration_error(self) -> float:
+        """Σ_b n_b / n · |gap_b|; empty bins add 0."""
+        return sum(one.count * abs(one.gap) for one in self.bins) / self.count
+
+
+def reliability_diagram(
+    confidences: Sequence[float],
+    correct: Sequence[bool],
+    bins: int = 10,
+    binning: str = "width",
+) -> ReliabilityDiagram:
+    """Sort answers by confidence into bins.
+
+    confidences: (n,), each in [0, 1], the probability of the answer that was chosen. correct: (n,),
+    True or 1 if it is right. binning: "width", bins between 0, 1/bins, 2/bins, … 1, where a
+    confidence on an edge belongs to the lower bin and 1.0 to the last; "mass", bins with equally
+    many answers, up to one. Equal confidences stay in one bin, the one of the first of them in
+    sorted order, so that the order of the items doesn't matter; other bins may then be empty.
+    Raises ValueError for no answers, lengths that differ, or other values.
+    Source: Guo et al. 2017, section 2, for the edges.
+
+    >>> diagram = reliability_diagram([0.2, 0.9, 1.0, 0.7], [0, 1, 1, 0], bins=2)
+    >>> [(one.count, one.correct, round(one.gap, 3)) for one in diagram.bins]
+    [(1, 0, -0.2), (3, 2, -0.2)]
+    >>> round(diagram.expected_calibration_error, 3)
+    0.2
+    """
+    values, right = checked_answers(confidences, correct)
+    place = bin_numbers(values, bins, binning)
+    counts = np.bincount(place, minlength=bins).tolist()
+    hits = np.bincount(place, right, bins).tolist()
+    sums = np.bincount(place, values, bins).tolist()
+    found = []
+    for number in range(bins):
+        inside = values[place == number]
+        low = number / bins
+        high = (number + 1) / bins
+        if binning == "mass":
+            low = float(inside.min()) if len(inside) else None
+            high = float(inside.max()) if len(inside) else None
+        count = counts[number]
+        mean = sums[number] / count if count else None
+        found.append(ReliabilityBin(low, high, count, round(hits[number]), mean))
+    return ReliabilityDiagram(tuple(found))
+
+
+def expected_calibration_error(
+    confidences: Sequence[float],
+    correct: Sequence[bool],
+    bins: int = 10,
+    binning: str = "width",
+) -> float:
+    """ECE, in [0, 1]: Σ_b n_b / n · |accuracy_b - confidence_b|; arguments and errors as above.
+
+    >>> round(expected_calibration_error([0.9, 0.9, 0.9, 0.9], [1, 1, 0, 0]), 3)
+    0.4
+    """
+    values, right = checked_answers(confidences, correct)
+    gaps = np.bincount(bin_numbers(values, bins, binning), right - values, bins)
+    return float(np.abs(gaps).sum()) / len(values)
+
+
+def bin_numbers(confidences: np.ndarray, bins: int, binning: str) -> np.ndarray:
+    """The bin, 0 to bins - 1, of each confidence, (n,), as `reliability_diagram` states.
+
+    >>> bin_numbers(np.array([0.0, 0.1, 0.11, 1.0]), 10, "width")
+    array([0, 0, 1, 9])
+    >>> bin_numbers(np.array([0.9, 0.5, 0.9, 0.6]), 2, "mass")
+    array([1, 0, 1, 0])
+    """
+    require_integer(bins, "bins")
+    if require_choice(binning, "binning", BINNINGS) == "width":
+        edges = np.arange(1, bins) / bins  # without 0 and 1
+        return np.searchsorted(edges, confidences)
+    rank = np.searchsorted(np.sort(confidences), confidences)  # how many are smaller
+    return rank * bins // len(confidences)
+
+
+def brier_multiclass(probabilities: np.ndarray, answers: Sequence[int]) -> float:
+    """Brier's score over all options, in [0, 2]: the mean of Σ_k (p_k - [k is the answer])².
+
+    probabilities: (items, options), rows of sum 1; an option that an item lacks has 0. answers:
+    (items,), the number of the right option. Two options give twice the binary score. Raises
+    ValueError for other shapes or values.
+    Source: Brier 1950, "Verification of Forecasts Expressed in Terms of Probability".
+
+    >>> brier_multiclass(np.array([[0.8, 0.2], [0.0, 1.0]]), [0, 0])  # 0.04 + 0.04, 1 + 1
+    1.04
+    """
+    p = np.asarray(probabilities, float)
+    right = checked_options(p, answers, "probabilities")
+    if not (np.all((p >= 0) & (p <= 1)) and np.allclose(p.sum(axis=1), 1, atol=1e-6)):
+        raise ValueError("probabilities must be in [0, 1], with rows of sum 1: apply a softmax")
+    target = np.zeros_like(p)
+    target[np.arange(len(p)), right] = 1.0
+    return float(np.square(p - target).sum(axis=1).mean())
+
+
+def brier_binary(confidences: Sequence[float], correct: Sequence[bool]) -> float:
+    """Brier's score of one probability, in [0, 1]: the mean of (confidence - [it is right])².
+
+    Arguments and errors as for `reliability_diagram`. Always 0.5 scores 0.25.
+
+    >>> round(brier_binary([0.8, 1.0], [True, False]), 2)  # 0.04, 1
+    0.52
+    """
+    values, right = checked_answers(confidences, correct)
+    return float(np.square(values - right).mean())
+
+
+def log_loss(log_probabilities: np.ndarray, answers: Sequence[int]) -> float:
+    """The mean of -log p(right answer), in nats, at least 0.
+
+    log_probabilities: (items, options), natural logarithms; -inf for an option that an item lacks.
+    answers: as for `brier_multiclass`. It is infinite if a right answer has the probability 0,
+    where scikit-learn puts a small number instead. Raises ValueError for other shapes or values.
+
+    >>> round(log_loss(np.log([[0.5, 0.5], [0.25, 0.75]]), [0, 0]), 4)  # (log 2 + log 4) / 2
+    1.0397
+    """
+    values = np.asarray(log_probabilities, float)
+    right = checked_options(values, answers, "log_probabilities")
+    if not np.all(values <= 1e-9):
+        raise ValueError("log_probabilities must be at most 0: normalize them over the options")
+    return float(-values[np.arange(len(values)), right].mean())
+
+
+def checked_answers(
+    confidences: Sequence[float], correct: Sequence[bool]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Confidences and 0 or 1 for each answer as arrays, (n,) and (n,); ValueError if invalid.
+
+    >>> checked_answers([87.0], [True])
+    Traceback (most recent call last):
+    ...
+    ValueError: confidences[0] is 87.0; give probabilities in [0, 1]
+    """
+    values = score_array(confidences, "confidences", least=1)
+    right = score_array(correct, "correct", least=1)
+    if len(values) != len(right):
+        raise ValueError(f"{len(values)} confidences, {len(right)} answers: give one of each")
+    outside = np.flatnonzero((values < 0) | (values > 1))
+    if len(outside):
+        place = int(outside[0])
+        raise ValueError(f"confidences[{place}] is {values[place]}; give probabilities in [0, 1]")
+    if not np.all((right == 0) | (right == 1)):
+        raise ValueError("correct must hold True or False (1 or 0) for each answer")
+    return values, right
+
+
+def checked_options(values: np.ndarray, answers: Sequence[int], name: str) -> np.ndarray:
+    """The right options as an array, (items,), if they fit the values, (items, options)."""
+    if values.ndim != 2 or 0 in values.shape:
+        raise ValueError(f"{name} has shape {values.shape}; give (items, options)")
+    if np.isnan(values).any():
+        raise ValueError(f"{name} has NaN: look at the item that has it")
+    right = np.asarray(answers)
+    if right.shape != (len(values),) or not np.issubdtype(right.dtype, np.integer):
+        raise ValueError(f"answers must be {len(values)} integers, one per item")
+    if not np.all((right >= 0) & (right < values.shape[1])):
+        raise ValueError(f"answers must be from 0 to {values.shape[1] - 1}, the options' numbers")
+    return right
+
+
+STEPS = 60  # of a bisection: the interval shrinks by 2^60
+
+
+@dataclass(frozen=True)
+class TemperatureFit:
+    """The temperature, and the log loss in nats per item without and with it, on the same items."""
+
+    temperature: float
+    log_loss_before: float
+    log_loss_after: float
+
+
+def option_log_probabilities(scores: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """log softmax(scores / temperature) over the options, (items, options).
+
+    scores: (items, options), any scores whose differences are log-odds, such as an option's
+    log-probability; -inf for an option that an item lacks. Raises ValueError for another shape,
+    NaN or +inf, an item without a finite score, or unless temperature > 0.
+
+    >>> np.exp(option_log_probabilities(np.array([[0.0, np.log(9)]]), temperature=2)).round(2)
+    array([[0.25, 0.75]])
+    """
+    return _log_softmax(_checked_scores(scores), 1 / _positive(temperature))
+
+
+def fit_temperature(scores: np.ndarray, answers: Sequence[int]) -> TemperatureFit:
+    """The temperature with the smallest log loss on these items.
+
+    scores: as for `option_log_probabilities`. answers: (items,), the number of the right option.
+    Raises ValueError also if there is no best temperature: T → 0 if every answer has the highest
+    score of its item, T → ∞ if the answers' scores are not above the average option's.
+
+    >>> scores = np.log([[0.9, 0.1]] * 4)  # 90% sure, and right in 3 of 4 cases
+    >>> fit = fit_temperature(scores, [0, 0, 0, 1])
+    >>> round(fit.temperature, 3)  # log odds of 2.2 become 1.1
+    2.0
+    >>> np.exp(option_log_probabilities(scores, fit.temperature))[0].round(3)
+    array([0.75, 0.25])
+    """
+    values = _checked_scores(scores)
+    right = checked_options(values, answers, "scores")
+    chosen = values[np.arange(len(values)), right]
+    if not np.isfinite(chosen).all():
+        raise ValueError("a right answer has the score -inf: no temperature makes it possible")
+    if np.all(chosen == values.max(axis=1)):
+        raise ValueError(
+            "every right answer has the highest score, so log loss falls as T goes to 0: fit on "
+            "more items, some of which the model gets wrong"
+        )
+    if _slope(values, chosen, 0.0) >= 0:
+        raise ValueError(
+            "right answers score no higher than the average option, so log loss falls as T goes to "
+            "infinity: the scores say nothing about the answers"
+        )
+    low = 0.0
+    high = 1.0
+    while _slope(values, chosen, high) < 0:
+        high *= 2
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        if _slope(values, chosen, middle) < 0:
+            low = middle
+        else:
+            high = middle
+    beta = (low + high) / 2
+    before = log_loss(_log_softmax(values, 1.0), right)
+    return TemperatureFit(1 / beta, before, log_loss(_log_softmax(values, beta), right))
+
+
+def _slope(scores: np.ndarray, chosen: np.ndarray, beta: float) -> float:
+    """d(log loss)/dβ: the mean of the expected score minus the answer's."""
+    finite = np.where(np.isfinite(scores), scores, 0.0)
+    expected = (np.exp(_log_softmax(scores, beta)) * finite).sum(axis=1)
+    return float((expected - chosen).mean())
+
+
+def _log_softmax(scores: np.ndarray, beta: float) -> np.ndarray:
+    scaled = np.where(np.isfinite(scores), beta * np.where(np.isfinite(scores), scores, 0), -np.inf)
+    scaled = scaled - scaled.max(axis=1, keepdims=True)
+    return scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
+
+
+def _checked_scores(scores: np.ndarray) -> np.ndarray:
+    values = np.asarray(scores, float)
+    if values.ndim != 2 or 0 in values.shape:
+        raise ValueError(f"scores has shape {values.shape}; give (items, options)")
+    if np.isnan(values).any() or np.any(values == np.inf):
+        raise ValueError("scores has NaN or +inf: look at the item that has it")
+    if not np.isfinite(values).any(axis=1).all():
+        raise ValueError("an item has no option with a finite score")
+    return values
+
+
+def _positive(temperature: float) -> float:
+    return require_between(temperature, "temperature", 0, float("inf"))

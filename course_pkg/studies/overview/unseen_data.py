@@ -1,0 +1,112 @@
+"""Four classifiers that agree on a sample, and differ on data that the sample lacks.
+
+A small world for one figure: points in a plane, and two classes with a curved border between them.
+The training data come from its middle, with a few wrong labels. Four classifiers fit them about
+equally well. A test set from the same middle can hardly tell them apart; points from farther out
+can. So the accuracy on a test set is an estimate for data that are drawn as the test set was.
+
+Classifiers: a straight line and a cubic curve (least squares), the nearest training point, and the
+majority of the 15 nearest. Nothing here is a language model: two coordinates can be drawn.
+
+Source: the idea of figure 11.1 in the course's second document. Chapter: metrics/overview.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from course_pkg.common.arguments import require_between, require_integer
+
+NAMES = ("line", "cubic curve", "1 nearest", "15 nearest")
+Predict = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class LabeledPoints:
+    """Points and their classes: points (n, 2); labels (n,), True above the border."""
+
+    points: np.ndarray
+    labels: np.ndarray
+
+
+def border(x: np.ndarray) -> np.ndarray:
+    """The height of the true border at x: nearly straight in the middle, and bent outside.
+
+    >>> border(np.array([-1.0, 0.0, 1.0, 3.0])).round(2)
+    array([-0.94,  0.  ,  0.94,  0.51])
+    """
+    return 1.2 * np.sin(0.9 * x)
+
+
+def draw_sample(count: int, reach: float, *, wrong: float = 0.0, seed: int = 0) -> LabeledPoints:
+    """Points drawn evenly from the square [-reach, reach]², with their classes.
+
+    wrong: the share of labels that are flipped by chance, in [0, 1). Raises ValueError for
+    count < 1 or reach <= 0.
+
+    >>> sample = draw_sample(3, reach=1.0)
+    >>> sample.points.shape, sample.labels.tolist()
+    ((3, 2), [False, False, True])
+    """
+    require_integer(count, "count")
+    require_between(reach, "reach", 0, np.inf)
+    require_between(wrong, "wrong", 0, 1, closed=True)
+    generator = np.random.default_rng(seed)
+    points = generator.uniform(-reach, reach, (count, 2))
+    flipped = generator.random(count) < wrong
+    return LabeledPoints(points, (points[:, 1] > border(points[:, 0])) ^ flipped)
+
+
+def four_classifiers(training: LabeledPoints) -> dict[str, Predict]:
+    """Classifiers by name, each fitted to the same sample; they map points (n, 2) to labels (n,).
+
+    Raises ValueError for fewer than 15 points.
+
+    >>> fitted = four_classifiers(draw_sample(60, reach=1.2, wrong=0.05))
+    >>> {name: bool(predict(np.array([[0.0, 1.0]]))[0]) for name, predict in fitted.items()}
+    {'line': True, 'cubic curve': True, '1 nearest': True, '15 nearest': True}
+    """
+    if len(training.points) < 15:
+        raise ValueError(f"{len(training.points)} points: 15 nearest ones need at least 15")
+    fitted = (
+        _polynomial(training, degree=1),
+        _polynomial(training, degree=3),
+        _nearest(training, neighbors=1),
+        _nearest(training, neighbors=15),
+    )
+    return dict(zip(NAMES, fitted, strict=True))
+
+
+def accuracy(predict: Predict, sample: LabeledPoints) -> float:
+    """The share of a sample's points that a classifier gets right, in [0, 1].
+
+    >>> sample = draw_sample(100, reach=1.0)
+    >>> accuracy(lambda points: points[:, 1] > border(points[:, 0]), sample)
+    1.0
+    """
+    return float(np.mean(predict(sample.points) == sample.labels))
+
+
+def _polynomial(training: LabeledPoints, degree: int) -> Predict:
+    """Least squares on all products of coordinates up to a degree; above 0 means True."""
+
+    def features(points: np.ndarray) -> np.ndarray:
+        x, y = points.T
+        powers = [(i, j) for i in range(degree + 1) for j in range(degree + 1 - i)]
+        return np.stack([x**i * y**j for i, j in powers], axis=1)  # (n, terms)
+
+    target = np.where(training.labels, 1.0, -1.0)
+    weights = np.linalg.lstsq(features(training.points), target, rcond=None)[0]
+    return lambda points: features(points) @ weights > 0
+
+
+def _nearest(training: LabeledPoints, neighbors: int) -> Predict:
+    """The majority of the nearest training points; their number is odd."""
+
+    def predict(points: np.ndarray) -> np.ndarray:
+        distances = np.square(points[:, None] - training.points).sum(axis=2)  # (n, training)
+        nearest = np.argsort(distances, axis=1, kind="stable")[:, :neighbors]
+        return training.labels[nearest].mean(axis=1) > 0.5
+
+    return predict

@@ -1,0 +1,352 @@
+"""The simulation of a server, iteration after iteration, and what users feel of it.
+
+Before each iteration, the policy chooses which requests take part and with how many tokens; the
+cost model says how long that takes; then every request that has read its whole prompt has one more
+token. Requests that arrive meanwhile are seen at the end. Nothing here is random; requests are. One
+simulation is one draw of a random workload: compare policies on several seeds, by differences. Not
+here: several servers, prefix caches, requests that are canceled.
+
+Sources: vLLM (Kwon et al. 2023) for normalized latency; DistServe (Zhong et al. 2024) for goodput;
+Jain, Chiu and Hawe 1984 for fairness. Chapter: serving/scheduling.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from course_pkg.studies.scheduling.iteration_cost import CostModel, Work
+from course_pkg.studies.scheduling.kv_memory import KVMemory
+from course_pkg.studies.scheduling.policies import Chunk, Job, Policy, Preemptive
+from course_pkg.studies.scheduling.workload import SimulatedRequest
+
+if TYPE_CHECKING:  # the columns of a simulation are arrays, but a simulation needs none
+    import numpy as np
+if TYPE_CHECKING:  # imported by what needs it: a simulation and its goodput don't
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One iteration: its time in seconds, and (request, tokens) of every member."""
+
+    start: float
+    end: float
+    batch: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What happened to each request, in the order given: its job, and the same in columns.
+
+    The columns are arrays, (requests,), in seconds or tokens.
+    """
+
+    jobs: tuple[Job, ...] = field(repr=False)
+    cost: CostModel
+    busy: float  # the server's seconds in iterations
+    stalled: float = 0.0  # and waiting for KV memory before one
+    iterations: int = 0
+    swapped: int = 0  # tokens moved between the memories
+    trace: tuple[Iteration, ...] = field(repr=False, default=())  # if it was asked for
+
+    @cached_property
+    def arrival(self) -> "np.ndarray":
+        """When each request arrived."""
+        return self._column("arrival")
+
+    @cached_property
+    def prompt(self) -> "np.ndarray":
+        """The tokens of its prompt."""
+        return self._column("prompt")
+
+    @cached_property
+    def output(self) -> "np.ndarray":
+        """The tokens of its answer."""
+        return self._column("output")
+
+    @cached_property
+    def first_token(self) -> "np.ndarray":
+        """When its first token was computed."""
+        return self._column("first_token")
+
+    @cached_property
+    def last_token(self) -> "np.ndarray":
+        """When its last token was computed."""
+        return self._column("last_token")
+
+    @cached_property
+    def finished(self) -> "np.ndarray":
+        """When it left the server."""
+        return self._column("finished")
+
+    @cached_property
+    def alone(self) -> "np.ndarray":
+        """How long it takes with the server for itself."""
+        return self.cost.alone(self.prompt, self.output)
+
+    def _column(self, name: str) -> "np.ndarray":
+        import numpy as np
+
+        return np.array([getattr(job, name) for job in self.jobs])
+
+
+def simulate(
+    requests: Sequence[SimulatedRequest],
+    policy: Policy,
+    cost: CostModel,
+    *,
+    memory: KVMemory | None = None,
+    trace: bool = False,
+) -> Simulation:
+    """Serve all requests, in any order of arrival, until the last one has finished.
+
+    memory: limits keys and values; None means that there is room for all. Takes 1 to 2 µs per
+    request and iteration. Raises ValueError without requests, for a request that the memory cannot
+    hold, or for memory with a policy that doesn't preempt. Chapter: serving/scheduling.
+
+    >>> from course_pkg.studies.scheduling.policies import ContinuousBatching
+    >>> two = [SimulatedRequest(0.0, prompt=4, output=3), SimulatedRequest(0.5, prompt=4, output=1)]
+    >>> result = simulate(two, ContinuousBatching(max_batch=8), CostModel(base=1.0))
+    >>> result.first_token.tolist(), result.finished.tolist()
+    ([1.0, 2.0], [3.0, 2.0])
+    """
+    policy = copy.deepcopy(policy)
+    memory = copy.deepcopy(memory)
+    jobs = [Job(i, r.arrival, r.prompt, r.output) for i, r in enumerate(requests)]
+    _check(jobs, policy, memory)
+    coming = sorted(jobs, key=lambda job: job.arrival)[::-1]  # the next one is the last
+    now = busy = stalled = 0.0
+    iterations = 0
+    left = len(jobs)
+    recorded = []
+    while left:
+        while coming and coming[-1].arrival <= now:
+            policy.add(coming.pop())
+        batch = policy.next_batch(now)
+        start = now
+        if not batch:
+            now = max(now, min(coming[-1].arrival if coming else math.inf, policy.wake()))
+            if now == math.inf:
+                raise RuntimeError(f"{type(policy).__name__} runs nothing, but {left} jobs wait")
+            continue
+        if memory:
+            batch, start = memory.admit(batch, policy, now)
+            stalled += start - now
+        seconds = _seconds(batch, cost)
+        now = start + seconds
+        busy += seconds
+        iterations += 1
+        if memory:
+            memory.overlap(policy, start, now)
+        for job, tokens, _ in batch:
+            if job.read < job.prompt:
+                job.read = min(job.read + tokens, job.prompt)
+                if job.read < job.prompt:
+                    continue
+                job.first_token = now
+            if job.produced < job.output:  # rows that are only padding go on
+                job.produced += 1
+                job.last_token = now
+        if trace:
+            members = tuple((job.index, tokens) for job, tokens, _ in batch)
+            recorded.append(Iteration(start, now, members))
+        while coming and coming[-1].arrival <= now:
+            policy.add(coming.pop())
+        for job in policy.ran(batch, seconds, now):
+            job.finished = now
+            left -= 1
+            if memory:
+                memory.release(job)
+    return Simulation(
+        jobs=tuple(jobs),
+        cost=cost,
+        busy=busy,
+        stalled=stalled,
+        iterations=iterations,
+        swapped=memory.moved if memory else 0,
+        trace=tuple(recorded),
+    )
+
+
+def _seconds(batch: list[Chunk], cost: CostModel) -> float:
+    prompt = pairs = sequences = context = 0
+    for job, tokens, before in batch:
+        if job.produced:
+            sequences += 1
+            context += before + 1
+        else:
+            prompt += tokens
+            pairs += tokens * before + tokens * (tokens + 1) // 2
+    return cost.seconds(Work(prompt, pairs, sequences, context))
+
+
+def _check(jobs: list[Job], policy: Policy, memory: KVMemory | None) -> None:
+    if not jobs:
+        raise ValueError("there are no requests: give at least one")
+    if memory is None:
+        return
+    if not isinstance(policy, Preemptive):
+        raise ValueError(
+            f"{type(policy).__name__} doesn't preempt, so memory cannot be limited: leave out "
+            "`memory`, or take ContinuousBatching, MLFQ or SkipJoinMLFQ"
+        )
+    for job in jobs:
+        if job.prompt + job.output > memory.capacity:
+            raise ValueError(
+                f"request {job.index} needs {job.prompt + job.output} tokens of KV memory, and "
+                f"the capacity is {memory.capacity}: enlarge it, or shorten the request"
+            )
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean and percentiles, in seconds; of an empty sample, NaN."""
+
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+
+    @classmethod
+    def of(cls, values: "np.ndarray") -> "Spread":
+        """Of a sample, leaving out NaN; percentiles are interpolated.
+
+        >>> import numpy as np
+        >>> Spread.of(np.arange(101.0))
+        Spread(mean=50.0, p50=50.0, p95=95.0, p99=99.0)
+        """
+        import numpy as np
+
+        values = values[~np.isnan(values)]
+        if not len(values):
+            return cls(math.nan, math.nan, math.nan, math.nan)
+        return cls(float(values.mean()), *np.percentile(values, [50, 95, 99]).tolist())
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A simulation in figures, from the first arrival until the last request leaves."""
+
+    completion: Spread  # from arrival until the request leaves
+    normalized: Spread  # that, per token of the answer
+    first_token: Spread  # from arrival to the first token
+    per_token: Spread  # between tokens, of answers with at least two
+    throughput: float  # tokens of answers per second
+    requests: float  # per second
+    fairness: float  # Jain's index of time alone / completion time
+    busy: float  # the share of the time in which iterations run
+
+
+def summarize(result: Simulation) -> Summary:
+    """All figures of a simulation.
+
+    >>> from course_pkg.studies.scheduling.policies import RunToCompletion
+    >>> from course_pkg.studies.scheduling.workload import requests
+    >>> result = simulate(requests([0, 0], [5, 5], [4, 1]), RunToCompletion(), CostModel(base=1.0))
+    >>> summary = summarize(result)
+    >>> summary.completion.mean, summary.normalized.mean, summary.throughput  # 4 and 5 seconds
+    (4.5, 3.0, 1.0)
+    """
+    completion = result.finished - result.arrival
+    span = _span(result)
+    return Summary(
+        completion=Spread.of(completion),
+        normalized=Spread.of(completion / result.output),
+        first_token=Spread.of(result.first_token - result.arrival),
+        per_token=Spread.of(per_token(result)),
+        throughput=float(result.output.sum() / span),
+        requests=len(completion) / span,
+        fairness=jain(result.alone / completion),
+        busy=result.busy / span,
+    )
+
+
+def per_token(result: Simulation) -> "np.ndarray":
+    """Mean seconds between a request's tokens, (requests,); NaN for answers of one token."""
+    import numpy as np
+
+    return np.array([job.per_token for job in result.jobs])
+
+
+def goodput(
+    result: Simulation,
+    *,
+    completion: float = math.inf,
+    normalized: float = math.inf,
+    first_token: float = math.inf,
+    between_tokens: float = math.inf,
+) -> float:
+    """Requests per second that meet every target given, in seconds; see `Summary`.
+
+    Raises ValueError without a target. A server's capacity is the highest rate of arrivals at which
+    a share of requests, such as 0.9, meets the targets.
+    """
+    if min(completion, normalized, first_token, between_tokens) == math.inf:
+        raise ValueError("there is no target: give at least one, in seconds")
+
+    def in_time(job: Job) -> bool:
+        took = job.finished - job.arrival
+        return (
+            took <= completion
+            and took / job.output <= normalized
+            and job.first_token - job.arrival <= first_token
+            and not job.per_token > between_tokens  # NaN: one token has no gap to be late
+        )
+
+    return sum(map(in_time, result.jobs)) / _span(result)
+
+
+def jain(values: "np.ndarray") -> float:
+    """Jain's index (Σx)² / (n Σx²) of non-negative values: 1 if all are equal, 1/n if one has all.
+
+    Raises ValueError if there are no values, one is negative, or all are 0.
+
+    >>> jain([1.0, 1.0, 0.0, 0.0])
+    0.5
+    """
+    import numpy as np
+
+    values = np.asarray(values, float)
+    if not len(values) or np.any(values < 0) or not np.any(values > 0):
+        raise ValueError(f"got {values}: give values of at least 0, one of them positive")
+    return float(values.sum() ** 2 / (len(values) * np.square(values).sum()))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean, and the bounds of its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def bootstrap(
+    values: Sequence[float], *, level: float = 0.95, samples: int = 2000, seed: int = 0
+) -> Interval:
+    """The mean of independent values, such as one per seed, with a percentile bootstrap interval.
+
+    To compare policies, give the differences by seed. With few values the interval is too short:
+    with 10 it covers about 90% instead of 95%. Raises ValueError for fewer than 5 values.
+
+    >>> interval = bootstrap([3.0, 5.0, 4.0, 6.0, 2.0])
+    >>> interval.mean, 2 < interval.low < 4 < interval.high < 6
+    (4.0, True)
+    """
+    import numpy as np
+
+    values = np.asarray(values, float)
+    if len(values) < 5:
+        raise ValueError(f"got {len(values)} values: give at least 5, better 20")
+    picks = np.random.default_rng(seed).integers(len(values), size=(samples, len(values)))
+    tail = (1 - level) / 2
+    low, high = np.quantile(values[picks].mean(axis=1), [tail, 1 - tail]).tolist()
+    return Interval(float(values.mean()), low, high)
+
+
+def _span(result: Simulation) -> float:
+    ends = (job.finished for job in result.jobs)
+    return max(ends) - min(job.arrival for job in result.jobs)
