@@ -27,12 +27,16 @@ from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.pages.experiments import ROOT
-from course_pkg.studies.compression.distillation import forward_kl
-from course_pkg.studies.compression.distilling import Distillation
+from course_pkg.studies.compression.distillation import Distillation, forward_kl
 from course_pkg.studies.compression.masked_lora import adapt_pruned, merge_with_masks
-from course_pkg.studies.compression.pruning import Magnitude, Wanda, prune_layers
+from course_pkg.studies.compression.pruning import (
+    Magnitude,
+    SemiStructured,
+    Unstructured,
+    Wanda,
+    prune_layers,
+)
 from course_pkg.studies.compression.sparse_gpt import SparseGPT
-from course_pkg.studies.compression.sparsity_patterns import SemiStructured, Unstructured
 from course_pkg.studies.compression.structured import keep_units, remove_units, unit_scores
 from course_pkg.studies.compression.students import (
     block_influence,

@@ -38,8 +38,7 @@ from course_pkg.deployment.export.onnx_session import OnnxDecoder
 from course_pkg.lm.load import load
 from course_pkg.pages.datasets import load_texts
 from course_pkg.pages.experiments import ROOT
-from course_pkg.studies.compression.pruning import Magnitude, prune_layers
-from course_pkg.studies.compression.sparsity_patterns import SemiStructured
+from course_pkg.studies.compression.pruning import Magnitude, SemiStructured, prune_layers
 from course_pkg.studies.compression.students import evenly_spaced, keep_layers
 
 MODEL = "smollm2-135m"

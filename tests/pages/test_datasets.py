@@ -7,11 +7,14 @@ from random import Random
 import pytest
 
 from course_pkg.pages.datasets import (
+    FOLDER,
     draw_tickets,
+    first_of_groups,
     follows_log_format,
     load_examples,
     load_rated_answers,
     load_texts,
+    read_records,
     ticket_file,
 )
 
@@ -104,3 +107,20 @@ def test_every_question_has_one_rated_answer_of_each_kind_on_the_scale():
         kinds = {answer.kind for answer in answers if answer.question == question}
         assert kinds == {"good", "short", "false", "shuffled"}
     assert all(1 <= rating <= 5 for answer in answers for rating in answer.ratings)
+
+
+def test_every_file_has_a_record_for_each_line_and_another_name_lists_the_names():
+    for path in FOLDER.glob("*.jsonl"):
+        records = read_records(path.stem)
+        assert len(records) == len(path.read_text("utf-8").splitlines())
+        assert all("id" in record for record in records)
+    with pytest.raises(ValueError, match=r"no evaluation data 'choice'; there are .*short-answers"):
+        read_records("choice")
+
+
+def test_the_first_of_each_group_keep_their_order():
+    records = [{"group": group, "at": at} for at, group in enumerate("abaabcb")]
+    assert [each["at"] for each in first_of_groups(records)] == [0, 1, 2, 4, 5]
+    assert first_of_groups(records, count=9) == records
+    with pytest.raises(ValueError, match="count"):
+        first_of_groups(records, count=0)

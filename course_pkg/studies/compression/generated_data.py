@@ -29,7 +29,7 @@ from course_pkg.finetuning.conversations import (
 from course_pkg.finetuning.formats import chat_prompt
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
 from course_pkg.finetuning.records import ReadResult
-from course_pkg.studies.compression.distilling import Distillation, evaluating
+from course_pkg.studies.compression.distillation import Distillation, evaluating
 
 
 @torch.no_grad()

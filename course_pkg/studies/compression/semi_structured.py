@@ -23,7 +23,7 @@ from torch import Tensor
 from course_pkg.acceleration.quantization.packing import pack, unpack
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight, dense_product
 from course_pkg.common.arguments import require_integer
-from course_pkg.studies.compression.sparsity_patterns import SemiStructured, keep_largest
+from course_pkg.studies.compression.pruning import SemiStructured, keep_largest
 
 
 def index_bits(m: int) -> int:

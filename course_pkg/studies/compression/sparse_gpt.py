@@ -29,8 +29,13 @@ from course_pkg.acceleration.quantization.calibration import InputStatistics, St
 from course_pkg.acceleration.quantization.gptq import column_blocks, inverse_factor
 from course_pkg.acceleration.quantization.grouped import Grid, GroupedWeight, require_matrix, store
 from course_pkg.common.arguments import require_between, require_integer
-from course_pkg.studies.compression.pruning import Pruned, require_statistics
-from course_pkg.studies.compression.sparsity_patterns import Pattern, SemiStructured, Unstructured
+from course_pkg.studies.compression.pruning import (
+    Pattern,
+    Pruned,
+    SemiStructured,
+    Unstructured,
+    require_statistics,
+)
 
 
 @dataclass(frozen=True, eq=False)

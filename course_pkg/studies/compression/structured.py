@@ -32,7 +32,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from course_pkg.acceleration.quantization.calibration import InputStatistics
 from course_pkg.common.arguments import require_choice, require_integer
 from course_pkg.lm.smollm2 import quiet
-from course_pkg.studies.compression.sparsity_patterns import keep_largest
+from course_pkg.studies.compression.pruning import keep_largest
 
 ModelUnit = Literal["neuron", "head", "kv_group"]
 

@@ -23,7 +23,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from course_pkg.common.arguments import require_integer
-from course_pkg.studies.compression.distilling import evaluating
+from course_pkg.studies.compression.distillation import evaluating
 
 
 def evenly_spaced(layers: int, keep: int) -> list[int]:

@@ -302,7 +302,7 @@ def action_pattern(actions: tuple[HomeAction, ...] | list[HomeAction]) -> str:
     >>> action_pattern([HomeAction("open", "fridge"), HomeAction("go", "kitchen")])
     '(open fridge|go to kitchen)'
     """
-    return f"({'|'.join(re.escape(str(action)).replace(chr(92) + ' ', ' ') for action in actions)})"
+    return f"({'|'.join(map(str, actions))})"
 
 
 def _turn_door(home: Home, fixture: Fixture, verb: str) -> Home:

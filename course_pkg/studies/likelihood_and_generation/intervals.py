@@ -107,6 +107,23 @@ ShareInterval = Callable[[int, int], Interval]
 GroupedInterval = Callable[[np.ndarray, np.ndarray], Interval]
 
 
+def bootstrap_mean(
+    values: Sequence[float], *, level: float = 0.95, samples: int = 2000, seed: int = 0
+) -> Interval:
+    """The mean of independent values, such as one per seed, with its bootstrap interval.
+
+    To compare two settings, give the differences by seed. With few values the interval is too
+    short: with 10 it covers about 90% instead of 95%. Raises ValueError for fewer than 5 values.
+
+    >>> print(bootstrap_mean([3.0, 5.0, 4.0, 6.0, 2.0]))
+    4.000 [2.800, 5.200]
+    """
+    array = np.asarray(values, float)
+    return bootstrap_interval(
+        lambda drawn: array[drawn].mean(), len(array), level=level, samples=samples, seed=seed
+    )
+
+
 def binomial_coverage(
     interval: ShareInterval, items: int, probabilities: Sequence[float]
 ) -> np.ndarray:

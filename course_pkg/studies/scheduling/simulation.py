@@ -315,38 +315,6 @@ def jain(values: "np.ndarray") -> float:
     return float(values.sum() ** 2 / (len(values) * np.square(values).sum()))
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A mean, and the bounds of its confidence interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-def bootstrap(
-    values: Sequence[float], *, level: float = 0.95, samples: int = 2000, seed: int = 0
-) -> Interval:
-    """The mean of independent values, such as one per seed, with a percentile bootstrap interval.
-
-    To compare policies, give the differences by seed. With few values the interval is too short:
-    with 10 it covers about 90% instead of 95%. Raises ValueError for fewer than 5 values.
-
-    >>> interval = bootstrap([3.0, 5.0, 4.0, 6.0, 2.0])
-    >>> interval.mean, 2 < interval.low < 4 < interval.high < 6
-    (4.0, True)
-    """
-    import numpy as np
-
-    values = np.asarray(values, float)
-    if len(values) < 5:
-        raise ValueError(f"got {len(values)} values: give at least 5, better 20")
-    picks = np.random.default_rng(seed).integers(len(values), size=(samples, len(values)))
-    tail = (1 - level) / 2
-    low, high = np.quantile(values[picks].mean(axis=1), [tail, 1 - tail]).tolist()
-    return Interval(float(values.mean()), low, high)
-
-
 def _span(result: Simulation) -> float:
     ends = (job.finished for job in result.jobs)
     return max(ends) - min(job.arrival for job in result.jobs)

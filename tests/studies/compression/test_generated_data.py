@@ -8,7 +8,7 @@ from course_pkg.finetuning.formats import chat_prompt
 from course_pkg.finetuning.masking import IGNORE_INDEX, tokenize_conversations
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
-from course_pkg.studies.compression.distilling import Distillation
+from course_pkg.studies.compression.distillation import Distillation
 from course_pkg.studies.compression.generated_data import (
     OnPolicyBatches,
     sample_examples,

@@ -11,17 +11,15 @@ from course_pkg.acceleration.quantization.calibration import InputStatistics, ca
 from course_pkg.lm.decoder import Decoder
 from course_pkg.studies.compression.pruning import (
     Magnitude,
+    SemiStructured,
+    Unstructured,
     Wanda,
     input_norms,
     prune_layers,
+    pruned_count,
     wanda_scores,
 )
 from course_pkg.studies.compression.sparse_gpt import SparseGPT
-from course_pkg.studies.compression.sparsity_patterns import (
-    SemiStructured,
-    Unstructured,
-    pruned_count,
-)
 
 
 def normal(*shape, seed=0, dtype=torch.float32):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.adapters import LoRAConfig, adapt
 from course_pkg.lm.decoder import Decoder
-from course_pkg.studies.compression.pruning import Magnitude, prune_layers
+from course_pkg.studies.compression.pruning import Magnitude, SemiStructured, prune_layers
 from course_pkg.studies.compression.semi_structured import (
     SemiStructuredWeight,
     compress,
@@ -18,7 +18,6 @@ from course_pkg.studies.compression.semi_structured import (
     semi_structured_weight,
     stored_bits,
 )
-from course_pkg.studies.compression.sparsity_patterns import SemiStructured
 from tests.refusals import require_refusals
 
 TWO_FOUR = SemiStructured(2, 4)

@@ -9,13 +9,13 @@ from course_pkg.acceleration.quantization.calibration import InputStatistics, qu
 from course_pkg.acceleration.quantization.gptq import GPTQ
 from course_pkg.acceleration.quantization.grouped import Grid
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
-from course_pkg.studies.compression.pruning import prune_layers
-from course_pkg.studies.compression.sparse_gpt import SparseGPT, damped_factor
-from course_pkg.studies.compression.sparsity_patterns import (
+from course_pkg.studies.compression.pruning import (
     SemiStructured,
     Unstructured,
+    prune_layers,
     pruned_count,
 )
+from course_pkg.studies.compression.sparse_gpt import SparseGPT, damped_factor
 from tests.acceleration.quantization.test_gptq import damped, layer, objective
 from tests.refusals import require_refusals
 

@@ -18,7 +18,7 @@ from course_pkg.grading.assignments.compression.distributions import logarithms
 from course_pkg.grading.contract.comparators import anything, array, number, row
 from course_pkg.grading.contract.draws import normal_arrays
 from course_pkg.studies.compression import distillation, pruning, semi_structured
-from course_pkg.studies.compression import sparsity_patterns as patterns
+from course_pkg.studies.compression import pruning as patterns
 
 Inputs = dict[str, Any]
 

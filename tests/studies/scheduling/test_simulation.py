@@ -1,6 +1,7 @@
-"""Simulations by hand, to the iteration; conservation of work; and queueing theory."""
+"""Simulations by hand, to the iteration; conservation of work; queueing theory; their figures."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -19,7 +20,13 @@ from course_pkg.studies.scheduling.policies import (
     ShortestFirst,
     StaticBatching,
 )
-from course_pkg.studies.scheduling.simulation import simulate
+from course_pkg.studies.scheduling.simulation import (
+    goodput,
+    jain,
+    per_token,
+    simulate,
+    summarize,
+)
 from course_pkg.studies.scheduling.workload import SimulatedRequest
 from tests.refusals import require_refusals
 from tests.tables import each_row
@@ -216,4 +223,61 @@ def test_what_cannot_be_simulated_is_refused():
         (lambda: StaticBatching(1.5), "size must be an integer of at least 1"),
         (lambda: MLFQ(0, 1.0), "max_batch must be an integer of at least 1"),
         (lambda: MLFQ(1, 0.0), "quantum is 0.0, starvation inf: give positive"),
+    )
+
+
+# One after the other: 1–5 s, 5–6 s and 10–12 s.
+IN_TURN = [
+    SimulatedRequest(1.0, 9, 4),
+    SimulatedRequest(2.0, 9, 1),
+    SimulatedRequest(10.0, 9, 2),
+]
+RESULT = simulate(IN_TURN, RunToCompletion(), CostModel(base=1.0))
+
+
+def test_a_summary_by_hand():
+    summary = summarize(RESULT)
+    assert summary.completion.mean == (4 + 4 + 2) / 3
+    assert summary.normalized.mean == (4 / 4 + 4 / 1 + 2 / 2) / 3
+    assert summary.first_token.mean == (1 + 4 + 1) / 3
+    assert summary.per_token.mean == 1.0  # of two requests: the other has one token
+    assert summary.throughput == 7 / 11  # tokens, from 1 s to 12 s
+    assert summary.requests == 3 / 11
+    assert summary.busy == 7 / 11
+    # alone / completion: 1, 1/4, 1
+    assert summary.fairness == pytest.approx(2.25**2 / (3 * 2.0625))
+
+
+def test_an_answer_of_one_token_has_no_time_per_token():
+    assert per_token(RESULT)[0] == 1.0 and math.isnan(per_token(RESULT)[1])
+    alone = simulate([SimulatedRequest(0.0, 1, 1)], ContinuousBatching(1), CostModel(base=1.0))
+    assert math.isnan(summarize(alone).per_token.p99)
+
+
+@each_row(
+    ("targets", "met"),
+    [
+        ({"completion": 4.0}, 3),
+        ({"completion": 3.9}, 1),
+        ({"normalized": 1.0}, 2),
+        ({"first_token": 1.0}, 2),
+        ({"between_tokens": 1.0}, 3),
+        ({"between_tokens": 0.9}, 1),
+        ({"completion": 3.0, "first_token": 1.0}, 1),
+    ],
+)
+def test_goodput_counts_requests_that_meet_every_target(targets, met):
+    assert goodput(RESULT, **targets) == met / 11
+
+
+@each_row(("values", "index"), [([3, 3, 3], 1.0), ([1, 0, 0, 0], 0.25), ([1, 2, 3], 36 / 42)])
+def test_jains_index(values, index):
+    assert jain(np.array(values)) == pytest.approx(index)
+
+
+def test_what_has_no_figure_is_refused():
+    too_small = "give values of at least 0, one of them positive"
+    require_refusals(
+        (lambda: goodput(RESULT), "there is no target: give at least one"),
+        *((lambda v=v: jain(np.array(v)), too_small) for v in ([], [0.0, 0.0], [1.0, -1.0])),
     )
