@@ -210,7 +210,7 @@ def read_records(name: str) -> list[dict[str, Any]]:
     """
     path = FOLDER / f"{name}.jsonl"
     if not path.is_file():
-        known = ", ".join(sorted(each.stem for each in FOLDER.glob("*.jsonl")))
+        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.jsonl")))
         raise ValueError(f"there is no evaluation data {name!r}; there are {known}")
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 

@@ -98,12 +98,12 @@ def score_labels(
             questions.append(Question(text.text, prompt.options(item), None, text.delimiter))
     # Equal questions are scored once: an empty input is the same for all items with the same words.
     different = list(dict.fromkeys(questions))
-    found = dict(
+    scored = dict(
         zip(different, score_questions(model, tokenizer, different).questions, strict=True)
     )
     most = max(len(question.options) for question in questions)
     scores = np.full((len(questions), most), -np.inf)
     for row, question in enumerate(questions):
-        values = [option.log_prob for option in found[question].options]
+        values = [option.log_prob for option in scored[question].options]
         scores[row, : len(values)] = values
     return LabelScores(scores[0::2], scores[1::2])

@@ -111,13 +111,13 @@ def suite_average(
     """
     means = []
     for task in suite:
-        found = scores.get(task.name, {})
-        if missing := [metric for metric in task.metrics if metric not in found]:
+        own = scores.get(task.name, {})
+        if missing := [metric for metric in task.metrics if metric not in own]:
             raise ValueError(
                 f"scores has no {missing[0]!r} for the task {task.name}: give all of "
                 f"{', '.join(task.metrics)}"
             )
-        means.append(fmean(found[metric] for metric in task.metrics))
+        means.append(fmean(own[metric] for metric in task.metrics))
     return fmean(means)
 
 
@@ -234,10 +234,10 @@ def win_rates(scores: Sequence[Sequence[float]]) -> list[float]:
     [0.75, 0.75, 0.0]
     """
     models, tasks = len(scores), len(scores[0])
-    found = []
+    rates = []
     for own in scores:
         beaten = -tasks / 2  # against itself, a model ties everywhere
         for other in scores:
             beaten += sum((a > b) + (a == b) / 2 for a, b in zip(own, other, strict=True))
-        found.append(beaten / tasks / (models - 1))
-    return found
+        rates.append(beaten / tasks / (models - 1))
+    return rates

@@ -133,21 +133,21 @@ def metric_statistics(
     Each function maps (drawn,) indices, possibly repeated, to the metric of these items. Raises
     ValueError for an unknown metric, or "exact match" without questions.
 
-    >>> found = metric_statistics(["F1", "exact match"], [1, 0, 1, 1], [1, 0, 1, 0], "aabb")
-    >>> [round(statistic(np.arange(4)), 3) for statistic in found.values()]
+    >>> statistics = metric_statistics(["F1", "exact match"], [1, 0, 1, 1], [1, 0, 1, 0], "aabb")
+    >>> [round(statistic(np.arange(4)), 3) for statistic in statistics.values()]
     [0.8, 0.5]
     """
-    found = {}
+    statistics = {}
     for name in metrics:
         require_choice(name, "metric", (*LABEL_METRICS, "exact match", *TEXT_METRICS))
         if name == "exact match":
-            found[name] = _exact_questions(gold, said, questions)
+            statistics[name] = _exact_questions(gold, said, questions)
         elif name in TEXT_METRICS:
             values = np.array([_text_score(name, *pair) for pair in zip(gold, said, strict=True)])
-            found[name] = _mean_of(values, np.ones(len(values)))
+            statistics[name] = _mean_of(values, np.ones(len(values)))
         else:
-            found[name] = _on_drawn(name, np.asarray(gold), np.asarray(said))
-    return found
+            statistics[name] = _on_drawn(name, np.asarray(gold), np.asarray(said))
+    return statistics
 
 
 def _on_drawn(name: str, gold: np.ndarray, said: np.ndarray) -> Statistic:

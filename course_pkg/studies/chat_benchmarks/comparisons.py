@@ -91,7 +91,7 @@ def matches_of(comparisons: Iterable[Comparison], rule: OutcomeRule = "agree") -
     [Match(first='x', second='y', outcome=1.0, question='q1')]
     """
     return [
-        Match(each.first, each.second, each.outcome(rule), each.question) for each in comparisons
+        Match(pair.first, pair.second, pair.outcome(rule), pair.question) for pair in comparisons
     ]
 
 
@@ -213,17 +213,19 @@ def judge_bias(comparisons: Sequence[Comparison], level: float = 0.95) -> JudgeB
     >>> print(bias.flips, "|", bias.first_place)
     0.500 [0.123, 0.877] | 0.750 [0.463, 1.000]
     """
-    judged = [each for each in comparisons if each.outcome() is not None]
-    questions = [each.question for each in judged]
-    flips = [float((each.as_a - 0.5) * (each.as_b - 0.5) < 0) for each in judged]
-    first = [(each.as_a + 1 - each.as_b) / 2 for each in judged]
+    judged = [comparison for comparison in comparisons if comparison.outcome() is not None]
+    questions = [comparison.question for comparison in judged]
+    flips = [float((comparison.as_a - 0.5) * (comparison.as_b - 0.5) < 0) for comparison in judged]
+    first = [(comparison.as_a + 1 - comparison.as_b) / 2 for comparison in judged]
     longer = []
     told = []
-    for each in judged:
-        mean = each.outcome("average")
-        if each.first_length != each.second_length and mean != 0.5:
-            longer.append(float((each.first_length > each.second_length) == (mean > 0.5)))
-            told.append(each.question)
+    for comparison in judged:
+        mean = comparison.outcome("average")
+        if comparison.first_length != comparison.second_length and mean != 0.5:
+            longer.append(
+                float((comparison.first_length > comparison.second_length) == (mean > 0.5))
+            )
+            told.append(comparison.question)
     place = t_interval(first, questions, level)
     return JudgeBias(
         mean_interval(flips, questions, level),

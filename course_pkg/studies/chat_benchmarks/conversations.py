@@ -148,6 +148,6 @@ def greedy_writer(
             for chat in chats
         ]
         written = generate_greedy(model, tokenizer, prompts, max_new_tokens=max_new_tokens)
-        return [each.text for each in written]
+        return [answer.text for answer in written]
 
     return write

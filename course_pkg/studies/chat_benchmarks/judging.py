@@ -34,8 +34,8 @@ def parse_verdict(text: str) -> float | None:
     >>> [parse_verdict(text) for text in ("B is vague. [[A]]", "[[C]]", "A", "not [[A]] but [[B]]")]
     [1.0, 0.5, None, None]
     """
-    found = set(re.findall(r"\[\[([ABC])\]\]", require_string(text, "text")))
-    return PREFERENCES[found.pop()] if len(found) == 1 else None
+    letters = set(re.findall(r"\[\[([ABC])\]\]", require_string(text, "text")))
+    return PREFERENCES[letters.pop()] if len(letters) == 1 else None
 
 
 def parse_grade(text: str) -> float | None:
@@ -44,10 +44,10 @@ def parse_grade(text: str) -> float | None:
     >>> [parse_grade(text) for text in ("Good. [[8]]", "[[7.5]]", "[[11]]", "8", "[[3]] or [[4]]")]
     [8.0, 7.5, None, None, None]
     """
-    found = {float(grade) for grade in re.findall(r"\[\[(\d+(?:\.\d+)?)\]\]", text)}
-    if len(found) != 1:
+    grades = {float(grade) for grade in re.findall(r"\[\[(\d+(?:\.\d+)?)\]\]", text)}
+    if len(grades) != 1:
         return None
-    grade = found.pop()
+    grade = grades.pop()
     return grade if 1 <= grade <= BEST_GRADE else None
 
 
@@ -87,13 +87,13 @@ def compare_conversations(
             f"the conversations are on {first.question.id!r} and {second.question.id!r}: compare "
             "answers to the same question"
         )
-    found = []
+    comparisons = []
     for turn in range(1, len(first.question.turns) + 1):
         asked = question_text(first, turn, references)
-        texts = [answer_text(each, turn) for each in (first, second)]
+        texts = [answer_text(held, turn) for held in (first, second)]
         one_way = _prefer_a(judge, asked, texts[0], texts[1], method, seed)
         other_way = _prefer_a(judge, asked, texts[1], texts[0], method, seed)
-        found.append(
+        comparisons.append(
             Comparison(
                 first.question.id,
                 turn,
@@ -105,7 +105,7 @@ def compare_conversations(
                 len(second.answers[turn - 1]),
             )
         )
-    return found
+    return comparisons
 
 
 def compare_all(
@@ -124,7 +124,7 @@ def compare_all(
             "questions, in the same order"
         )
     compare = partial(compare_conversations, judge, **options)
-    return [each for pair in zip(first, second, strict=True) for each in compare(*pair)]
+    return [comparison for pair in zip(first, second, strict=True) for comparison in compare(*pair)]
 
 
 def grade_conversation(

@@ -63,7 +63,7 @@ class BradleyTerry:
     def probability(self, first: str, second: str) -> Interval:
         """The probability that `first` beats `second`, a tie counted as half."""
         gap = self.difference(first, second)
-        chances = [1 / (1 + math.exp(-each)) for each in (gap.estimate, gap.low, gap.high)]
+        chances = [1 / (1 + math.exp(-logit)) for logit in (gap.estimate, gap.low, gap.high)]
         return Interval(*chances, self.level)
 
     def rating(self, name: str, mean: float = 1000.0) -> Interval:
@@ -75,7 +75,7 @@ class BradleyTerry:
     def _unit(self, name: str) -> np.ndarray:
         if name not in self.names:
             raise ValueError(f"{name!r} played no match; those who did: {', '.join(self.names)}")
-        return np.array([float(each == name) for each in self.names])
+        return np.array([float(other == name) for other in self.names])
 
     def _interval(self, contrast: np.ndarray) -> Interval:
         estimate = float(contrast @ self.strengths)
@@ -140,14 +140,14 @@ def bootstrap_strengths(
     member = group_numbers(_groups(kept), len(kept))
     units = int(member.max()) + 1
     generator = np.random.default_rng(seed)
-    found = np.empty((samples, len(names)))
+    strengths = np.empty((samples, len(names)))
     for row in range(samples):
         drawn = np.bincount(generator.integers(units, size=units), minlength=units)[member]
         present = drawn > 0
         _require_estimable(names, first[present], second[present], outcomes[present], prior)
         fit, basis = _fit(len(names), first, second, outcomes, drawn.astype(float), prior)
-        found[row] = basis @ fit.coefficients
-    return found
+        strengths[row] = basis @ fit.coefficients
+    return strengths
 
 
 def _arrays(
@@ -222,14 +222,14 @@ def _require_estimable(
 
 
 def _reached(leads: np.ndarray, start: int) -> set[int]:
-    found = {start}
+    reached = {start}
     waiting = [start]
     while waiting:
         for other in np.flatnonzero(leads[waiting.pop()]).tolist():
-            if other not in found:
-                found.add(other)
+            if other not in reached:
+                reached.add(other)
                 waiting.append(other)
-    return found
+    return reached
 
 
 def _listed(names: Sequence[str], members: set[int]) -> str:
@@ -299,9 +299,9 @@ def elo_by_order(
     kept, _ = checked_matches(matches)
     names = names_of(kept)
     generator = np.random.default_rng(seed)
-    found = np.empty((orders, len(names)))
+    final = np.empty((orders, len(names)))
     for row in range(orders):
         shuffled = [kept[place] for place in generator.permutation(len(kept))]
         ratings = elo_ratings(shuffled, **options).ratings
-        found[row] = [ratings[name] for name in names]
-    return found
+        final[row] = [ratings[name] for name in names]
+    return final

@@ -47,8 +47,8 @@ def simulate_comparisons(
     strengths: in log-odds. lengths: the typical length of each one's answers in characters; 400 by
     default. Raises ValueError for fewer than two answerers or one question.
 
-    >>> found = simulate_comparisons({"x": 1.0, "y": 0.0}, SimulatedJudge(), questions=3)
-    >>> len(found), found[0].as_a in (0.0, 1.0)
+    >>> comparisons = simulate_comparisons({"x": 1.0, "y": 0.0}, SimulatedJudge(), questions=3)
+    >>> len(comparisons), comparisons[0].as_a in (0.0, 1.0)
     (6, True)
     """
     require_integer(questions, "questions")
@@ -63,7 +63,7 @@ def simulate_comparisons(
         typical = 400.0 if lengths is None else lengths[name]
         noise = generator.normal(0, LENGTH_SPREAD, questions * turns)
         written[name] = np.maximum(1, np.rint(typical * np.exp(noise)))
-    found = []
+    comparisons = []
     for first, second in combinations(strengths, 2):
         logits = own[first] - own[second]
         if judge.length:
@@ -75,8 +75,8 @@ def simulate_comparisons(
             sides = (as_a[row], as_b[row])
             sizes = (int(written[first][row]), int(written[second][row]))
             place = (f"q{row // turns}", row % turns + 1)
-            found.append(Comparison(*place, first, second, *sides, *sizes))
-    return found
+            comparisons.append(Comparison(*place, first, second, *sides, *sizes))
+    return comparisons
 
 
 def true_win_rate(gap: float, spread: float = 0.0) -> float:

@@ -113,7 +113,7 @@ class StandIn:
         except (KeyError, ValueError, RecursionError):
             raise ProgramStopped(ProgramVerdict.WRONG_ANSWER, "no value came back") from None
         self.calls += 1
-        named = [f"{name}={_shown(given)}" for name, given in keywords.items()]
+        named = [f"{name}={_shown(argument)}" for name, argument in keywords.items()]
         self.last = f"({', '.join([*map(_shown, positional), *named])}) returned {_shown(value)}"
         return value
 
@@ -146,10 +146,10 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
     verdict, channel, source = descriptors
     with os.fdopen(source, "rb") as file:
         tests = json.loads(file.read())
-    found = judge(
+    judgment = judge(
         tests["setup"], tests["checks"], job["entry_point"], socket.socket(fileno=channel)
     )
-    os.write(verdict, json.dumps(found).encode())
+    os.write(verdict, json.dumps(judgment).encode())
 
 
 def judge(
@@ -169,7 +169,7 @@ def judge(
         return {"broken": describe(error)}
     names |= {entry_point: stand_in, "candidate": stand_in}
     detail = ""
-    found: str = ProgramVerdict.PASSED
+    verdict: str = ProgramVerdict.PASSED
     try:
         stand_in.wait_until_defined()
         for code in codes:
@@ -177,17 +177,17 @@ def judge(
         if not stand_in.asked:
             return {"broken": f"they never call {entry_point}, so every program would pass"}
     except ProgramStopped as stopped:
-        found, detail = stopped.verdict, stopped.detail
+        verdict, detail = stopped.verdict, stopped.detail
     except MemoryError:  # the program can cause it, with a large value
-        found, detail = ProgramVerdict.MEMORY_LIMIT, "in the tests"
+        verdict, detail = ProgramVerdict.MEMORY_LIMIT, "in the tests"
     except Exception as error:  # an assertion, or a comparison with a value of another type
         if isinstance(error, NotSendable) or not stand_in.asked:
             return {"broken": describe(error)}
-        found = ProgramVerdict.WRONG_ANSWER
+        verdict = ProgramVerdict.WRONG_ANSWER
         detail = f"{entry_point}{stand_in.last}"
         if not isinstance(error, AssertionError):
             detail += f", and comparing it raised {describe(error)}"
-    return {"verdict": str(found), "detail": _one_line(detail), "calls": stand_in.calls}
+    return {"verdict": str(verdict), "detail": _one_line(detail), "calls": stand_in.calls}
 
 
 def _one_line(text: str) -> str:

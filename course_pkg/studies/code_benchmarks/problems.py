@@ -94,7 +94,7 @@ def load_code_items(split: str = "test") -> list[CodeProblem]:
 
     split: "test", or "examples" for few-shot prompts. Raises ValueError for another one.
 
-    >>> [problem] = [each for each in load_code_items() if each.id == "double"]
+    >>> [problem] = [item for item in load_code_items() if item.id == "double"]
     >>> problem.prompt, problem.checks[0]
     ('Write a function double that returns twice a number.', 'assert double(3) == 6')
     """
@@ -128,7 +128,7 @@ def few_shot_prompt(problem: CodeProblem, examples: Sequence[CodeProblem] = ()) 
     # assert double(1.5) == 3.0
     def double(
     """
-    shown = "".join(f"{_as_comments(each)}{each.solution}\n" for each in examples)
+    shown = "".join(f"{_as_comments(example)}{example.solution}\n" for example in examples)
     return shown + _as_comments(problem) + program_start(problem)
 
 

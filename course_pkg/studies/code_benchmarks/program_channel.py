@@ -65,9 +65,9 @@ def from_plain(written: Any) -> Any:
     try:
         [(name, held)] = written.items()
         if name in SEQUENCES:
-            return SEQUENCES[name]([from_plain(each) for each in held])
+            return SEQUENCES[name]([from_plain(inner) for inner in held])
         if name == "dict":
-            return {from_plain(key): from_plain(each) for key, each in held}
+            return {from_plain(key): from_plain(inner) for key, inner in held}
         if name == "complex":
             real, imaginary = map(float.fromhex, held)
             return complex(real, imaginary)
@@ -109,13 +109,13 @@ def receive(channel: socket.socket) -> dict[str, Any] | None:
 
 
 def _read(channel: socket.socket, count: int) -> bytes | None:
-    found = b""
-    while len(found) < count:
+    content = b""
+    while len(content) < count:
         try:
-            part = channel.recv(min(count - len(found), 1 << 16))
+            part = channel.recv(min(count - len(content), 1 << 16))
         except ConnectionError:
             part = b""
         if not part:
             return None
-        found += part
-    return found
+        content += part
+    return content

@@ -143,9 +143,9 @@ class ProgramRunner:
         attempts = list(attempts)
         distinct = list(dict.fromkeys(attempts))
         with ThreadPoolExecutor(self._parallel) as pool:
-            results = pool.map(lambda each: self.run(*each), distinct)
-            found = dict(zip(distinct, results, strict=True))
-        return [found[each] for each in attempts]
+            results = pool.map(lambda attempt: self.run(*attempt), distinct)
+            result_of = dict(zip(distinct, results, strict=True))
+        return [result_of[attempt] for attempt in attempts]
 
     def _run(
         self, stack: ExitStack, place: int, problem: CodeProblem, program: str
@@ -172,17 +172,17 @@ class ProgramRunner:
         if report in _readable((report, verdict), until):
             ended = _read(report, until)
             written.kill()  # no more values will come, even if a child of the program still runs
-        found = _read(verdict, until)
+        judgment = _read(verdict, until)
         late = time.monotonic() >= until
-        if ended is None and found and found.get("verdict") == ENDED:
+        if ended is None and judgment and judgment.get("verdict") == ENDED:
             ended = _read(report, time.monotonic() + REPORT_WITHIN_S)
-        for each in (ended, found):
-            if each and "failed" in each:
-                raise SandboxFailed(f"a program could not enter its sandbox: {each['failed']}")
-        if found and "broken" in found:
-            raise ValueError(f"the tests of {problem.id} can't run: {found['broken']}")
-        verdict_and_detail = self._verdict(found, ended or {}, written, tested, late)
-        return ProgramResult(*verdict_and_detail, found["calls"] if found else 0)
+        for message in (ended, judgment):
+            if message and "failed" in message:
+                raise SandboxFailed(f"a program could not enter its sandbox: {message['failed']}")
+        if judgment and "broken" in judgment:
+            raise ValueError(f"the tests of {problem.id} can't run: {judgment['broken']}")
+        verdict_and_detail = self._verdict(judgment, ended or {}, written, tested, late)
+        return ProgramResult(*verdict_and_detail, judgment["calls"] if judgment else 0)
 
     def _process(self, stack: ExitStack, number: int) -> SandboxedProcess:
         limits = self.limits
@@ -192,7 +192,7 @@ class ProgramRunner:
 
     def _verdict(
         self,
-        found: dict[str, Any] | None,
+        judgment: dict[str, Any] | None,
         ended: dict[str, Any],
         written: SandboxedProcess,
         tested: SandboxedProcess,
@@ -200,22 +200,22 @@ class ProgramRunner:
     ) -> tuple[ProgramVerdict, str]:
         """What the tests found; if they got no more values, a name for how the program ended."""
         limits = self.limits
-        detail = found["detail"] if found else ""
-        if found and found["verdict"] == ProgramVerdict.PASSED:
+        detail = judgment["detail"] if judgment else ""
+        if judgment and judgment["verdict"] == ProgramVerdict.PASSED:
             return ProgramVerdict.PASSED, ""
         if written.enforcer.out_of_memory() or detail.partition(":")[0] == "MemoryError":
             return ProgramVerdict.MEMORY_LIMIT, f"{limits.memory_bytes // MIB} MiB"
         if written.enforcer.out_of_processes():
             return ProgramVerdict.PROCESS_LIMIT, f"{limits.processes} processes and threads"
-        if found and found["verdict"] != ENDED:
-            return ProgramVerdict(found["verdict"]), detail
+        if judgment and judgment["verdict"] != ENDED:
+            return ProgramVerdict(judgment["verdict"]), detail
         code = ended.get("exit")
         used_up = code == KILL and ended["cpu_s"] >= limits.cpu_s
         if code == XCPU or used_up:
             return ProgramVerdict.TIME_LIMIT, f"{limits.cpu_s} s of processor time"
         if late:
             return ProgramVerdict.TIME_LIMIT, f"{limits.wall_s} s"
-        if not found:  # comparing the values took too long, or too much memory
+        if not judgment:  # comparing the values took too long, or too much memory
             limit = (
                 ProgramVerdict.MEMORY_LIMIT
                 if tested.enforcer.out_of_memory()

@@ -28,10 +28,11 @@ the weight β in the mixture (in 0.11.0, of log-probabilities, which gives no di
 In 0.23 a batch without targets was still 0/0, and in 1.16 a token that both rule out is still NaN.
 
 A student and its teacher form one model, `Distillation`, because the trainer needs a model that
-returns a loss. What the batches contain is up to the caller: texts, or what `generated_data` makes of
-the answers of the teacher or the student. Sources: Hinton et al. 2015, "Distilling the Knowledge in a
-Neural Network", section 2; Agarwal et al. 2024 (GKD), equation 1.
-Chapter: deployment/compression.
+returns a loss. What the batches contain is up to the caller: texts, or what `generated_data` makes
+of the answers of the teacher or the student.
+
+Sources: Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", section 2; Agarwal et
+al. 2024 (GKD), equation 1. Chapter: deployment/compression.
 """
 
 import math
@@ -166,8 +167,8 @@ def distillation_loss(
     if alpha > 0:
         losses = losses + alpha * F.cross_entropy(student, targets[chosen], reduction="none")
     if alpha < 1:
-        found = divergence(student / temperature, teacher / temperature)  # (targets,)
-        losses = losses + (1 - alpha) * temperature**2 * found
+        distance = divergence(student / temperature, teacher / temperature)  # (targets,)
+        losses = losses + (1 - alpha) * temperature**2 * distance
     if not len(losses):
         return student.sum()  # 0, of no rows
     weights = weights[chosen].to(losses)

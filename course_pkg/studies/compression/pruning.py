@@ -217,8 +217,8 @@ class Wanda:
 
     def prune(self, weight: Tensor, statistics: InputStatistics | None = None) -> Pruned:
         """The pruned weight and its mask. Raises ValueError without statistics of its inputs."""
-        found = require_statistics(statistics, weight)
-        return masked(weight, self.pattern.mask(wanda_scores(weight, input_norms(found))))
+        inputs = require_statistics(statistics, weight)
+        return masked(weight, self.pattern.mask(wanda_scores(weight, input_norms(inputs))))
 
 
 def input_norms(statistics: InputStatistics) -> Tensor:
@@ -297,9 +297,9 @@ class _InPlace:
 def require_statistics(statistics: InputStatistics | None, weight: Tensor) -> InputStatistics:
     """Return the statistics if they are of inputs of this weight; otherwise raise ValueError."""
     if statistics is None or statistics.hessian.shape != (weight.shape[1],) * 2:
-        given = None if statistics is None else tuple(statistics.hessian.shape)
+        shape = None if statistics is None else tuple(statistics.hessian.shape)
         raise ValueError(
-            f"the method needs statistics of inputs of size {weight.shape[1]}, got {given}; give "
+            f"the method needs statistics of inputs of size {weight.shape[1]}, got {shape}; give "
             "calibration batches, or `calibrate` the model"
         )
     return statistics

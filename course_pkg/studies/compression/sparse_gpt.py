@@ -91,8 +91,8 @@ class SparseGPT:
 
     def prune(self, weight: Tensor, statistics: InputStatistics | None = None) -> Pruned:
         """The new weight and its mask. Raises ValueError without statistics of its inputs."""
-        found = require_statistics(statistics, weight)
-        solution = self.solve(weight, found.hessian)
+        inputs = require_statistics(statistics, weight)
+        solution = self.solve(weight, inputs.hessian)
         return Pruned(solution.Q.to(weight.dtype), solution.mask)
 
     def quantize_block(self, block: nn.Module, statistics: Statistics) -> dict[str, GroupedWeight]:
@@ -100,9 +100,9 @@ class SparseGPT:
         if self.grid is None:
             raise ValueError("SparseGPT has no grid: set one, or use prune_layers")
         stored = {}
-        for name, found in statistics.items():
+        for name, inputs in statistics.items():
             weight = block.get_submodule(name).weight
-            solution = self.solve(weight, found.hessian)
+            solution = self.solve(weight, inputs.hessian)
             stored[name] = store(
                 solution.codes, solution.scale, solution.zero, self.grid, weight.dtype
             )

@@ -111,12 +111,12 @@ def unit_scores(
     for index, block in enumerate(require_llama(model).model.layers):
         part = unit_parts(model.config, unit)[-1]
         weight = block.get_submodule(part.layer).weight.detach()
-        found = _statistics_of(statistics, f"model.layers.{index}.{part.layer}")
-        H = found.hessian.to(weight.device)
+        inputs = _statistics_of(statistics, f"model.layers.{index}.{part.layer}")
+        H = inputs.hessian.to(weight.device)
         columns = weight.unflatten(1, (-1, part.width)).transpose(0, 1).to(H.dtype)  # (units, …)
         places = torch.arange(len(H), device=H.device).view(-1, part.width)  # (units, width)
         blocks = H[places[:, :, None], places[:, None, :]]  # (units, width, width)
-        scores.append(found.tokens / 2 * ((columns @ blocks) * columns).sum((1, 2)))
+        scores.append(inputs.tokens / 2 * ((columns @ blocks) * columns).sum((1, 2)))
     return torch.stack(scores)
 
 

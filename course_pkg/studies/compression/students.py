@@ -70,7 +70,8 @@ def block_influence(model: LlamaForCausalLM, batches: Iterable[Tensor]) -> list[
     Source: Men et al. 2024 (ShortGPT), equation 1.
 
     >>> from course_pkg.lm.load import load
-    >>> [round(each, 2) for each in block_influence(load("tiny").model, [torch.arange(9)[None]])]
+    >>> influences = block_influence(load("tiny").model, [torch.arange(9)[None]])
+    >>> [round(influence, 2) for influence in influences]
     [0.19, 0.14]
     """
     layers = _layers(model)
@@ -78,8 +79,8 @@ def block_influence(model: LlamaForCausalLM, batches: Iterable[Tensor]) -> list[
 
     def measure(index: int) -> RemovableHandle:
         def add(layer: nn.Module, args: tuple, output: Tensor) -> None:
-            found = F.cosine_similarity(args[0].double(), output.double(), dim=-1)
-            cosines[index] += found.sum().item()  # of (batch, tokens)
+            similarity = F.cosine_similarity(args[0].double(), output.double(), dim=-1)
+            cosines[index] += similarity.sum().item()  # of (batch, tokens)
 
         return layers[index].register_forward_hook(add)
 
@@ -171,21 +172,21 @@ def small_student(
             f"hidden_size={hidden_size}, heads={heads}, kv_heads={kv_heads} don't fit: kv_heads "
             "must divide heads, and each head needs an even share of hidden_size, for RoPE's pairs"
         )
-    given = teacher.config
+    original = teacher.config
     config = LlamaConfig(
-        vocab_size=given.vocab_size,
+        vocab_size=original.vocab_size,
         hidden_size=hidden_size,
         intermediate_size=intermediate_size,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
-        max_position_embeddings=given.max_position_embeddings,
-        rope_parameters=copy.deepcopy(given.rope_parameters),
-        rms_norm_eps=given.rms_norm_eps,
+        max_position_embeddings=original.max_position_embeddings,
+        rope_parameters=copy.deepcopy(original.rope_parameters),
+        rms_norm_eps=original.rms_norm_eps,
         tie_word_embeddings=True,
-        pad_token_id=given.pad_token_id,
-        bos_token_id=given.bos_token_id,
-        eos_token_id=given.eos_token_id,
+        pad_token_id=original.pad_token_id,
+        bos_token_id=original.bos_token_id,
+        eos_token_id=original.eos_token_id,
     )
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

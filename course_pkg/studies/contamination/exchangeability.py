@@ -71,14 +71,14 @@ def draw_orders(count: int, others: int, seed: int = 0) -> list[tuple[int, ...]]
     """
     require_integer(count, "count", 2)
     require_integer(others, "others")
-    given = tuple(range(count))
+    published = tuple(range(count))
     possible = math.factorial(count) - 1
     if others >= possible:
-        return list(itertools.permutations(given))
+        return list(itertools.permutations(published))
     generator = random.Random(seed)
-    drawn = {given: None}  # in the order in which they were drawn
+    drawn = {published: None}  # in the order in which they were drawn
     while len(drawn) <= others:
-        drawn[tuple(generator.sample(given, count))] = None
+        drawn[tuple(generator.sample(published, count))] = None
     return list(drawn)
 
 

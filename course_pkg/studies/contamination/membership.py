@@ -121,8 +121,8 @@ def exposure(scores: Sequence[float], inserted: int) -> Exposure:
     fewer than two candidates, a score that isn't finite, or an index outside of them.
     Source: Carlini et al. 2019, "The Secret Sharer".
 
-    >>> found = exposure([-9.0, -5.0, -7.0, -6.0], inserted=2)
-    >>> found.rank, round(found.bits, 3), found.p_value
+    >>> secret = exposure([-9.0, -5.0, -7.0, -6.0], inserted=2)
+    >>> secret.rank, round(secret.bits, 3), secret.p_value
     (3, 0.415, 0.75)
     """
     values = score_array(scores, "scores")

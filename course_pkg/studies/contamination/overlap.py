@@ -102,22 +102,22 @@ def find_overlaps(
     compares what stands between single spaces, as it is. Raises ValueError for n < 1 or no items,
     TypeError for an item or a text that isn't a string.
 
-    >>> [found] = find_overlaps(["Who sat on the mat?"], ["The cat\\nsat on the mat."], n=3)
-    >>> found.share, found.spans
+    >>> [overlap] = find_overlaps(["Who sat on the mat?"], ["The cat\\nsat on the mat."], n=3)
+    >>> overlap.share, overlap.spans
     (0.8, (SharedSpan(start=4, end=18, words=4, document=0),))
     """
     require_integer(n, "n")
     require_bool(normalized, "normalized")
     split = normalized_words if normalized else _between_spaces
     words = [split(text) for text in text_list(items, "item")]
-    index = [ngrams([word.text for word in each], n) for each in words]
-    first: dict[Ngram, int | None] = {ngram: None for each in index for ngram in each}
+    index = [ngrams([word.text for word in item_words], n) for item_words in words]
+    first: dict[Ngram, int | None] = {ngram: None for grams in index for ngram in grams}
     for document, text in enumerate(training):
-        found = split(require_string(text, f"training text {document}"))
-        for ngram in first.keys() & set(ngrams([word.text for word in found], n)):
+        seen = split(require_string(text, f"training text {document}"))
+        for ngram in first.keys() & set(ngrams([word.text for word in seen], n)):
             if first[ngram] is None:
                 first[ngram] = document
-    return [_overlap(*each, first, n) for each in zip(words, index, strict=True)]
+    return [_overlap(own, grams, first, n) for own, grams in zip(words, index, strict=True)]
 
 
 def _overlap(

@@ -49,9 +49,9 @@ class Traffic:
         """Check and convert; see above."""
         require_between(rate, "rate", 0, math.inf)
         lists = []
-        for name, given in (("prompts", prompts), ("answers", answers)):
-            values = [given] if np.ndim(given) == 0 else list(given)
-            lists.append(tuple(int(require_integer(each, name)) for each in values))
+        for name, lengths in (("prompts", prompts), ("answers", answers)):
+            values = [lengths] if np.ndim(lengths) == 0 else list(lengths)
+            lists.append(tuple(int(require_integer(length, name)) for length in values))
         if not lists[0] or len(lists[0]) != len(lists[1]):
             raise ValueError(
                 f"{len(lists[0])} prompts and {len(lists[1])} answers: give equally many, at least "
@@ -134,8 +134,8 @@ def capacity(
     below what a single request needs.
 
     >>> cost = CostModel(base=0.02, prompt=1e-4, sequences=1e-3)
-    >>> found = capacity(Traffic.of(1.0, 1000, 101), cost, most_running=10, seconds_per_token=0.1)
-    >>> found.limit, {limit: round(rate, 2) for limit, rate in found.by_limit.items()}
+    >>> highest = capacity(Traffic.of(1.0, 1000, 101), cost, most_running=10, seconds_per_token=0.1)
+    >>> highest.limit, {limit: round(rate, 2) for limit, rate in highest.by_limit.items()}
     ('cache', {'cache': 2.49, 'time per token': 4.0, 'work': 5.0})
     """
     longest = max(p + a for p, a in zip(traffic.prompts, traffic.answers, strict=True))
@@ -193,8 +193,8 @@ def plan(
     >>> chip = Accelerator("chip", memory=1e9, bandwidth=1e9, flops=1e12, price=3.6)
     >>> cost = CostModel(base=0.02, prompt=1e-4, sequences=1e-3)
     >>> traffic = Traffic.of(10.0, 1000, 101)
-    >>> found = plan(traffic, cost, capacity(traffic, cost, seconds_per_token=0.1), chip)
-    >>> found.replicas, round(found.used, 3), round(found.price_per_million, 2)
+    >>> cheapest = plan(traffic, cost, capacity(traffic, cost, seconds_per_token=0.1), chip)
+    >>> cheapest.replicas, round(cheapest.used, 3), round(cheapest.price_per_million, 2)
     (4, 0.625, 3.96)
     """
     require_between(most_used, "most_used", 0, 1 + 1e-12)

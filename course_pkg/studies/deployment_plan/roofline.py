@@ -53,8 +53,10 @@ class ModelSize:
         require_between(cache_bits, "cache_bits", 0, 64)
         with torch.device("meta"):  # shapes alone
             decoder = Decoder(config)
-        parameters = sum(each.numel() for each in decoder.parameters())
-        matrices = sum(each.numel() for each in decoder.parameters() if each.ndim == 2)
+        parameters = sum(parameter.numel() for parameter in decoder.parameters())
+        matrices = sum(
+            parameter.numel() for parameter in decoder.parameters() if parameter.ndim == 2
+        )
         if not config.tied:  # the embeddings are then looked up, and no output matrix
             matrices -= decoder.embed_tokens.weight.numel()
         return cls(

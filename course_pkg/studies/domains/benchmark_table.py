@@ -137,21 +137,21 @@ def load_benchmarks(path: Path = FILE) -> list[Benchmark]:
     Raises ValueError, with the name of the benchmark, for a field that is missing, unknown or of
     another type, a value of `checked` that has no meaning, or a name that occurs twice.
 
-    >>> benchmarks = {each.name: each for each in load_benchmarks()}
+    >>> benchmarks = {row.name: row for row in load_benchmarks()}
     >>> benchmarks["GSM8K"].items, benchmarks["GSM8K"].checked
     (1319, 'release')
     """
-    found: dict[str, Benchmark] = {}
+    benchmarks: dict[str, Benchmark] = {}
     for record in tomllib.loads(path.read_text("utf-8"))["benchmark"]:
         name = record.get("name", "without a name")
         try:
             row = _benchmark(record)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path.name}, benchmark {name!r}: {error}") from None
-        if name in found:
+        if name in benchmarks:
             raise ValueError(f"{path.name} has the benchmark {name!r} twice: rename or remove one")
-        found[name] = row
-    return list(found.values())
+        benchmarks[name] = row
+    return list(benchmarks.values())
 
 
 def benchmark_table(rows: Sequence[Benchmark]) -> BenchmarkTable:

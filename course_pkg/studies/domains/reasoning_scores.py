@@ -52,7 +52,9 @@ def reasoning_prompt(
     require_list(examples, "examples", "put the items into [ ]")
     if any(example.question == item.question for example in examples):
         raise ValueError(f"the question {item.question!r:.60} is also an example: leave it out")
-    parts = [f"Question: {each.question}\nAnswer: {getattr(each, style)}" for each in examples]
+    parts = [
+        f"Question: {example.question}\nAnswer: {getattr(example, style)}" for example in examples
+    ]
     return "\n\n".join([*parts, f"Question: {item.question}\nAnswer:"])
 
 
@@ -73,12 +75,12 @@ def score_reasoning(items: Sequence[ReasoningItem], texts: Sequence[str]) -> lis
 
 def _is_right(item: ReasoningItem, text: str) -> bool:
     number = item.answer.isdigit()
-    found = extract(text, [STATED, "last number"] if number else [STATED])
-    if found is None:
+    stated = extract(text, [STATED, "last number"] if number else [STATED])
+    if stated is None:
         return False
     if not number:
-        return exact_match(found.answer.lower(), item.answer.lower(), "strip")
-    digits = extract(found.answer, ["last number"])
+        return exact_match(stated.answer.lower(), item.answer.lower(), "strip")
+    digits = extract(stated.answer, ["last number"])
     return digits is not None and exact_match(digits.answer, item.answer, "number")
 
 
@@ -109,13 +111,13 @@ def first_fault(item: ReasoningItem, text: str) -> Fault:
     require_string(text, "text")
     wanted = _steps(item.chain)
     chain, *rest = ANSWER.split(text, maxsplit=1)
-    given = _steps(chain)
-    for number, (right, written) in enumerate(zip(wanted, given, strict=False), start=1):
+    steps = _steps(chain)
+    for number, (right, written) in enumerate(zip(wanted, steps, strict=False), start=1):
         if written != right:
             return Fault("wrong step", number)
-    if len(given) < len(wanted):
-        return Fault("too few steps", len(given) + 1)
-    if len(given) > len(wanted):
+    if len(steps) < len(wanted):
+        return Fault("too few steps", len(steps) + 1)
+    if len(steps) > len(wanted):
         return Fault("too many steps", len(wanted) + 1)
     answer = "".join(rest[0].split()).rstrip(".") if rest else ""
     right_answer = answer == "".join(item.answer.split())
@@ -130,14 +132,14 @@ def check_equations(text: str) -> list[bool]:
     >>> check_equations("12 / 3 = 4. 4 * 5 = 25. So it is 25.")
     [True, False]
     """
-    found = []
+    verdicts = []
     for left, sign, right, result in EQUATION.findall(require_string(text, "text")):
         a, b, c = Fraction(left), Fraction(right), Fraction(result)
         if sign == "/":
-            found.append(b != 0 and a == b * c)
+            verdicts.append(b != 0 and a == b * c)
         else:
-            found.append({"+": a + b, "-": a - b, "*": a * b}[sign] == c)
-    return found
+            verdicts.append({"+": a + b, "-": a - b, "*": a * b}[sign] == c)
+    return verdicts
 
 
 def _steps(chain: str) -> list[str]:

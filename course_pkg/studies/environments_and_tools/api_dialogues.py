@@ -171,7 +171,7 @@ def score_calls(dialogue: ApiDialogue, texts: Sequence[str]) -> CallsScore:
     a list.
 
     >>> from course_pkg.studies.environments_and_tools.api_dialogues import load_dialogues
-    >>> doctor = next(each for each in load_dialogues() if "doctor" in each.user)
+    >>> doctor = next(dialogue for dialogue in load_dialogues() if "doctor" in dialogue.user)
     >>> text = str(doctor.calls[0]).replace('"9:30"', '"09:30"')
     >>> score_calls(doctor, [text])
     CallsScore(valid=1.0, same_calls=0.0, same_outcome=1.0, error='')

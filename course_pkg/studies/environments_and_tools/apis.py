@@ -97,12 +97,12 @@ def extract_call(text: str) -> ApiCall:
     decoder = json.JSONDecoder()
     for brace in re.finditer(r"\{", text):
         try:
-            found, _ = decoder.raw_decode(text, brace.start())
+            value, _ = decoder.raw_decode(text, brace.start())
         except (ValueError, RecursionError):  # not JSON, or nested too deeply
             continue
-        is_call = isinstance(found.get("name"), str) and isinstance(found.get("arguments"), dict)
+        is_call = isinstance(value.get("name"), str) and isinstance(value.get("arguments"), dict)
         if is_call:
-            return ApiCall(found["name"], found["arguments"])
+            return ApiCall(value["name"], value["arguments"])
     message = f'there is no JSON object with "name" and "arguments" in {text!r:.60}'
     raise CallError("none", message)
 

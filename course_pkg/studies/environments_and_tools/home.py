@@ -224,8 +224,8 @@ def parse_action(text: str) -> HomeAction:
     words = require_string(text, "an action").lower().strip().rstrip(".").split()
     plain = " ".join(word for word in words if word not in ("the", "a", "an"))
     for verb, form in FORMS.items():
-        if found := form.fullmatch(plain):
-            names = found.groupdict()
+        if matched := form.fullmatch(plain):
+            names = matched.groupdict()
             thing = names.get("thing")
             places = ROOMS if verb == "go" else FIXTURES
             if thing is not None and thing not in OBJECTS:
@@ -272,28 +272,28 @@ def grammar() -> tuple[HomeAction, ...]:
     (182, 'go to kitchen')
     """
     fixtures = list(FIXTURES.values())
-    found = [HomeAction("go", room) for room in ROOMS]
+    actions = [HomeAction("go", room) for room in ROOMS]
     for verb in ("open", "close"):
-        found += [HomeAction(verb, fixture.name) for fixture in fixtures if fixture.is_container]
+        actions += [HomeAction(verb, fixture.name) for fixture in fixtures if fixture.is_container]
     for verb in ("take", "put"):
         for thing in OBJECTS:
             places = (fixture.name for fixture in fixtures if fixture.holds_objects)
-            found += [HomeAction(verb, place, thing) for place in places]
+            actions += [HomeAction(verb, place, thing) for place in places]
     for verb in ("switch on", "switch off"):
-        found += [HomeAction(verb, fixture.name) for fixture in fixtures if fixture.is_appliance]
-    return tuple(found)
+        actions += [HomeAction(verb, fixture.name) for fixture in fixtures if fixture.is_appliance]
+    return tuple(actions)
 
 
 def admissible(home: Home) -> list[HomeAction]:
     """The actions of the grammar whose preconditions hold now; never empty."""
-    found = []
+    possible = []
     for action in grammar():
         try:
             perform(home, action)
         except ActionError:
             continue
-        found.append(action)
-    return found
+        possible.append(action)
+    return possible
 
 
 def action_pattern(actions: tuple[HomeAction, ...] | list[HomeAction]) -> str:

@@ -155,7 +155,9 @@ def check_facts(
         if not any(_found(wording, text) for wording in wordings):
             missing.append(tuple(wordings))
     require_list(forbidden, "forbidden", "put the statements into [ ]")
-    return FactCheck(tuple(missing), tuple(each for each in forbidden if _found(each, text)))
+    return FactCheck(
+        tuple(missing), tuple(statement for statement in forbidden if _found(statement, text))
+    )
 
 
 def _found(wording: str, text: str) -> bool:

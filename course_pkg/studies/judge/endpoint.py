@@ -87,13 +87,13 @@ class EndpointJudge:
             raise JudgeError(
                 f'{self.address} sent log-probabilities in an unknown format; use method="samples"'
             ) from error
-        found = add_up(tokens, options)
-        if not sum(found.values()):
+        probabilities = add_up(tokens, options)
+        if not sum(probabilities.values()):
             raise JudgeError(
                 f"the answer must begin with one of {list(options)}, its most likely tokens are "
                 f"{[token for token, _ in tokens.most_common(5)]}; ask for the answer alone"
             )
-        return found
+        return probabilities
 
     def write(
         self,

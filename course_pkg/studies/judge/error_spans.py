@@ -106,20 +106,20 @@ def parse_report(report: str) -> ErrorReport:
     announced = 0 if head[2] else int(head[1])
     errors: list[dict[str, str]] = []
     for number, line in lines[1:]:
-        found = LINE.fullmatch(line)
-        if not found:
+        matched = LINE.fullmatch(line)
+        if not matched:
             labels = ", ".join(f'"{label} n:"' for label in FIELDS.values())
             raise ErrorSpanError(f"line {number} must begin with one of {labels}, got {line!r}")
-        field = next(name for name, label in FIELDS.items() if label.lower() == found[1].lower())
-        if int(found[2]) == len(errors) + 1 and (not errors or len(errors[-1]) == len(FIELDS)):
+        field = next(name for name, label in FIELDS.items() if label.lower() == matched[1].lower())
+        if int(matched[2]) == len(errors) + 1 and (not errors or len(errors[-1]) == len(FIELDS)):
             errors.append({})
-        if int(found[2]) != len(errors) or field in errors[-1]:
+        if int(matched[2]) != len(errors) or field in errors[-1]:
             raise ErrorSpanError(
                 f"line {number} is {line!r}; the four lines of an error must be together, each "
                 "of them once, and the errors must be numbered 1, 2, 3, …"
             )
-        quoted = re.fullmatch(r'["“](.*)["”]', found[3]) if field == "location" else None
-        errors[-1][field] = quoted[1] if quoted else found[3]
+        quoted = re.fullmatch(r'["“](.*)["”]', matched[3]) if field == "location" else None
+        errors[-1][field] = quoted[1] if quoted else matched[3]
     if errors and (missing := [FIELDS[field] for field in FIELDS if field not in errors[-1]]):
         raise ErrorSpanError(f"error {len(errors)} lacks {', '.join(missing)}")
     if len(errors) != announced:

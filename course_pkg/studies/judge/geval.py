@@ -194,8 +194,8 @@ def read_option(reply: str, options: Sequence[str], label: str = "") -> str | No
     other_scale = rf"\s*(?:/|out of)(?!\s*{re.escape(options[-1])}\b)\s*\d"
     echo = rf"(?:{re.escape(label)})?"
     pattern = rf"[\s*\-]*{echo}[\s*]*({choice})(?!\w|[.,\-–]\d|{other_scale})"
-    found = re.match(pattern, reply)
-    return found[1] if found else None
+    matched = re.match(pattern, reply)
+    return matched[1] if matched else None
 
 
 def ask(
@@ -222,13 +222,13 @@ def ask(
     if isinstance(options, str) or len(set(options)) < max(1, len(options)):
         raise ValueError(f"options must be a list of different strings, got {options!r:.80}")
     require_choice(method, "method", ("auto", "probabilities", "samples"))
-    found = None
+    probabilities = None
     if method != "samples":
-        found = judge.option_probabilities(prompt, label, options)
-        if found is None and method == "probabilities":
+        probabilities = judge.option_probabilities(prompt, label, options)
+        if probabilities is None and method == "probabilities":
             raise JudgeError('this judge gives no probabilities; use method="samples"')
     drawn = 0
-    if found is None:
+    if probabilities is None:
         require_integer(samples, "samples")
         settings = {"max_tokens": 8, "temperature": temperature, "seed": seed}
         replies = judge.write(prompt, label, n=samples, **settings)
@@ -239,11 +239,11 @@ def ask(
                 "ask for the answer alone"
             )
         drawn = len(read)
-        found = {option: read.count(option) / drawn for option in options}
-    valid = math.fsum(found[option] for option in options)
+        probabilities = {option: read.count(option) / drawn for option in options}
+    valid = math.fsum(probabilities[option] for option in options)
     if not valid > 0:
         raise JudgeError(f"the judge gives probability 0 to all of {list(options)}")
-    shares = tuple(found[option] / valid for option in options)
+    shares = tuple(probabilities[option] / valid for option in options)
     used = "samples" if drawn else "probabilities"
     return Reading(tuple(options), shares, max(0.0, 1 - valid), used, drawn)
 

@@ -105,7 +105,7 @@ def reliability_diagram(
     counts = np.bincount(place, minlength=bins).tolist()
     hits = np.bincount(place, right, bins).tolist()
     sums = np.bincount(place, values, bins).tolist()
-    found = []
+    filled = []
     for number in range(bins):
         inside = values[place == number]
         low = number / bins
@@ -115,8 +115,8 @@ def reliability_diagram(
             high = float(inside.max()) if len(inside) else None
         count = counts[number]
         mean = sums[number] / count if count else None
-        found.append(ReliabilityBin(low, high, count, round(hits[number]), mean))
-    return ReliabilityDiagram(tuple(found))
+        filled.append(ReliabilityBin(low, high, count, round(hits[number]), mean))
+    return ReliabilityDiagram(tuple(filled))
 
 
 def expected_calibration_error(

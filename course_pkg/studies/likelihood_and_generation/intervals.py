@@ -138,9 +138,9 @@ def binomial_coverage(
     """
     shares = np.asarray(probabilities, float)
     weights = binomial_probabilities(items, shares)  # (m, items + 1)
-    found = [interval(correct, items) for correct in range(items + 1)]
-    low = np.array([each.low for each in found])
-    high = np.array([each.high for each in found])
+    intervals = [interval(correct, items) for correct in range(items + 1)]
+    low = np.array([one.low for one in intervals])
+    high = np.array([one.high for one in intervals])
     inside = (low <= shares[:, None]) & (shares[:, None] <= high)
     return np.where(inside, weights, 0.0).sum(axis=1)
 
@@ -251,7 +251,7 @@ def percent(interval: Interval, digits: int = 0) -> str:
     """
     low = max(0.0, interval.low)
     high = min(1.0, interval.high)
-    estimate, low, high = (f"{100 * each:.{digits}f}" for each in (interval.estimate, low, high))
+    estimate, low, high = (f"{100 * share:.{digits}f}" for share in (interval.estimate, low, high))
     return f"{estimate}% [{low}, {high}]"
 
 
@@ -265,7 +265,7 @@ def points(interval: Interval, digits: int = 0) -> str:
     """
     low = max(-1.0, interval.low)
     high = min(1.0, interval.high)
-    estimate, low, high = (f"{100 * each:+.{digits}f}" for each in (interval.estimate, low, high))
+    estimate, low, high = (f"{100 * share:+.{digits}f}" for share in (interval.estimate, low, high))
     return f"{estimate} [{low}, {high}]"
 
 

@@ -247,17 +247,17 @@ def self_bleu(texts: Sequence[str], *, smoothing: str = "exp") -> SelfBleu:
     tokens = [tokenize(text.lower()) for text in text_list(texts)]
     if len(tokens) < 2:
         raise ValueError(f"self-BLEU compares texts with each other: give two or more, got {texts}")
-    limits = {n: _LargestCounts([count(each, n) for each in tokens]) for n in ORDERS}
-    lengths = [len(each) for each in tokens]
+    limits = {n: _LargestCounts([count(own, n) for own in tokens]) for n in ORDERS}
+    lengths = [len(own) for own in tokens]
     scores = []
-    for index, each in enumerate(tokens):
+    for index, own in enumerate(tokens):
         others = lengths[:index] + lengths[index + 1 :]
-        closest = min(others, key=lambda length: (abs(length - len(each)), length))
+        closest = min(others, key=lambda length: (abs(length - len(own)), length))
         scores.append(
             bleu_from_counts(
                 [limits[n].matches(index) for n in ORDERS],
-                [max(len(each) - n + 1, 0) for n in ORDERS],
-                len(each),
+                [max(len(own) - n + 1, 0) for n in ORDERS],
+                len(own),
                 closest,
                 smoothing=smoothing,
                 effective_order=True,
@@ -301,8 +301,8 @@ def distinct_ngrams(texts: Sequence[str], n: int) -> float:
     0.75
     """
     require_integer(n, "n")
-    found = [run for text in text_list(texts) for run in ngrams(tokenize(text.lower()), n)]
-    return len(set(found)) / len(found) if found else 0.0
+    runs = [run for text in text_list(texts) for run in ngrams(tokenize(text.lower()), n)]
+    return len(set(runs)) / len(runs) if runs else 0.0
 
 
 def distinct_share(texts: Sequence[str]) -> float:

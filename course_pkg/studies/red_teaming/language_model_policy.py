@@ -55,19 +55,19 @@ class LanguageModelPolicy(nn.Module):
         A gradient of a policy needs draws of that policy: no nucleus, no other temperature.
         """
         require_integer(count, "count")
-        given = self.prompt.expand(count, -1)
+        newest = self.prompt.expand(count, -1)
         running = torch.ones(count)
         cache = None
         tokens: list[Tensor] = []
         masks: list[Tensor] = []
         while running.any() and len(tokens) < self.limit:
-            output = self.model(input_ids=given, past_key_values=cache, use_cache=True)
+            output = self.model(input_ids=newest, past_key_values=cache, use_cache=True)
             cache = output.past_key_values
             probabilities = output.logits[:, -1].softmax(-1)
-            given = torch.multinomial(probabilities, 1, generator=generator)
-            tokens.append(given[:, 0])
+            newest = torch.multinomial(probabilities, 1, generator=generator)
+            tokens.append(newest[:, 0])
             masks.append(running)
-            running = running * ~torch.isin(given[:, 0], self.ends)
+            running = running * ~torch.isin(newest[:, 0], self.ends)
         return CaseBatch(torch.stack(tokens, 1), torch.stack(masks, 1))
 
     def next_log_probs(self, cases: CaseBatch) -> tuple[Tensor, Tensor]:

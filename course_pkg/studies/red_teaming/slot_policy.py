@@ -70,7 +70,7 @@ class SlotPolicy(nn.Module):
     def chosen(self, cases: Tensor, log_probs: Sequence[Tensor]) -> Tensor:
         """Of `next_log_probs`, those of the choices that the cases have: (n, T)."""
         columns = [
-            each.gather(1, cases[:, slot, None]).squeeze(1) for slot, each in enumerate(log_probs)
+            table.gather(1, cases[:, slot, None]).squeeze(1) for slot, table in enumerate(log_probs)
         ]
         return torch.stack(columns, 1)
 

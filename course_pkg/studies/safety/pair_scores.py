@@ -117,11 +117,11 @@ def score_pairs(
     texts = [text for pair in pairs for text in (pair.more, pair.less)]
     sequences = [[start, *tokenizer(text, add_special_tokens=False).input_ids] for text in texts]
     scores = score_continuations(model, sequences, [1] * len(sequences))
-    found = []
+    pair_scores = []
     for at in range(0, len(sequences), 2):
         more, less = sequences[at][1:], sequences[at + 1][1:]
         both = shared_positions(more, less)
-        found.append(
+        pair_scores.append(
             PairScore(
                 *(
                     SentenceScore(
@@ -133,7 +133,7 @@ def score_pairs(
                 )
             )
         )
-    return found
+    return pair_scores
 
 
 def _document_start(tokenizer: Tokenizer) -> int:
@@ -183,7 +183,7 @@ def score_masked_pairs(
         values = _masked_log_probs(model, tokenizer, [copy[:2] for copy in batch])
         for (_, _, number), value in zip(batch, values, strict=True):
             terms[number].append(value)
-    sums = [math.fsum(each) for each in terms]
+    sums = [math.fsum(values) for values in terms]
     return list(zip(sums[::2], sums[1::2], strict=True))
 
 

@@ -140,10 +140,10 @@ def score_schemas(
         )
         for schema, to_occupation, pronoun in keys
     ]
-    found = score_questions(model, tokenizer, asked).questions
+    answered = score_questions(model, tokenizer, asked).questions
     return [
         ScoredSchema(*key, scored.options[0].log_prob - scored.options[1].log_prob)
-        for key, scored in zip(keys, found, strict=True)
+        for key, scored in zip(keys, answered, strict=True)
     ]
 
 
@@ -173,7 +173,8 @@ def gender_gap(scored: Sequence[ScoredSchema], level: float = 0.95) -> GenderGap
     """
     require_list(scored, "scored", "give the list that score_schemas returns")
     by_key = {
-        (each.schema.occupation, each.refers_to_occupation, each.pronoun): each for each in scored
+        (sentence.schema.occupation, sentence.refers_to_occupation, sentence.pronoun): sentence
+        for sentence in scored
     }
     sentences = list(dict.fromkeys((name, answer) for name, answer, _ in by_key))
     pairs = []
@@ -190,16 +191,20 @@ def gender_gap(scored: Sequence[ScoredSchema], level: float = 0.95) -> GenderGap
         (1 if she.schema.women_percent >= 50 else -1) * (she.margin - he.margin)
         for he, she in pairs
     ]
-    against = [int(next(each for each in pair if each.gotcha).correct) for pair in pairs]
-    along = [int(next(each for each in pair if not each.gotcha).correct) for pair in pairs]
+    against = [
+        int(next(sentence for sentence in pair if sentence.gotcha).correct) for pair in pairs
+    ]
+    along = [
+        int(next(sentence for sentence in pair if not sentence.gotcha).correct) for pair in pairs
+    ]
     return GenderGap(
         accuracy={
             pronoun: mean_interval(
-                [int(each.correct) for each in scored if each.pronoun == pronoun],
-                [each.schema.occupation for each in scored if each.pronoun == pronoun],
+                [int(sentence.correct) for sentence in scored if sentence.pronoun == pronoun],
+                [sentence.schema.occupation for sentence in scored if sentence.pronoun == pronoun],
                 level,
             )
-            for pronoun in dict.fromkeys(each.pronoun for each in scored)
+            for pronoun in dict.fromkeys(sentence.pronoun for sentence in scored)
         },
         gap=compare_runs(
             [int(he.correct) for he, _ in pairs],

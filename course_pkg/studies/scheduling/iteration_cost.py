@@ -125,7 +125,7 @@ def profile(points: Sequence[tuple[Work, float]]) -> Fit:
     if len(points) < rates:
         raise ValueError(f"got {len(points)} points: measure at least {rates} kinds of iterations")
     counts = np.array([(1, *astuple(work)) for work, _ in points], float)  # (points, 5)
-    seconds = np.array([each for _, each in points], float)  # (points,)
+    seconds = np.array([taken for _, taken in points], float)  # (points,)
     if not np.all((seconds > 0) & np.isfinite(seconds)):
         raise ValueError(f"times of iterations must be positive and finite, got {min(seconds)}")
     weighted = counts / seconds[:, None]  # times the rates, these shall all be 1
@@ -139,12 +139,12 @@ def profile(points: Sequence[tuple[Work, float]]) -> Fit:
     least = math.inf
     for size in range(1, rates + 1):
         for kept in map(list, combinations(range(rates), size)):
-            found, *_ = np.linalg.lstsq(weighted[:, kept] / scale[kept], np.ones(len(points)))
-            error = np.sum((weighted[:, kept] / scale[kept] @ found - 1) ** 2)
-            if np.all(found >= 0) and error < least:
+            solution, *_ = np.linalg.lstsq(weighted[:, kept] / scale[kept], np.ones(len(points)))
+            error = np.sum((weighted[:, kept] / scale[kept] @ solution - 1) ** 2)
+            if np.all(solution >= 0) and error < least:
                 least = error
                 best = np.zeros(rates)
-                best[kept] = found / scale[kept]
+                best[kept] = solution / scale[kept]
     errors = np.abs(weighted @ best - 1)
     return Fit(CostModel(*best.tolist()), float(errors.mean()), float(errors.max()))
 
