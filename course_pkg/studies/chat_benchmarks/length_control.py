@@ -146,36 +146,3 @@ def length_term(lengths: np.ndarray, baseline_lengths: np.ndarray) -> np.ndarray
             "of length can't be told from the model's: use the raw win rate"
         )
     return np.tanh(gaps / spread)
-
-
-def instruction_difficulty(
-    preferences: np.ndarray,
-    lengths: np.ndarray,
-    baseline_lengths: Sequence[int],
-    *,
-    ridge: float = 1.0,
-) -> np.ndarray:
-    """γ: how much each instruction favors models over the baseline, from several models, (n,).
-
-    preferences, lengths: (models, n). Fits θ_m + φ_m tanh(Δ/d_m) + γ_x to all at once; the ridge
-    is on γ, which has mean 0 for the same reason. Raises ValueError for fewer than two models.
-    Source: Dubois et al. 2024, section 3; alpaca_eval's notebook `instruction_difficulty`.
-
-    >>> judged = np.array([[1, 0, 1, 0], [1, 0, 0, 1], [1, 0, 1, 1.0]])
-    >>> own = np.array([[9, 5, 7, 8], [4, 8, 6, 9], [7, 7, 3, 9]])
-    >>> instruction_difficulty(judged, own, [6, 6, 6, 6]).round(1).tolist()
-    [0.7, -0.9, 0.1, 0.1]
-    """
-    models, items = preferences.shape
-    if models < 2:
-        raise ValueError("preferences has one model: difficulties need two or more, better ten")
-    rows = models * items
-    design = np.zeros((rows, 2 * models + items))
-    for model in range(models):
-        block = slice(model * items, (model + 1) * items)
-        design[block, 2 * model] = 1
-        design[block, 2 * model + 1] = length_term(lengths[model], baseline_lengths)
-        design[block, 2 * models :] = np.eye(items)
-    penalty = np.concatenate([np.zeros(2 * models), np.full(items, float(ridge))])
-    fit = fit_logistic(design, preferences.reshape(rows), ridge=penalty)
-    return fit.coefficients[2 * models :]

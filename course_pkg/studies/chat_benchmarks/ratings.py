@@ -27,7 +27,7 @@ import numpy as np
 
 from course_pkg.common.arguments import require_between, require_choice, require_integer
 from course_pkg.evaluation.distributions import normal_quantile, t_quantile
-from course_pkg.evaluation.statistics import Interval, group_numbers
+from course_pkg.evaluation.statistics import Interval
 from course_pkg.studies.chat_benchmarks.comparisons import (
     ELO_SCALE,
     Match,
@@ -118,36 +118,6 @@ def bradley_terry(
         quantile = t_quantile(len(set(groups)) - 1, level)
     strengths = basis @ fit.coefficients
     return BradleyTerry(names, strengths, basis @ inner @ basis.T, quantile, level, failed)
-
-
-def bootstrap_strengths(
-    matches: Sequence[Match], *, samples: int = 500, prior: float = 0.0, seed: int = 0
-) -> np.ndarray:
-    """Strengths on samples of questions drawn with replacement, (samples, m), as in `names_of`.
-
-    Raises ValueError as `bradley_terry`, also if a drawn sample has no finite estimate.
-    Source: Efron 1979; whole questions are drawn.
-
-    >>> games = [Match("x", "y", w, f"q{n}") for n, w in enumerate([1, 0, 1, 0, 1, 1, 0, 1])]
-    >>> bootstrap_strengths(games, samples=10, prior=1).shape
-    (10, 2)
-    """
-    require_integer(samples, "samples")
-    kept, _ = checked_matches(matches)
-    names = names_of(kept)
-    first, second, outcomes = _arrays(kept, names)
-    _require_estimable(names, first, second, outcomes, prior)
-    member = group_numbers(_groups(kept), len(kept))
-    units = int(member.max()) + 1
-    generator = np.random.default_rng(seed)
-    strengths = np.empty((samples, len(names)))
-    for row in range(samples):
-        drawn = np.bincount(generator.integers(units, size=units), minlength=units)[member]
-        present = drawn > 0
-        _require_estimable(names, first[present], second[present], outcomes[present], prior)
-        fit, basis = _fit(len(names), first, second, outcomes, drawn.astype(float), prior)
-        strengths[row] = basis @ fit.coefficients
-    return strengths
 
 
 def _arrays(

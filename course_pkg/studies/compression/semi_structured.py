@@ -120,17 +120,6 @@ class SemiStructuredWeight(QuantizedWeight):
         """x Wᵀ, (..., rows), by way of the dense matrix."""
         return dense_product(x, self)
 
-    def selecting_matmul(self, x: Tensor) -> Tensor:
-        """x Wᵀ, (..., rows), from the stored form: each value times the input that it selects.
-
-        It does n/m of the multiplications of a dense product, as a sparse tensor core does. In
-        torch on a CPU, the selected inputs, (..., rows, values), cost more than that saves.
-        """
-        n = self.pattern.n
-        group = torch.arange(self.values.shape[1], device=x.device) // n
-        selected = group * self.pattern.m + self.indices.long()  # (rows, values): columns
-        return (x[..., selected] * self.values.to(x.dtype)).sum(-1)
-
 
 def semi_structured_weight(
     weight: Tensor, pattern: SemiStructured, dtype: torch.dtype | None = None

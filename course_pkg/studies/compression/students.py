@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from course_pkg.common.arguments import require_integer
 from course_pkg.studies.compression.distillation import evaluating
@@ -132,67 +132,6 @@ def keep_layers(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausa
             if hasattr(part, "layer_idx"):
                 part.layer_idx = number
     return student.requires_grad_(True)
-
-
-def small_student(
-    teacher: LlamaForCausalLM,
-    *,
-    layers: int,
-    hidden_size: int,
-    heads: int,
-    kv_heads: int,
-    intermediate_size: int,
-    seed: int = 0,
-) -> LlamaForCausalLM:
-    """A new model with random weights that reads and predicts the teacher's tokens.
-
-    It takes the vocabulary, the special tokens, RoPE's settings and the longest sequence from the
-    teacher, and ties its embeddings. The same seed gives the same weights; torch's global generator
-    does not change. Raises TypeError for another teacher, ValueError if a size is not a positive
-    integer, if kv_heads doesn't divide heads, or if heads don't divide hidden_size evenly.
-
-    >>> from course_pkg.lm.load import load
-    >>> sizes = {"hidden_size": 16, "heads": 2, "kv_heads": 1, "intermediate_size": 32}
-    >>> student = small_student(load("tiny").model, layers=1, **sizes)
-    >>> student.num_parameters() - 259 * 16  # without the embeddings
-    2352
-    """
-    _layers(teacher)
-    sizes = {
-        "layers": layers,
-        "hidden_size": hidden_size,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "intermediate_size": intermediate_size,
-    }
-    for name, size in sizes.items():
-        require_integer(size, name)
-    if heads % kv_heads or hidden_size % (2 * heads):
-        raise ValueError(
-            f"hidden_size={hidden_size}, heads={heads}, kv_heads={kv_heads} don't fit: kv_heads "
-            "must divide heads, and each head needs an even share of hidden_size, for RoPE's pairs"
-        )
-    original = teacher.config
-    config = LlamaConfig(
-        vocab_size=original.vocab_size,
-        hidden_size=hidden_size,
-        intermediate_size=intermediate_size,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        max_position_embeddings=original.max_position_embeddings,
-        rope_parameters=copy.deepcopy(original.rope_parameters),
-        rms_norm_eps=original.rms_norm_eps,
-        tie_word_embeddings=True,
-        pad_token_id=original.pad_token_id,
-        bos_token_id=original.bos_token_id,
-        eos_token_id=original.eos_token_id,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        student = LlamaForCausalLM(config).eval()
-    student.generation_config = copy.deepcopy(teacher.generation_config)
-    return student.to(teacher.device, teacher.dtype)
 
 
 def _layers(model: nn.Module) -> nn.ModuleList:

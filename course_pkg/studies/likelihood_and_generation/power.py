@@ -79,20 +79,6 @@ def items_needed(
     return math.ceil(_items(difference, variance, power, alpha))
 
 
-def power_of(items: int, difference: float, variance: float, *, alpha: float = 0.05) -> float:
-    """How often a run of so many items finds the difference; arguments as for `items_needed`.
-
-    A result in the wrong direction counts as not found. For a difference of 0 it is alpha / 2.
-
-    >>> round(power_of(464, 0.05, paired_variance(0.05, disagreement=0.15)), 3)
-    0.801
-    """
-    require_integer(items, "items")
-    require_between(variance, "variance", 0, math.inf)
-    z = normal_quantile(1 - require_between(alpha, "alpha", 0, 1))
-    return NORMAL.cdf(abs(difference) * math.sqrt(items / variance) - z)
-
-
 def detectable_difference(
     items: int, variance: float, *, power: float = 0.8, alpha: float = 0.05
 ) -> float:

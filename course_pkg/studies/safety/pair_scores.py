@@ -1,22 +1,18 @@
-"""Log-probabilities of both sentences of a pair, by a causal or by a masked model.
+"""Log-probabilities of both sentences of a pair by a causal model, whole and of the shared tokens.
 
 For a sentence with the tokens x_1 ... x_n, where S are the tokens that both sentences share:
 
-    sentence   Σ_i ln p(x_i | x_<i)              lm-eval's crows_pairs
+    sentence   Σ_i ln p(x_i | x_<i)          lm-eval's crows_pairs
     token      the same, divided by n
     shared     Σ_{i in S} ln p(x_i | x_<i)
-    masked     Σ_{i in S} ln p(x_i | all tokens of the sentence but x_i)      CrowS-Pairs
 
 "sentence" also charges each sentence for the word that differs, so a rare or long word loses
 whatever the rest says. "shared" does not. Shared tokens before that word have the same context in
 both sentences and cancel, so in a difference of two sentences "shared" is the log-probability of
 what follows the word, given the word. If the word is last, nothing follows and it is a tie.
 
-A masked model sees both sides of a token. Its score is not the log-probability of anything: the sum
-is over different contexts. Special tokens are never masked.
-
-Sources: Nangia et al. 2020 (arXiv 2010.00133), section 3 and equation 1; Salazar et al. 2020,
-"Masked Language Model Scoring"; lm-eval's task crows_pairs. Chapter: evaluation/safety.
+Sources: Nangia et al. 2020 (arXiv 2010.00133), section 3, on shared tokens; lm-eval's task
+crows_pairs, on whole sentences. Chapter: evaluation/safety.
 """
 
 import math
@@ -25,11 +21,10 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.common.arguments import require_choice, require_integer, require_list
+from course_pkg.common.arguments import require_choice, require_list
 from course_pkg.evaluation.likelihood import score_continuations
 from course_pkg.lm.smollm2 import END_OF_DOCUMENT
 from course_pkg.studies.safety.sentence_pairs import SentencePair
@@ -142,66 +137,3 @@ def _document_start(tokenizer: Tokenizer) -> int:
     if token is None:
         raise ValueError("the tokenizer has no token to begin a text: it needs a BOS or an EOS")
     return token
-
-
-def score_masked_pairs(
-    model: nn.Module,
-    tokenizer: Tokenizer,
-    pairs: Sequence[SentencePair],
-    *,
-    batch_size: int = 64,
-) -> list[tuple[float, float]]:
-    """The pseudo-log-likelihoods (of more, of less) of each pair's shared tokens.
-
-    model: a masked language model of transformers in evaluation mode, such as BertForMaskedLM.
-    batch_size: masked copies in a forward pass. Raises ValueError for an empty list, a tokenizer
-    without a mask token, or a pair that shares no token.
-    Source: Nangia et al. 2020, equation 1. Chapter: evaluation/safety.
-    """
-    require_integer(batch_size, "batch_size")
-    if not require_list(pairs, "pairs", "give a list of SentencePair"):
-        raise ValueError("pairs is empty: give at least one SentencePair")
-    if tokenizer.mask_token_id is None:
-        raise ValueError("the tokenizer has no mask token: load one of a masked language model")
-    copies: list[tuple[list[int], int, int]] = []  # tokens, masked position, number of the sentence
-    for number, pair in enumerate(pairs):
-        encoded = [tokenizer(text).input_ids for text in (pair.more, pair.less)]
-        special = set(tokenizer.all_special_ids)
-        both = [
-            positions
-            for positions in shared_positions(*encoded)
-            if encoded[0][positions[0]] not in special
-        ]
-        if not both:
-            raise ValueError(f"the sentences of pair {number} share no token: {pair}")
-        for side, ids in enumerate(encoded):
-            copies += [(ids, positions[side], 2 * number + side) for positions in both]
-    terms: list[list[float]] = [[] for _ in range(2 * len(pairs))]
-    order = sorted(copies, key=lambda copy: len(copy[0]))  # equal lengths together: little padding
-    for start in range(0, len(order), batch_size):
-        batch = order[start : start + batch_size]
-        values = _masked_log_probs(model, tokenizer, [copy[:2] for copy in batch])
-        for (_, _, number), value in zip(batch, values, strict=True):
-            terms[number].append(value)
-    sums = [math.fsum(values) for values in terms]
-    return list(zip(sums[::2], sums[1::2], strict=True))
-
-
-@torch.no_grad()
-def _masked_log_probs(
-    model: nn.Module, tokenizer: Tokenizer, masked: Sequence[tuple[list[int], int]]
-) -> list[float]:
-    """ln p of the token at each place, when it is masked."""
-    longest = max(len(ids) for ids, _ in masked)
-    device = next(model.parameters()).device
-    inputs = torch.zeros(len(masked), longest, dtype=torch.long, device=device)
-    seen = torch.zeros_like(inputs)
-    for row, (ids, place) in enumerate(masked):
-        inputs[row, : len(ids)] = torch.tensor(ids, device=device)
-        inputs[row, place] = tokenizer.mask_token_id
-        seen[row, : len(ids)] = 1
-    logits = model(input_ids=inputs, attention_mask=seen).logits  # (rows, longest, vocab)
-    rows = torch.arange(len(masked), device=device)
-    places = torch.tensor([place for _, place in masked], device=device)
-    targets = torch.tensor([ids[place] for ids, place in masked], device=device)
-    return logits[rows, places].float().log_softmax(-1)[rows, targets].tolist()

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from course_pkg.studies.chat_benchmarks.length_control import (
-    instruction_difficulty,
     length_controlled_win_rate,
     length_term,
 )
@@ -83,21 +82,6 @@ def test_the_interval_is_the_sandwich_of_the_models_term_and_longer_for_groups_t
     naive = length_controlled_win_rate(*doubled).controlled
     clustered = length_controlled_win_rate(*doubled, groups=groups).controlled
     assert clustered.high - clustered.low > 1.3 * (naive.high - naive.low)
-
-
-def test_difficulties_are_recovered_up_to_their_shrinkage():
-    rng = np.random.default_rng(0)
-    models = 12
-    items = 80
-    hard = rng.normal(0, 1.5, items)
-    base = rng.integers(200, 800, items)
-    own = rng.integers(200, 800, (models, items))
-    theta = rng.normal(0, 1, models)
-    logits = np.stack([theta[m] + length_term(own[m], base) + hard for m in range(models)])
-    drawn = (rng.random(logits.shape) < sigmoid(logits)).astype(float)
-    found = instruction_difficulty(drawn, own, base)
-    assert np.corrcoef(found, hard)[0, 1] > 0.8
-    assert abs(found.mean()) < 1e-6
 
 
 def test_data_that_can_not_tell_are_refused(subtests):

@@ -8,7 +8,6 @@ import pytest
 from course_pkg.studies.chat_benchmarks.comparisons import Match, matches_of
 from course_pkg.studies.chat_benchmarks.ratings import (
     ELO_SCALE,
-    bootstrap_strengths,
     bradley_terry,
     elo_by_order,
     elo_ratings,
@@ -67,14 +66,6 @@ def test_the_sandwich_of_ungrouped_matches_is_whites():
     count = len(matches)
     want = count / (count - 1) * bread @ scores.T @ scores @ bread
     np.testing.assert_allclose(found.covariance, want, atol=1e-10)
-
-
-def test_the_bootstrap_of_questions_agrees_with_the_sandwich():
-    matches = simulated(80, spread=1.0)
-    found = bradley_terry(matches)
-    draws = bootstrap_strengths(matches, samples=300, seed=1)
-    ratio = draws.std(axis=0) / np.sqrt(np.diag(found.covariance))
-    assert np.all((ratio > 0.85) & (ratio < 1.15))  # 300 draws: 4% each, and both estimate
 
 
 def test_groups_that_never_met_and_players_who_always_win_have_no_strength():

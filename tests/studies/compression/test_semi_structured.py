@@ -88,8 +88,6 @@ def test_a_product_from_the_stored_form_is_the_dense_one(pattern, shape):
     weight = pruned(5, 24, pattern).double()
     stored = semi_structured_weight(weight, pattern)
     x = torch.randn(*shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    expected = x @ weight.T
-    assert torch.allclose(stored.selecting_matmul(x), expected, rtol=1e-12, atol=1e-12)
     assert torch.equal(stored.matmul(x), torch.nn.functional.linear(x, weight))
 
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from course_pkg.studies.likelihood_and_generation.power import (
     detectable_difference,
     items_needed,
     paired_variance,
-    power_of,
     unpaired_variance,
 )
 from tests.refusals import require_refusals
@@ -23,13 +23,13 @@ def test_items_and_variances_by_hand():
     assert paired_variance(0.07, 0.17) == pytest.approx(scores.var(), rel=1e-12)
 
 
-def test_power_items_and_difference_are_inverses():
+def test_the_power_is_that_of_the_test_and_the_difference_is_its_inverse():
     items = items_needed(0.04, 0.2, power=0.9, alpha=0.01)
-    assert power_of(items, 0.04, 0.2, alpha=0.01) == pytest.approx(0.9, abs=1e-3)
-    assert power_of(items - 1, 0.04, 0.2, alpha=0.01) < 0.9
-    found = detectable_difference(items, 0.2, power=0.9, alpha=0.01)
-    assert found == pytest.approx(0.04, rel=1e-3)
-    assert power_of(100, 0.0, 0.2) == pytest.approx(0.025)
+    for count, enough in ((items, True), (items - 1, False)):
+        power = norm.cdf(0.04 * np.sqrt(count / 0.2) - norm.ppf(1 - 0.01 / 2))
+        assert power == pytest.approx(0.9, abs=1e-3) and (power >= 0.9) == enough
+    difference = detectable_difference(items, 0.2, power=0.9, alpha=0.01)
+    assert difference == pytest.approx(0.04, rel=1e-3)
 
 
 def test_invalid_arguments_are_errors():
@@ -38,5 +38,5 @@ def test_invalid_arguments_are_errors():
         (lambda: items_needed(0.1, 0.2, power=80), "power must be above 0 and below 1"),
         (lambda: unpaired_variance(60, 65), "baseline must be at least 0 and below 1"),
         (lambda: paired_variance(0.2, 0.1), "disagreement is 0.1, but a difference of 0.2"),
-        (lambda: power_of(0, 0.1, 0.2), "items must be an integer of at least 1"),
+        (lambda: detectable_difference(0, 0.2), "items must be an integer of at least 1"),
     )

@@ -4,12 +4,10 @@ import math
 
 import pytest
 import torch
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from course_pkg.lm.tiny import tiny_tokenizer
 from course_pkg.studies.safety.pair_scores import (
     SentenceScore,
-    score_masked_pairs,
     score_pairs,
     shared_positions,
 )
@@ -28,31 +26,6 @@ PAIRS = sentence_pairs(load_contrasts("association")[:2])
 @pytest.fixture(scope="module")
 def causal():
     return sharpened(), tiny_tokenizer()
-
-
-@pytest.fixture(scope="module")
-def masked():
-    """A random BERT over words, and its tokenizer."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-    words = {word for pair in PAIRS for text in (pair.more, pair.less) for word in _words(text)}
-    vocabulary = {token: k for k, token in enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]"])}
-    vocabulary |= {word: k + 4 for k, word in enumerate(sorted(words))}
-    inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[PAD]"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    inner.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
-    )
-    special = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep", "mask", "pad")}
-    torch.manual_seed(0)
-    sizes = {"vocab_size": len(vocabulary), "hidden_size": 32, "intermediate_size": 64}
-    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 40}
-    model = BertForMaskedLM(BertConfig(**sizes, initializer_range=0.5)).eval()
-    return model, PreTrainedTokenizerFast(tokenizer_object=inner, **special)
-
-
-def _words(text):
-    return text.replace(".", " . ").replace("-", " - ").split()
 
 
 def test_sentences_of_a_pair_differ_only_in_the_words_of_the_contrast(subtests):
@@ -108,39 +81,9 @@ def test_shared_tokens_before_the_word_cancel_and_those_after_it_are_conditional
     )
 
 
-def test_masked_scores_equal_one_masked_token_at_a_time(masked):
-    """The authors' procedure: for each shared token but [CLS] and [SEP], mask it in both."""
-    model, tokenizer = masked
-    chosen = [PAIRS[0], PAIRS[3], PAIRS[7]]  # of several lengths
-    expected = []
-    for pair in chosen:
-        encoded = [tokenizer(text).input_ids for text in (pair.more, pair.less)]
-        both = shared_positions(*encoded)
-        sums = []
-        for side in (0, 1):
-            total = 0.0
-            for positions in both[1:-1]:
-                ids = list(encoded[side])
-                ids[positions[side]] = tokenizer.mask_token_id
-                with torch.no_grad():
-                    logits = model(torch.tensor([ids])).logits[0, positions[side]]
-                total += logits.log_softmax(-1)[encoded[side][positions[side]]].item()
-            sums.append(total)
-        expected.append(sums)
-    for batch_size in (1, 7, 64):
-        found = score_masked_pairs(model, tokenizer, chosen, batch_size=batch_size)
-        # fp32, padded: sums of 32 products in another order
-        torch.testing.assert_close(
-            torch.tensor(found), torch.tensor(expected), atol=2e-4, rtol=2e-5
-        )
-    assert max(abs(more - less) for more, less in expected) > 0.1
-
-
-def test_bad_pairs_are_one_clear_error(causal, masked):
+def test_bad_pairs_are_one_clear_error(causal):
     require_refusals(
         (lambda: score_pairs(*causal, []), "pairs is empty"),
-        (lambda: score_masked_pairs(*masked, [SentencePair("a", "b", 0, "x")]), "share no token"),
-        (lambda: score_masked_pairs(masked[0], causal[1], PAIRS), "no mask token"),
         (lambda: sentence_pairs([], "loud"), "wording must be one of plain"),
         (lambda: load_contrasts("people"), "kind must be one of association, invented"),
         (lambda: score_pairs(*causal, PAIRS[:1])[0].difference("mean"), "way must be one of"),

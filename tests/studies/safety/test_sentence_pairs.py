@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from course_pkg.evaluation.statistics import mean_interval
-from course_pkg.studies.safety.sentence_pairs import crows_score, direction_gap, stereotype_share
+from course_pkg.studies.safety.sentence_pairs import direction_gap, stereotype_share
 from tests.refusals import require_refusals
 
 GROUPS = [group for group in range(12) for _ in range(6)]
@@ -37,22 +37,10 @@ def test_a_word_s_own_pull_shows_in_the_gap_and_an_association_in_the_share():
     assert direction_gap(noise() + 5, DIRECTIONS, GROUPS).estimate == 0
 
 
-def test_the_authors_summary_by_hand():
-    """Eight pairs: 2 of 4 stereo preferred, 1 of 3 antistereo, one equal after rounding."""
-    more = [-5, -5, -5, -5, -5, -5, -5, -5.0004]
-    less = [-6, -6, -4, -4, -6, -4, -4, -5.0001]
-    kinds = ["stereo"] * 4 + ["antistereo"] * 3 + ["stereo"]
-    found = crows_score(more, less, kinds)
-    assert (found.metric, found.stereotype, found.antistereotype) == (37.5, 50.0, 33.33)
-    assert found.neutral == 1
-
-
 def test_bad_input_is_one_clear_error():
     require_refusals(
         (lambda: stereotype_share([1.0, float("nan")], "ab"), "differences"),
         (lambda: stereotype_share([1.0, 2.0], "ab"), "independent items or groups"),
         (lambda: direction_gap([1.0] * 5, [0, 1, 2, 0, 1], "abcde"), "directions must be 0 or 1"),
         (lambda: direction_gap([1.0] * 5, [0, 1, 0, 0, 1], "abcde"), "pairs of both directions"),
-        (lambda: crows_score([1.0], [1.0, 2.0], ["stereo"]), "differ in length"),
-        (lambda: crows_score([1.0], [2.0], ["more"]), "each direction must be"),
     )
