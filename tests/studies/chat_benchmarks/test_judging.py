@@ -18,7 +18,6 @@ from course_pkg.studies.chat_benchmarks.judging import (
     compare_conversations,
     grade_conversation,
     parse_verdict,
-    question_text,
 )
 from course_pkg.studies.judge.geval import JudgeError
 from course_pkg.studies.judge.local import LocalJudge
@@ -26,11 +25,10 @@ from tests.refusals import require_refusals
 
 
 class Scripted:
-    """A judge that decides by a function of the two answers, or writes what it is told."""
+    """A judge that decides by a function of the two answers."""
 
-    def __init__(self, prefer=None, text="[[A]]"):
+    def __init__(self, prefer=None):
         self.prefer = prefer
-        self.text = text
         self.prompts = []
 
     def option_probabilities(self, prompt, start, options):
@@ -41,9 +39,8 @@ class Scripted:
         chance = self.prefer(before.rsplit("Answer A:\n", 1)[1].strip(), b.strip())
         return {"A": chance, "B": 1 - chance}
 
-    def write(self, prompt, start, *, n, max_tokens, temperature, seed):
-        self.prompts.append(prompt)
-        return [self.text] * n
+    def write(self, prompt, start, **settings):
+        raise AssertionError("nothing here asks for a text")
 
 
 class Mute(Scripted):
@@ -108,35 +105,18 @@ def test_the_second_turn_is_judged_with_the_whole_conversation_in_view():
     assert x.question.turns[1] not in judge.prompts[0]
 
 
-def test_references_are_shown_only_where_an_answer_can_be_right_or_wrong():
-    fixed = next(each for each in load_chat_questions() if each.fixed)
-    free = next(each for each in load_chat_questions() if not each.fixed)
-    for question in (fixed, free):
-        [conversation] = reference_conversations([question])
-        shown = question_text(conversation, 2, references=True)
-        assert (question.references[1] in shown) == question.fixed
-
-
-def test_a_written_verdict_counts_in_both_orders_but_not_for_both_answers():
-    judge = Scripted(text="A is clearer. [[A]]")
-    [first, _] = compare_conversations(judge, *two(), method="text")
-    assert (first.as_a, first.as_b, first.outcome()) == (1.0, 0.0, 0.5)
-    assert "[[C]] for a tie" in judge.prompts[0] and "A or B only" not in judge.prompts[0]
+def test_a_written_verdict_is_read_unless_it_contradicts_itself():
     assert parse_verdict("I'd say [[B]], not [[A]]") is None
     assert parse_verdict("[[A]] … so [[A]]") == 1.0
     with pytest.raises(TypeError, match="must be a string"):
         parse_verdict(None)
 
 
-def test_grades_are_read_from_probabilities_or_from_text_and_can_fail():
-    x, _ = two()
+def test_grades_are_means_and_a_judge_without_an_answer_gives_none():
+    x, y = two()
     assert grade_conversation(Scripted(), x) == pytest.approx([5.5, 5.5])
-    assert grade_conversation(Scripted(text="[[7]]"), x, method="text") == [7.0, 7.0]
-    assert grade_conversation(Scripted(text="seven"), x, method="text") == [None, None]
     assert grade_conversation(Mute(), x) == [None, None]
-    for judge, method in ((Mute(), "probabilities"), (Scripted(text="Both fine."), "text")):
-        found = compare_conversations(judge, *two(), method=method)
-        assert [each.outcome() for each in found] == [None, None]
+    assert [turn.outcome() for turn in compare_conversations(Mute(), x, y)] == [None, None]
     assert answer_text(two(first=("", "later"))[0], 1) == "(no answer)"
 
 
