@@ -9,7 +9,7 @@ over all its iterations, then a share u = λ·w of the time is work, and the res
 
 Both grow without bound as u approaches 1. Before that, either the cache of the requests that run
 fills the memory, or answers become too slow: `capacity` says at which rate, and which is first.
-Costs come from measurements (`simulator.recorded`) or from data sheets (`roofline`).
+Costs come from measurements (`iteration_cost.recorded`) or from data sheets (`roofline`).
 
 Not here: queues and tails (simulate them), and prefix caches. Source: Little 1961.
 Chapter: deployment/plan.

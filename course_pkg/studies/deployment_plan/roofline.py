@@ -2,7 +2,7 @@
 
 Each iteration reads all weights, and the keys and values of all requests that decode; each token
 takes two operations per parameter of the matrices. A measured `CostModel` is better where there is
-one (`serving.simulator.profile`).
+one (`scheduling.iteration_cost.profile`).
 
 Not here: mixtures of experts, which read and compute a part of the weights, and the time in which
 several GPUs communicate. Sources: Williams, Waterman and Patterson 2009 for the roofline; Pope et

@@ -15,10 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import LinearRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
 
 from course_pkg.common.arguments import require_between, require_integer
 
-NAMES = ("line", "cubic curve", "1 nearest", "15 nearest")
 Predict = Callable[[np.ndarray], np.ndarray]
 
 
@@ -69,13 +73,14 @@ def four_classifiers(training: LabeledPoints) -> dict[str, Predict]:
     """
     if len(training.points) < 15:
         raise ValueError(f"{len(training.points)} points: 15 nearest ones need at least 15")
-    fitted = (
-        _polynomial(training, degree=1),
-        _polynomial(training, degree=3),
-        _nearest(training, neighbors=1),
-        _nearest(training, neighbors=15),
-    )
-    return dict(zip(NAMES, fitted, strict=True))
+    models = {
+        "line": LinearRegression(),
+        "cubic curve": make_pipeline(PolynomialFeatures(3), LinearRegression()),
+        "1 nearest": KNeighborsClassifier(1),
+        "15 nearest": KNeighborsClassifier(15),
+    }
+    sides = np.where(training.labels, 1, -1)
+    return {name: _fitted(model, training.points, sides) for name, model in models.items()}
 
 
 def accuracy(predict: Predict, sample: LabeledPoints) -> float:
@@ -88,25 +93,6 @@ def accuracy(predict: Predict, sample: LabeledPoints) -> float:
     return float(np.mean(predict(sample.points) == sample.labels))
 
 
-def _polynomial(training: LabeledPoints, degree: int) -> Predict:
-    """Least squares on all products of coordinates up to a degree; above 0 means True."""
-
-    def features(points: np.ndarray) -> np.ndarray:
-        x, y = points.T
-        powers = [(i, j) for i in range(degree + 1) for j in range(degree + 1 - i)]
-        return np.stack([x**i * y**j for i, j in powers], axis=1)  # (n, terms)
-
-    target = np.where(training.labels, 1.0, -1.0)
-    weights = np.linalg.lstsq(features(training.points), target, rcond=None)[0]
-    return lambda points: features(points) @ weights > 0
-
-
-def _nearest(training: LabeledPoints, neighbors: int) -> Predict:
-    """The majority of the nearest training points; their number is odd."""
-
-    def predict(points: np.ndarray) -> np.ndarray:
-        distances = np.square(points[:, None] - training.points).sum(axis=2)  # (n, training)
-        nearest = np.argsort(distances, axis=1, kind="stable")[:, :neighbors]
-        return training.labels[nearest].mean(axis=1) > 0.5
-
-    return predict
+def _fitted(model: BaseEstimator, points: np.ndarray, sides: np.ndarray) -> Predict:
+    model.fit(points, sides)
+    return lambda points: model.predict(points) > 0

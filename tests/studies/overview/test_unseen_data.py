@@ -1,26 +1,9 @@
-"""Four classifiers: what the figure shows, and each one by another way to compute it."""
+"""Samples of the plane, and classifiers that need enough points."""
 
 import numpy as np
-from sklearn.linear_model import LinearRegression
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.preprocessing import PolynomialFeatures
 
 from course_pkg.studies.overview.unseen_data import border, draw_sample, four_classifiers
 from tests.refusals import require_refusals
-
-
-def test_the_classifiers_are_those_of_scikit_learn():
-    training = draw_sample(60, 1.2, wrong=0.05)
-    points = draw_sample(300, 3.0, seed=1).points
-    found = four_classifiers(training)
-    for name, neighbors in (("1 nearest", 1), ("15 nearest", 15)):
-        other = KNeighborsClassifier(neighbors).fit(training.points, training.labels)
-        assert np.array_equal(found[name](points), other.predict(points))
-    for name, degree in (("line", 1), ("cubic curve", 3)):
-        features = PolynomialFeatures(degree)
-        other = LinearRegression(fit_intercept=False)
-        other.fit(features.fit_transform(training.points), 2 * training.labels - 1)
-        assert np.array_equal(found[name](points), other.predict(features.transform(points)) > 0)
 
 
 def test_a_sample_stays_in_its_square_and_is_labeled_by_the_border_but_for_the_wrong_share():
