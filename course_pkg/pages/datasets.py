@@ -199,7 +199,7 @@ def _rows(name: str, split: str, known: dict[str, tuple[str, ...]]) -> list[dict
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
-FOLDER = Path(__file__).parents[2] / "data/evaluation"
+FOLDER = Path(__file__).parents[1] / "data/evaluation"
 
 
 def read_records(name: str) -> list[dict[str, Any]]:
