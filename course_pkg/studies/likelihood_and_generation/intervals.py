@@ -34,6 +34,9 @@ from course_pkg.evaluation.distributions import binomial_probabilities, normal_q
 from course_pkg.evaluation.statistics import Interval, group_numbers, independent_units
 
 Statistic = Callable[[np.ndarray], float]
+ShareInterval = Callable[[int, int], Interval]
+GroupedInterval = Callable[[np.ndarray, np.ndarray], Interval]
+STEPS = 32  # of a bisection: bounds to 2^-33
 
 
 def bootstrap_draws(
@@ -100,11 +103,6 @@ def bootstrap_interval(
     tail = (1 - level) / 2
     low, high = np.quantile(draws, [tail, 1 - tail]).tolist()
     return Interval(float(statistic(np.arange(items))), low, high, level)
-
-
-STEPS = 32  # of a bisection: bounds to 2^-33
-ShareInterval = Callable[[int, int], Interval]
-GroupedInterval = Callable[[np.ndarray, np.ndarray], Interval]
 
 
 def bootstrap_mean(
