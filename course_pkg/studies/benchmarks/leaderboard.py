@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from course_pkg.common.arguments import require_between, require_integer, require_number
-from course_pkg.studies.benchmarks.suites import win_rates
+from course_pkg.studies.benchmarks.win_rates import win_rates
 
 GRID = np.linspace(-8.0, 8.0, 321)  # standard deviations; beyond it nothing counts
 

@@ -1,7 +1,7 @@
 """GLUE and SuperGLUE: tasks, the course's own items in the same shapes, and one number for all.
 
-Two ways lead to one number. A suite's score is a mean of means: first over the metrics of a task,
-then over the tasks, each with the same weight. A mean win rate counts whom a model beats.
+A suite's score is a mean of means: first over the metrics of a task, then over the tasks, each with
+the same weight.
 
 Sizes of tasks are those of the published files, as the data cards of `nyu-mll/glue` and
 `aps/super_glue` list them. The papers round, and count MultiRC by questions. The labels of the test
@@ -222,22 +222,3 @@ def _folder() -> Any:
 @cache
 def _tables() -> dict[str, dict[str, Any]]:
     return tomllib.loads(_folder().joinpath("prompts.toml").read_text("utf-8"))
-
-
-def win_rates(scores: Sequence[Sequence[float]]) -> list[float]:
-    """The share of other models that each model beats, averaged over tasks, in [0, 1].
-
-    scores: for each of at least 2 models, its score on each task; higher is better, and a tie
-    counts one half. Nothing is checked here: `leaderboard.mean_win_rate` does.
-
-    >>> win_rates([[0.9, 30.0], [0.8, 40.0], [0.7, 20.0]])
-    [0.75, 0.75, 0.0]
-    """
-    models, tasks = len(scores), len(scores[0])
-    rates = []
-    for own in scores:
-        beaten = -tasks / 2  # against itself, a model ties everywhere
-        for other in scores:
-            beaten += sum((a > b) + (a == b) / 2 for a, b in zip(own, other, strict=True))
-        rates.append(beaten / tasks / (models - 1))
-    return rates
