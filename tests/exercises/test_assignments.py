@@ -242,6 +242,27 @@ def test_every_library_that_would_answer_is_installed_here_and_masked():
         assert all(path.is_dir() for path in paths), paths
 
 
+UNMASKED = {  # what students may use, too
+    "concepts": "acceleration.quantization.levels metrics.bleu.score metrics.rouge.score",
+    "lora-script": "adapters.injection adapters.lora adapters.peft_files",
+    "peft-methods": "acceleration.attention.plain",
+}
+
+
+@pytest.mark.parametrize("assignment", registry.assignments())
+def test_what_the_checks_compare_with_is_masked(assignment):
+    """A module that moves out of a masked folder would be there for a student to import."""
+    shared = ("grading", "common", "lm", "pages")
+    given = (*registry.load(assignment).masked, *(f"course_pkg.{name}" for name in shared))
+    found = {
+        module
+        for path in registry.folder(assignment).rglob("*.py")
+        for module, _ in all_imports(ast.parse(path.read_text()), "course_pkg.grading.assignments")
+        if module.startswith("course_pkg.") and not module.startswith(given)
+    }
+    assert found == {f"course_pkg.{name}" for name in UNMASKED.get(assignment, "").split()}
+
+
 def test_cases_depend_on_key_and_student():
     others = (("ada", b"k"), ("bob", b"k"), ("ada", b"l"))
     drawn = {str(GradingSession("lora-math", *each).inputs("forward")) for each in others}
