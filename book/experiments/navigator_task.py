@@ -10,9 +10,9 @@ from torch import nn
 
 from course_pkg.finetuning.batches import batches
 from course_pkg.finetuning.config import Callback, TrainConfig
-from course_pkg.finetuning.history import History
 from course_pkg.finetuning.masking import tokenize_example
 from course_pkg.finetuning.trainer import mean_loss, train
+from course_pkg.finetuning.training_state import History
 from course_pkg.lm.load import load
 from course_pkg.pages.datasets import load_examples
 

@@ -101,6 +101,11 @@ def count_targets(model: nn.Module, batch: Batch) -> int:
     return int((labels != IGNORE_INDEX).sum())
 
 
+def on_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
+    """The batch's tensors on a device."""
+    return {name: tensor.to(device) for name, tensor in batch.items()}
+
+
 def require_batches(batches: Iterable[Batch]) -> Iterable[Batch]:
     """Return the batches. Raises TypeError for a single batch, or for what isn't iterable."""
     if isinstance(batches, Mapping):

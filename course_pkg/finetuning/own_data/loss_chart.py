@@ -6,7 +6,7 @@ Chapter: finetuning/sft.
 import math
 from collections.abc import Callable, Sequence
 
-from course_pkg.finetuning.history import History
+from course_pkg.finetuning.training_state import History
 
 WIDTH = 480
 HEIGHT = 300
@@ -34,7 +34,7 @@ def loss_chart(history: History, before: float, kept: int) -> str:
 
     before: validation loss of the base, in nats per token. kept: the step whose weights are kept.
 
-    >>> from course_pkg.finetuning.history import Evaluation, StepRecord
+    >>> from course_pkg.finetuning.training_state import Evaluation, StepRecord
     >>> steps = [StepRecord(n, 3.0 - n, 1e-3, 1.0, 9, 0.1) for n in (1, 2)]
     >>> svg = loss_chart(History(steps, [Evaluation(2, 1.5)]), 3.0, 2)
     >>> svg.count("<polyline"), svg.count("<rect")

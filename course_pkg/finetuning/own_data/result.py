@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from course_pkg.common.files import write_atomically
-from course_pkg.finetuning.history import History
 from course_pkg.finetuning.own_data.data_file import PLAIN
 from course_pkg.finetuning.own_data.errors import FinetuneError
 from course_pkg.finetuning.own_data.validation import Losses, Sample
+from course_pkg.finetuning.training_state import History
 
 FILE = "finetune.json"
 FORMAT = 1

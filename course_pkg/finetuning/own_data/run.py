@@ -26,7 +26,6 @@ from course_pkg.adapters.own_tokenizer import TEMPLATE
 from course_pkg.common.files import write_atomically
 from course_pkg.evaluation.record import versions
 from course_pkg.finetuning.batches import batches, count_targets
-from course_pkg.finetuning.history import History
 from course_pkg.finetuning.own_data.data_file import DataFile, read_data
 from course_pkg.finetuning.own_data.errors import FinetuneError
 from course_pkg.finetuning.own_data.examples import TokenizedFile, tokenize_file
@@ -50,6 +49,7 @@ from course_pkg.finetuning.own_data.validation import (
     write_samples,
 )
 from course_pkg.finetuning.trainer import mean_loss, train
+from course_pkg.finetuning.training_state import History
 from course_pkg.lm.load import load
 
 CHECKPOINTS = "checkpoints"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.finetuning.history import Evaluation, History, StepRecord
 from course_pkg.finetuning.own_data.loss_chart import loss_chart
 from course_pkg.finetuning.own_data.next_steps import next_steps
 from course_pkg.finetuning.own_data.report import report, summary
 from course_pkg.finetuning.own_data.result import Result, Sizes
 from course_pkg.finetuning.own_data.settings import FinetuneSettings
 from course_pkg.finetuning.own_data.validation import Losses, Sample
+from course_pkg.finetuning.training_state import Evaluation, History, StepRecord
 from tests.tables import each_row
 
 STEPS = [StepRecord(n, 4 - n / 4, 1e-3, 1.0, 50, 0.5) for n in range(1, 9)]

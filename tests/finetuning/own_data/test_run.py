@@ -13,7 +13,7 @@ from course_pkg.cli import app
 from course_pkg.deployment.export.merged import load_merged
 from course_pkg.deployment.export.ollama import chat_parts
 from course_pkg.evaluation.local_model import load_model
-from course_pkg.finetuning import checkpoint
+from course_pkg.finetuning import training_state
 from course_pkg.finetuning.formats import chat_prompt, chat_text
 from course_pkg.finetuning.own_data import validation
 from course_pkg.finetuning.own_data.data_file import read_data
@@ -114,14 +114,14 @@ def validation_of(data):
 def killed_at(step, work):
     """Run something in a child that kills itself while it writes the checkpoint of a step."""
     if (child := os.fork()) == 0:
-        write = checkpoint._write_file
+        write = training_state.write_checkpoint
 
         def dying(path, content):
             if len(json.loads(content["history"])["steps"]) == step and path.name == "last.pt":
                 os.kill(os.getpid(), signal.SIGKILL)
             write(path, content)
 
-        checkpoint._write_file = dying
+        training_state.write_checkpoint = dying
         work()
         os._exit(0)
     _, status = os.waitpid(child, 0)
