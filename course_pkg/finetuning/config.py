@@ -1,4 +1,7 @@
-"""What a training run is given: its settings, its learning rate at each step, and a callback."""
+"""What a training run is given: its settings, its learning rate at each step, and a callback.
+
+Chapter: finetuning/sft.
+"""
 
 import math
 import os

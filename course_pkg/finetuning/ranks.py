@@ -13,6 +13,8 @@ A rank that fails there leaves the others waiting until a timeout ends them, wit
 Here a failure on one rank becomes the same error on all.
 
 Sources: Li et al. 2020, "PyTorch Distributed"; Zhao et al. 2023, "PyTorch FSDP".
+
+Chapter: finetuning/sft.
 """
 
 import contextlib
