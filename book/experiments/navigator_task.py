@@ -36,8 +36,13 @@ class Task:
     def __init__(self) -> None:
         self.model, tokenizer = load(SETTINGS["model"])
         self.pad = tokenizer.pad_token_id
-        examples = [tokenize_example(e, tokenizer) for e in load_examples(split="train")]
-        held_out = [tokenize_example(e, tokenizer) for e in load_examples(split="held-out")]
+        examples = [
+            tokenize_example(e.prompt, e.response, tokenizer) for e in load_examples(split="train")
+        ]
+        held_out = [
+            tokenize_example(e.prompt, e.response, tokenizer)
+            for e in load_examples(split="held-out")
+        ]
         self.splits = {"validation": examples[::VALIDATION_EVERY], "held-out": held_out}
         self.examples = [e for at, e in enumerate(examples) if at % VALIDATION_EVERY]
 

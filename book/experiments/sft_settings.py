@@ -27,7 +27,6 @@ from course_pkg.finetuning.instruction_data import Instruction, load_instruction
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample, tokenize_example
 from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
-from course_pkg.pages.datasets import Example
 
 DATA = tuple(f"instructions/{split}.jsonl" for split in ("train", "validation", "test"))
 RANK, ALPHA = 8, 16
@@ -100,8 +99,7 @@ class Task:
 
     def tokenized(self, item: Instruction) -> TokenizedExample:
         """One instruction with its answer as the only target."""
-        example = Example(item.id, item.topic, item.user_turn, item.response)
-        return tokenize_example(example, self.tokenizer)
+        return tokenize_example(item.user_turn, item.response, self.tokenizer)
 
     @torch.no_grad()
     def answers(self, items: list[Instruction]) -> list[str]:

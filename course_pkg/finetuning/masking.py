@@ -20,7 +20,6 @@ from course_pkg.finetuning.conversations import (
     RecordError,
 )
 from course_pkg.finetuning.formats import ChatTemplateError, answer_spans
-from course_pkg.pages.datasets import Example
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -55,20 +54,18 @@ class TokenizeResult:
     report: ProblemReport
 
 
-def tokenize_example(example: Example, tokenizer: "PreTrainedTokenizerBase") -> TokenizedExample:
+def tokenize_example(
+    prompt: str, response: str, tokenizer: "PreTrainedTokenizerBase"
+) -> TokenizedExample:
     """Prompt and answer as token ids, with labels only on the answer and its end token.
 
-    Raises TypeError unless example is an Example whose prompt and response are strings; otherwise
-    as `tokenize_conversation` does, and RecordError (a ValueError) if a text is blank.
+    Raises:
+        TypeError: one of the texts is not a string.
+        RecordError: one of them is blank (a ValueError); otherwise as `tokenize_conversation`.
     """
-    if not isinstance(example, Example):
-        raise TypeError(
-            f"example must be an Example, got {example!r:.80}; "
-            "write Example(id, topic, prompt, response)"
-        )
-    question = Message("user", require_string(example.prompt, "prompt"))
-    answer = Message("assistant", require_string(example.response, "response"))
-    return tokenize_conversation(Conversation((question, answer), example.id), tokenizer)
+    question = Message("user", require_string(prompt, "prompt"))
+    answer = Message("assistant", require_string(response, "response"))
+    return tokenize_conversation(Conversation((question, answer)), tokenizer)
 
 
 def tokenize_conversation(
