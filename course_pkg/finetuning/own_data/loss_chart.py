@@ -14,18 +14,6 @@ LEFT = 46  # of the axes
 RIGHT = 470
 TOP = 40
 BOTTOM = 256
-STYLE = """
-.chart { width: 100%; max-width: 36rem; height: auto; display: block; font-size: 14px; }
-.chart text { fill: var(--soft); } .chart .axis { stroke: var(--line); }
-.chart polyline { fill: none; }
-.chart .steps { stroke: var(--train); stroke-width: 1; opacity: .4; }
-.chart .train { stroke: var(--train); stroke-width: 2.5; }
-.chart .valid { stroke: var(--valid); stroke-width: 2.5; stroke-dasharray: 7 4; }
-.chart rect { fill: var(--valid); }
-.chart .kept { fill: none; stroke: var(--ink); stroke-width: 2; }
-:root { --train: #0a62a8; --valid: #b4470b; }
-@media (prefers-color-scheme: dark) { :root { --train: #78b8f0; --valid: #ffa36b; } }
-"""
 Point = tuple[float, float]
 
 

@@ -26,21 +26,21 @@ from course_pkg.adapters.own_tokenizer import TEMPLATE
 from course_pkg.common.files import write_atomically
 from course_pkg.evaluation.record import versions
 from course_pkg.finetuning.batches import batches, count_targets
+from course_pkg.finetuning.own_data import FinetuneError
 from course_pkg.finetuning.own_data.data_file import DataFile, read_data
-from course_pkg.finetuning.own_data.errors import FinetuneError
-from course_pkg.finetuning.own_data.examples import TokenizedFile, tokenize_file
-from course_pkg.finetuning.own_data.progress import Progress, Say
-from course_pkg.finetuning.own_data.report import write_report
-from course_pkg.finetuning.own_data.result import Result, Sizes, write_result
-from course_pkg.finetuning.own_data.run_folder import open_folder
-from course_pkg.finetuning.own_data.settings import FinetuneSettings
-from course_pkg.finetuning.own_data.shared_turn import shared_turn
-from course_pkg.finetuning.own_data.split import (
+from course_pkg.finetuning.own_data.examples import (
     Split,
+    TokenizedFile,
     given_split,
     repeated_answers,
     split_examples,
+    tokenize_file,
 )
+from course_pkg.finetuning.own_data.progress import Progress, Say
+from course_pkg.finetuning.own_data.report import write_report
+from course_pkg.finetuning.own_data.result import Result, Sizes, open_folder, write_result
+from course_pkg.finetuning.own_data.settings import FinetuneSettings
+from course_pkg.finetuning.own_data.shared_turn import shared_turn
 from course_pkg.finetuning.own_data.validation import (
     NEW_TOKENS,
     Sample,

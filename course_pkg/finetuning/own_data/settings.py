@@ -21,8 +21,8 @@ from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.layer import AdapterConfig
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.config import TrainConfig
-from course_pkg.finetuning.own_data.columns import Columns
-from course_pkg.finetuning.own_data.errors import FinetuneError
+from course_pkg.finetuning.own_data import FinetuneError
+from course_pkg.finetuning.own_data.data_file import Columns
 
 METHODS = ("lora", "dora", "ia3")
 RATES = ((0.5e9, 1e-3), (20e9, 2e-4), (math.inf, 1e-4))  # below so many parameters

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from course_pkg.finetuning.own_data.loss_chart import loss_chart
-from course_pkg.finetuning.own_data.next_steps import next_steps
-from course_pkg.finetuning.own_data.report import report, summary
+from course_pkg.finetuning.own_data.report import next_steps, report, summary
 from course_pkg.finetuning.own_data.result import Result, Sizes
 from course_pkg.finetuning.own_data.settings import FinetuneSettings
 from course_pkg.finetuning.own_data.validation import Losses, Sample

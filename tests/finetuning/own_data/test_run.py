@@ -15,9 +15,8 @@ from course_pkg.deployment.export.ollama import chat_parts
 from course_pkg.evaluation.local_model import load_model
 from course_pkg.finetuning import training_state
 from course_pkg.finetuning.formats import chat_prompt, chat_text
-from course_pkg.finetuning.own_data import validation
+from course_pkg.finetuning.own_data import FinetuneError, validation
 from course_pkg.finetuning.own_data.data_file import read_data
-from course_pkg.finetuning.own_data.errors import FinetuneError
 from course_pkg.finetuning.own_data.examples import tokenize_file
 from course_pkg.finetuning.own_data.progress import Progress
 from course_pkg.finetuning.own_data.report import summary
@@ -103,8 +102,7 @@ def test_the_losses_of_the_result_are_those_of_the_base_and_of_the_saved_adapter
 
 def validation_of(data):
     from course_pkg.finetuning.own_data.data_file import read_data
-    from course_pkg.finetuning.own_data.examples import tokenize_file
-    from course_pkg.finetuning.own_data.split import split_examples
+    from course_pkg.finetuning.own_data.examples import split_examples, tokenize_file
     from course_pkg.lm.tiny import tiny_tokenizer
 
     tokenized = tokenize_file(read_data(data), tiny_tokenizer(), 128)
