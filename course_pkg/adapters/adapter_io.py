@@ -29,7 +29,12 @@ from course_pkg.adapters.peft_files import (
     to_peft,
     write_adapter,
 )
-from course_pkg.adapters.saved_module import SavedModule, saved_module_names
+from course_pkg.adapters.saved_module import (
+    SavedModule,
+    biases_of,
+    saved_module_names,
+    trained_biases,
+)
 from course_pkg.adapters.targets import (
     adaptable_modules,
     in_saved_module,
@@ -37,7 +42,6 @@ from course_pkg.adapters.targets import (
     shortest_targets,
     takes_all,
 )
-from course_pkg.adapters.trained_biases import biases_of, trained_biases
 
 PREFIX = "base_model.model."
 BASE_COPY = ".base_layer"  # PEFT adds an adapted embedding's own weight

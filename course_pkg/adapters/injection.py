@@ -22,9 +22,14 @@ from course_pkg.adapters.dora import DoRAConfig, DoRALinear
 from course_pkg.adapters.ia3 import IA3Config, IA3Linear
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 from course_pkg.adapters.lora import LoRAConfig, LoRAEmbedding, LoRALinear
-from course_pkg.adapters.saved_module import SavedModule, find_saved_modules
+from course_pkg.adapters.saved_module import (
+    SavedModule,
+    biases_of,
+    find_saved_modules,
+    require_no_shared_biases,
+    warn_of_biases,
+)
 from course_pkg.adapters.targets import find_targets, replace_module
-from course_pkg.adapters.trained_biases import biases_of, require_no_shared_biases, warn_of_biases
 
 # The layers of each method, by the type of its config. The first that accepts a module wraps it.
 LAYERS: dict[type[AdapterConfig], tuple[type[AdapterLayer], ...]] = {

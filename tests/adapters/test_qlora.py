@@ -21,9 +21,14 @@ from course_pkg.adapters.injection import (
     remove_adapters,
     trainable_parameters,
 )
-from course_pkg.adapters.linear4bit import Linear4bit
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
-from course_pkg.adapters.qlora import merge_error, merge_quantized, quantize_model, requantized
+from course_pkg.adapters.qlora import (
+    Linear4bit,
+    merge_error,
+    merge_quantized,
+    quantize_model,
+    requantized,
+)
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from tests.acceleration.quantization.examples import normal
@@ -79,7 +84,7 @@ def test_autograd_saves_neither_the_weight_nor_the_input():
 def test_without_a_gradient_to_the_input_backward_dequantizes_nothing(monkeypatch):
     layer = with_adapter()
     result = layer(normal(2, 128)).sum()
-    monkeypatch.setattr("course_pkg.adapters.linear4bit.quantize", None)
+    monkeypatch.setattr("course_pkg.adapters.qlora.quantize", None)
     monkeypatch.setattr(
         "course_pkg.acceleration.quantization.blockwise.QuantizedTensor.dequantize", None
     )
