@@ -116,10 +116,10 @@ class AdaLoRAConfig(AdapterConfig):
         """Raise ValueError unless rank_pattern is None or has exactly the names of the targets."""
         if self.rank_pattern is None:
             return
-        given = {key.removesuffix(SUFFIX) for key in self.rank_pattern}
-        if unknown := sorted(given - set(names)):
+        patterned = {key.removesuffix(SUFFIX) for key in self.rank_pattern}
+        if unknown := sorted(patterned - set(names)):
             raise ValueError(f"rank_pattern has {unknown[0]!r}, which is not a target module")
-        if missing := sorted(set(names) - given):
+        if missing := sorted(set(names) - patterned):
             raise ValueError(f"rank_pattern lacks the target module {missing[0]!r}")
 
 

@@ -78,7 +78,7 @@ def save_adapter(
         for key, tensor in _file_keys(layer, adapter_name).items()
     }
     tensors |= biases_of(model, adapter_layers(model), adapter_name)
-    tensors = {PREFIX + key: each.detach().cpu().contiguous() for key, each in tensors.items()}
+    tensors = {PREFIX + key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
     write_adapter(folder, described, tensors)
 
 
@@ -123,17 +123,17 @@ def _targets_for_file(
     model: nn.Module, config: AdapterConfig, targets: Sequence[str]
 ) -> str | Sequence[str]:
     """The config's targets, or a shorter list of endings that selects the same modules."""
-    given = config.target_modules
-    every = takes_all(given)
-    if isinstance(config, IA3Config) or (isinstance(given, str) and not every):
-        return given  # IA³'s feedforward_modules repeats some of the targets word for word
+    setting = config.target_modules
+    every = takes_all(setting)
+    if isinstance(config, IA3Config) or (isinstance(setting, str) and not every):
+        return setting  # IA³'s feedforward_modules repeats some of the targets word for word
     others = [
         name
         for name in adaptable_modules(model)
         if name not in targets and not in_saved_module(name, config.modules_to_save)
     ]
     shortest = shortest_targets(targets, others)
-    return shortest if every or len(shortest) < len(given) else given
+    return shortest if every or len(shortest) < len(setting) else setting
 
 
 def _file_keys(layer: AdapterLayer, adapter_name: str) -> dict[str, Tensor]:
@@ -213,8 +213,8 @@ def _group_by_module(
         else:
             unexpected.append(key)
     if unexpected or not groups:
-        found = _first_few(unexpected) or "no tensors"
-        raise ValueError(f"{folder} must contain weights of the adapter's modules, found {found}")
+        names = _first_few(unexpected) or "no tensors"
+        raise ValueError(f"{folder} must contain weights of the adapter's modules, found {names}")
     return groups, biases, copies
 
 
@@ -255,14 +255,14 @@ def _check_fit(
     modules = dict(require_model(model).named_modules())
     expected = {*selected_modules(model, config.target_modules, config.modules_to_save), *saved}
     problems = []
-    for name, given in weights.items():
+    for name, tensors in weights.items():
         if name in modules and name not in expected:
             problems.append(
-                f"{name}.{next(iter(given))} is not of a module that {CONFIG_FILE} names"
+                f"{name}.{next(iter(tensors))} is not of a module that {CONFIG_FILE} names"
             )
             continue
         kinds = (SavedModule,) if name in saved else layer_types(config)
-        if problem := _misfit(modules.get(name), name, given, config, kinds):
+        if problem := _misfit(modules.get(name), name, tensors, config, kinds):
             problems.append(problem)
     absent = set(saved if narrowed else expected) - set(weights)
     problems += [f"{name} has no weights in the file" for name in sorted(absent)]
@@ -286,8 +286,8 @@ def _misfit(
         module = module.base
     kind = next((kind for kind in kinds if module is not None and kind.accepts(module)), None)
     if kind is None:
-        found = "missing" if module is None else f"of type {type(module).__name__}"
-        return f"in this model, {name} is {found}, so it can't have this adapter"
+        actual = "missing" if module is None else f"of type {type(module).__name__}"
+        return f"in this model, {name} is {actual}, so it can't have this adapter"
     with torch.device("meta"):
         copied = copy.deepcopy(module).to("meta")  # keeps only shapes
         needed = _file_keys(kind(copied, config, "x", module_name=name), "x")
@@ -298,12 +298,12 @@ def _misfit(
     return None
 
 
-def _bias_problems(needed: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
-    problems = [f"the file has no trained bias {key}" for key in needed if key not in given]
-    problems += [f"{key} is a bias that this model lacks" for key in given if key not in needed]
-    for key in needed.keys() & given.keys():
-        if needed[key].shape != given[key].shape:
-            shapes = f"{tuple(given[key].shape)}, expected {tuple(needed[key].shape)}"
+def _bias_problems(needed: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> list[str]:
+    problems = [f"the file has no trained bias {key}" for key in needed if key not in stored]
+    problems += [f"{key} is a bias that this model lacks" for key in stored if key not in needed]
+    for key in needed.keys() & stored.keys():
+        if needed[key].shape != stored[key].shape:
+            shapes = f"{tuple(stored[key].shape)}, expected {tuple(needed[key].shape)}"
             problems.append(f"{key} has shape {shapes}")
     return problems
 

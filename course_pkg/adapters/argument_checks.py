@@ -56,7 +56,7 @@ def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, .
         return value
     value = () if value is None and not whole else value
     names = tuple(value) if isinstance(value, Iterable) else (None,)
-    if isinstance(value, str) or not all(isinstance(each, str) for each in names):
+    if isinstance(value, str) or not all(isinstance(item, str) for item in names):
         kinds = "a string or strings" if whole else "a list of strings"
         raise TypeError(f"{name} must be {kinds}, got {value!r:.80}")
     if len(names) > (most := MOST if whole else MOST_REGEXES):

@@ -51,7 +51,7 @@ def add_weighted_adapter(
     configs = {name: layer.configs[name] for layer in layers.values() for name in layer.configs}
     rank = sum(configs[name].rank for name in names)
     ranks = {module: sum(configs[name].rank_of(module) for name in names) for module in layers}
-    pattern = {f"^{re.escape(module)}": each for module, each in ranks.items() if each != rank}
+    pattern = {f"^{re.escape(module)}": own for module, own in ranks.items() if own != rank}
     patterns = {"rank_pattern": pattern, "alpha_pattern": pattern}
     config = LoRAConfig(rank, float(rank), target_modules=tuple(layers), **patterns)
     wrap(model, list(layers), config, new_name)

@@ -87,8 +87,8 @@ def own_template(folder: Path) -> str | None:
         return (folder / TEMPLATE).read_text("utf-8")
     if not (folder / TOKENIZER_CONFIG).exists():
         return None
-    found = read_settings(folder / TOKENIZER_CONFIG).get("chat_template")
-    return found if isinstance(found, str) else None
+    template = read_settings(folder / TOKENIZER_CONFIG).get("chat_template")
+    return template if isinstance(template, str) else None
 
 
 def _require_ids(own: Tokenizer, base: Tokenizer, rows: int, folder: Path) -> None:

@@ -155,12 +155,12 @@ def from_peft(raw: Mapping[str, Any], forms: Sequence[PeftFormat] = FORMATS) -> 
         advice = _CONVERT if start else ""
         listed = ", ".join(problems)
         raise ValueError(f"has settings that are not implemented here: {listed}{advice}")
-    given = {ours: raw[theirs] for theirs, ours in known.fields.items() if theirs in raw}
+    settings = {ours: raw[theirs] for theirs, ours in known.fields.items() if theirs in raw}
     for key in known.required:
         if key not in raw:
             raise ValueError(f"has an invalid setting: {key!r} is missing")
     try:
-        return known.config_type(**given)
+        return known.config_type(**settings)
     except (TypeError, ValueError) as error:
         raise ValueError(f"has an invalid setting: {error}") from error
 

@@ -167,8 +167,8 @@ class PrefixTunedModel(VirtualTokenModel):
         cache = inputs.get("past_key_values")
         cache = DynamicCache(config=self.config) if cache is None else cache
         for layer, (K, V) in enumerate(prefix):
-            each = (t.expand(batch, -1, -1, -1) for t in (K, V))
-            cache.update(*each, layer)
+            expanded = (t.expand(batch, -1, -1, -1) for t in (K, V))
+            cache.update(*expanded, layer)
         return {**inputs, "past_key_values": cache}
 
     @classmethod

@@ -115,8 +115,8 @@ def load_prompt(
 
 def _only_tensor(weights: Mapping[str, Tensor], folder: Path) -> Tensor:
     if set(weights) != {TENSOR}:
-        found = ", ".join(sorted(weights)[:3]) or "no tensors"
-        raise ValueError(f"{folder} must contain {TENSOR} and nothing else, found {found}")
+        names = ", ".join(sorted(weights)[:3]) or "no tensors"
+        raise ValueError(f"{folder} must contain {TENSOR} and nothing else, found {names}")
     return weights[TENSOR]
 
 
@@ -139,5 +139,5 @@ def _check_fit(
         needed = {key: sizes[key] for key in wrong}
         raise ValueError(f"{misfit}: the file has {wrong}, the model {needed}{note}")
     shape = (config.num_virtual_tokens, wrapper.width(base))
-    if (given := tuple(tensor.shape)) != shape:
-        raise ValueError(f"{misfit}: {TENSOR} is {given}, expected {shape}")
+    if (stored := tuple(tensor.shape)) != shape:
+        raise ValueError(f"{misfit}: {TENSOR} is {stored}, expected {shape}")

@@ -154,7 +154,7 @@ def quantize_model(
     for ending in skip or ():
         if not any(matches(name, [ending]) for name in names):
             raise ValueError(f"skip {ending!r} matches no module of {type(model).__name__}")
-    found = {}
+    layers = {}
     if isinstance(model, AdapterLayer):
         raise ValueError(f"{type(model).__name__} has adapters; quantize its base model first")
     for name, module in names.items():
@@ -168,13 +168,13 @@ def quantize_model(
             require_quantizable(module, book, block_size, compute_dtype)
         except ValueError as error:
             raise ValueError(f"cannot quantize {name!r}: {error}") from None
-        found[name] = module
-    if not found:
+        layers[name] = module
+    if not layers:
         raise ValueError(f"{type(model).__name__} has no nn.Linear to quantize")
-    for module in found.values():
+    for module in layers.values():
         layer = Linear4bit(module, book, block_size, double=double, compute_dtype=compute_dtype)
         replace_module(model, module, layer.train(module.training))
-    return list(found)
+    return list(layers)
 
 
 def _left_out(model: nn.Module) -> list[str]:
@@ -240,7 +240,7 @@ def merge_error(layer: AdapterLayer, x: Tensor) -> MergeError:
     Raises what `requantized` raises, and ValueError if no adapter changes the output.
     """
     merged = requantized(layer)
-    before, base = (each(x).double() for each in (layer, layer.base))
+    before, base = (part(x).double() for part in (layer, layer.base))
     if not (change := (before - base).norm()):
         raise ValueError("the adapters do not change the output, so there is nothing to merge")
     error = (merged(x).double() - before).norm()

@@ -184,19 +184,19 @@ def trained_biases(
     >>> list(trained_biases(model, "all", ["up"]))
     ['up.base_layer.bias', 'norm.bias']
     """
-    found: dict[str, nn.Parameter] = {}
+    biases: dict[str, nn.Parameter] = {}
     if bias == "none":
-        return found
+        return biases
     for name, module in adaptable_modules(model).items():
         base = module.base if isinstance(module, AdapterLayer) else module
         parameter = dict(base.named_parameters(recurse=False)).get("bias")
         if parameter is None or any(f"{name}.".startswith(f"{whole}.") for whole in saved):
             continue
         if name in targets:
-            found[f"{name}.base_layer.bias"] = parameter
+            biases[f"{name}.base_layer.bias"] = parameter
         elif bias == "all":
-            found[f"{name}.bias"] = parameter
-    return found
+            biases[f"{name}.bias"] = parameter
+    return biases
 
 
 def biases_of(

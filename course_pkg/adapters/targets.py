@@ -121,23 +121,23 @@ def find_targets(
     >>> find_targets(model, ["down"]), find_targets(model, "all-linear")
     (['down'], ['up', 'down'])
     """
-    found = selected_modules(model, target_modules)
-    if takes_all(target_modules) and not found:
+    targets = selected_modules(model, target_modules)
+    if takes_all(target_modules) and not targets:
         raise ValueError(f"{type(model).__name__} has no nn.Linear to adapt")
     if isinstance(target_modules, str):
-        if not found:
+        if not targets:
             raise ValueError(_nothing_matches(target_modules, model))
     else:
         for part in target_modules:
-            if not any(matches(name, [part]) for name in found):
+            if not any(matches(name, [part]) for name in targets):
                 raise ValueError(_nothing_matches(part, model))
-    found = selected_modules(model, target_modules, modules_to_save)
-    if not found:
+    targets = selected_modules(model, target_modules, modules_to_save)
+    if not targets:
         raise ValueError(
             f"modules_to_save {list(modules_to_save)} is or contains every module that "
             f"target_modules {target_modules!r} selects; a module can have only one"
         )
-    for name, module in found.items():
+    for name, module in targets.items():
         if isinstance(module, AdapterLayer) and type(module) not in kinds:
             raise TypeError(
                 f"{name!r} already has an adapter of another method ({module.method}); "
@@ -146,7 +146,7 @@ def find_targets(
         reader = _reader_of_weight(model, name)
         if reader or not any(kind.accepts(_base(module)) for kind in kinds):
             raise TypeError(_not_adaptable(name, module, kinds, reader))
-    return list(found)
+    return list(targets)
 
 
 def shortest_targets(names: Sequence[str], others: Sequence[str]) -> list[str] | str:

@@ -157,10 +157,10 @@ class VirtualTokenModel(AdapterLayer):
             )
         if mask is not None:
             shape = (len(text), (cached and cached - n) + text.shape[1])
-            if (given := tuple(getattr(mask, "shape", ()))) != shape:
+            if (mask_shape := tuple(getattr(mask, "shape", ()))) != shape:
                 raise ValueError(
                     f"attention_mask must be (batch, cached + tokens), {shape} without the virtual "
-                    f"tokens, got {given}"
+                    f"tokens, got {mask_shape}"
                 )
             inputs["attention_mask"] = torch.cat([mask.new_ones(len(mask), n), mask], 1)
         if positions is not None:

@@ -34,7 +34,7 @@ def collate(examples: Sequence[TokenizedExample], pad_token_id: int) -> dict[str
     """
     if not examples:
         raise ValueError("a batch needs at least one example, got 0")
-    if wrong := [each for each in examples if not isinstance(each, TokenizedExample)]:
+    if wrong := [example for example in examples if not isinstance(example, TokenizedExample)]:
         raise TypeError(
             f"examples must be TokenizedExamples, got {wrong[0]!r:.80}; "
             "call tokenize_example(prompt, response, tokenizer) first"
@@ -248,11 +248,11 @@ def pack(examples: Sequence[TokenizedExample], length: int) -> list[PackedRow]:
     if not examples:
         raise ValueError("packing needs at least one example, got 0")
     rows = []
-    for group in first_fit_decreasing([len(each.input_ids) for each in examples], length):
+    for group in first_fit_decreasing([len(example.input_ids) for example in examples], length):
         members = [examples[index] for index in group]
-        ids = chain.from_iterable(each.input_ids for each in members)
-        labels = chain.from_iterable((IGNORE_INDEX, *each.labels[1:]) for each in members)
-        lengths = (len(each.input_ids) for each in members)
+        ids = chain.from_iterable(example.input_ids for example in members)
+        labels = chain.from_iterable((IGNORE_INDEX, *example.labels[1:]) for example in members)
+        lengths = (len(example.input_ids) for example in members)
         rows.append(PackedRow(tuple(ids), tuple(labels), tuple(lengths)))
     return rows
 

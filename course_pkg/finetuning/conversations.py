@@ -69,8 +69,8 @@ class ProblemReport:
         lines = [f"{records}: {self.kept} kept, {_counted(len(self.problems), 'problem')}"]
         for kind, count in self.counts().items():
             lines.append(f"  {count} × {kind}")
-            found = [problem for problem in self.problems if problem.kind == kind]
-            lines += [f"      {each.where}: {each.detail}" for each in found[:SHOWN]]
+            alike = [problem for problem in self.problems if problem.kind == kind]
+            lines += [f"      {problem.where}: {problem.detail}" for problem in alike[:SHOWN]]
             if count > SHOWN:
                 lines.append(f"      and {count - SHOWN} more")
         return "\n".join(lines)
@@ -99,9 +99,9 @@ class Message:
         try:
             self.content.encode()
         except UnicodeEncodeError as error:
-            found = ascii(self.content[error.start])
+            half = ascii(self.content[error.start])
             raise RecordError(
-                "invalid text", f"{found} at character {error.start} is half of a surrogate pair"
+                "invalid text", f"{half} at character {error.start} is half of a surrogate pair"
             ) from None
 
 
@@ -122,7 +122,7 @@ class Conversation:
     id: str = ""
 
     def __post_init__(self) -> None:
-        if wrong := [each for each in self.messages if not isinstance(each, Message)]:
+        if wrong := [message for message in self.messages if not isinstance(message, Message)]:
             raise TypeError(
                 f'messages must be Messages, got {wrong[0]!r:.80}; write Message("user", text)'
             )

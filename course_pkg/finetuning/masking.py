@@ -108,10 +108,10 @@ def tokenize_conversation(
 
 def _check_texts(conversation: Conversation, special_tokens: Sequence[str]) -> None:
     for number, message in enumerate(conversation.messages, start=1):
-        if found := [token for token in special_tokens if token in message.content]:
+        if named := [token for token in special_tokens if token in message.content]:
             raise RecordError(
                 "special token in text",
-                f"turn {number} contains {found[0]}, which the tokenizer reads as the token itself",
+                f"turn {number} contains {named[0]}, which the tokenizer reads as the token itself",
             )
 
 
@@ -193,7 +193,7 @@ def encode_at(
     start = 0
     for piece in pieces:
         end = start + len(piece)
-        inside = [each - start for each in boundaries[len(counts) :] if each <= end]
+        inside = [boundary - start for boundary in boundaries[len(counts) :] if boundary <= end]
         piece_ids, piece_counts = _encode_piece(piece, inside, tokenizer)
         counts += [len(ids) + count for count in piece_counts]
         ids += piece_ids
@@ -206,7 +206,7 @@ def _pieces(text: str, tokenizer: "PreTrainedTokenizerBase") -> list[str]:
 
     The text before each answer would have to be encoded again for the next answer otherwise.
     """
-    tokens = {each.content for each in tokenizer.added_tokens_decoder.values()} - {""}
+    tokens = {token.content for token in tokenizer.added_tokens_decoder.values()} - {""}
     if not tokens:
         return [text]
     return re.split(f"(?={'|'.join(map(re.escape, sorted(tokens)))})", text)

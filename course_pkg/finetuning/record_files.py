@@ -73,8 +73,8 @@ def _table(data: bytes, suffix: str) -> Iterator[tuple[int, Any]]:
 
 def _row(names: list[str], row: list[str]) -> dict[str, str] | RecordError:
     if len(row) != len(names):
-        found = f"{len(row)} cells, and the first line names {len(names)} columns"
-        return RecordError("invalid table", f"{found}; put quotes around a cell with separators")
+        counts = f"{len(row)} cells, and the first line names {len(names)} columns"
+        return RecordError("invalid table", f"{counts}; put quotes around a cell with separators")
     return _object(list(zip(names, row, strict=True)))
 
 
@@ -110,7 +110,7 @@ def _is_wrapped(value: Any) -> bool:
     if not isinstance(value, dict) or len(value) != 1 or value.keys() & CHATS:
         return False
     [inner] = value.values()
-    return isinstance(inner, list) and all(isinstance(each, dict) for each in inner)
+    return isinstance(inner, list) and all(isinstance(item, dict) for item in inner)
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, Any]]:
@@ -170,8 +170,8 @@ def _end(detail: str) -> RecordError:
 
 def _unreadable(error: Exception) -> RecordError:
     if isinstance(error, UnicodeDecodeError):
-        found = f"byte 0x{error.object[error.start]:02x} at position {error.start}"
-        return RecordError("invalid UTF-8", found)
+        detail = f"byte 0x{error.object[error.start]:02x} at position {error.start}"
+        return RecordError("invalid UTF-8", detail)
     if isinstance(error, json.JSONDecodeError):
         return RecordError("invalid JSON", _syntax(error))
     if isinstance(error, RecursionError):

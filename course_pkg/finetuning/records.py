@@ -114,8 +114,8 @@ def _conversation(record: Any, where: str, unused: dict[str, None]) -> Conversat
     record = _fields(record, "a record")
     mark = next((field for field in MARKS if field in record), None)
     if mark is None:
-        found = ", ".join(map(str, record)) or "no field"
-        raise RecordError("missing field", f"no {', '.join(MARKS)}; found {found:.80}")
+        fields = ", ".join(map(str, record)) or "no field"
+        raise RecordError("missing field", f"no {', '.join(MARKS)}; found {fields:.80}")
     turns = []
     if record.get("system"):
         turns.append(Message("system", _text(record, "system")))
@@ -200,13 +200,13 @@ def _listed(
 
 def _learned(fields: Mapping[str, Any], speaker: str) -> bool:
     """What a turn says of whether it is learned. Raises RecordError for anything but yes and no."""
-    given = {name: fields[name] for name in TURN_MARKS if name in fields}
-    for name, value in given.items():
+    marks = {name: fields[name] for name in TURN_MARKS if name in fields}
+    for name, value in marks.items():
         if value not in (0, 1):
             raise RecordError(UNLEARNED, f"{name} {value!r:.80}: expected 0 or 1, false or true")
         if value and speaker != "assistant" and name != "weight":
             raise RecordError(UNLEARNED, f"{name} {value!r}: only answers are learned")
-    return all(given.values())
+    return all(marks.values())
 
 
 def _fields(value: Any, name: str) -> dict[str, Any]:
@@ -221,8 +221,8 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
 def _text(fields: Mapping[str, Any], field: str, turn: int | None = None) -> str:
     place = "" if turn is None else f"turn {turn}: "
     if field not in fields:
-        found = ", ".join(map(str, fields)) or "no field"
-        raise RecordError("missing field", f"{place}no {field}; found {found:.80}")
+        names = ", ".join(map(str, fields)) or "no field"
+        raise RecordError("missing field", f"{place}no {field}; found {names:.80}")
     value = fields[field]
     if not isinstance(value, str):
         raise RecordError("wrong type", f"{place}{field} must be a string, got {value!r:.80}")

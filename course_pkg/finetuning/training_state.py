@@ -75,7 +75,7 @@ class History:
     @property
     def best(self) -> Evaluation | None:
         """The first evaluation with the lowest value; None if no value is below infinity."""
-        numbers = [each for each in self.evaluations if each.value < math.inf]
+        numbers = [evaluation for evaluation in self.evaluations if evaluation.value < math.inf]
         return min(numbers, key=lambda evaluation: evaluation.value, default=None)
 
     @property

@@ -30,15 +30,15 @@ def answer_end(tokenizer: Tokenizer, template: str | None = None) -> int | None:
         text = tokenizer.apply_chat_template(CHAT, tokenize=False, chat_template=template)
     except Exception:  # a template may raise any
         return None
-    _, found, after = text.rpartition(ANSWER)
+    _, answer, after = text.rpartition(ANSWER)
     special = {
         token.content: number
         for number, token in tokenizer.added_tokens_decoder.items()
         if token.special and token.content in after
     }
-    if not found or not special:
+    if not answer or not special:
         return None
-    return special[min(special, key=lambda each: (after.index(each), -len(each)))]
+    return special[min(special, key=lambda token: (after.index(token), -len(token)))]
 
 
 def end_ids(tokenizer: Tokenizer, config: GenerationConfig | None = None) -> list[int]:
@@ -50,7 +50,7 @@ def end_ids(tokenizer: Tokenizer, config: GenerationConfig | None = None) -> lis
     """
     own = tokenizer.eos_token_id if config is None else config.eos_token_id
     own = own if isinstance(own, list) else [own]
-    return [each for each in dict.fromkeys([*own, answer_end(tokenizer)]) if each is not None]
+    return [token for token in dict.fromkeys([*own, answer_end(tokenizer)]) if token is not None]
 
 
 def stop_at_answer_end(model: PreTrainedModel, tokenizer: Tokenizer) -> None:

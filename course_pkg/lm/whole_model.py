@@ -29,7 +29,7 @@ def read_model(
     absent. Raises CorruptModelError for a tensor that is missing, unknown or of another shape, and
     ModelError for an adapter; otherwise what transformers raises.
     """
-    model, found = kind.from_pretrained(
+    model, loading = kind.from_pretrained(
         source,
         trust_remote_code=False,
         output_loading_info=True,
@@ -40,14 +40,14 @@ def read_model(
         raise ModelError(
             f"{source} has an adapter: give its model here, and the adapter's folder as --adapter"
         )
-    missing, unknown = found["missing_keys"], found["unexpected_keys"]
+    missing, unknown = loading["missing_keys"], loading["unexpected_keys"]
     unknown = {name for name in unknown if not name.endswith(DERIVED)}
     if headless:
         missing = {name for name in missing if not name.startswith("pooler.")}
         unknown = unknown if missing else set()
     tied = bool(getattr(model.config, "tie_word_embeddings", False))
     refuse_adapters(sorted(unknown), tied=tied)
-    if problem := _problem(missing, unknown, found["mismatched_keys"]):
+    if problem := _problem(missing, unknown, loading["mismatched_keys"]):
         raise CorruptModelError(
             f"the weights in {source} are not those of its config.json: {problem}; save the whole "
             "model there again"

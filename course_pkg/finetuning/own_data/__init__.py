@@ -1,7 +1,7 @@
 """Fine-tuning an adapter on your own file: what `course finetune` does around the trainer.
 
-`run.finetune` is the whole run; `data_file` and `examples` prepare the data, and `report` says what
-came out and how to use it.
+`finetune.finetune` is the whole run; `data_file` and `token_examples` prepare the data, and
+`finetune_report` says what came out and how to use it.
 """
 
 from course_pkg.common.errors import CourseError

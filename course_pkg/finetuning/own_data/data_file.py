@@ -12,7 +12,7 @@ import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from course_pkg.finetuning.conversations import Conversation, RecordError
 from course_pkg.finetuning.own_data import FinetuneError
@@ -104,9 +104,9 @@ def _text(record: Mapping[str, Any], name: str) -> str:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    found = ", ".join(map(str, record))
+    names = ", ".join(map(str, record))
     if value is None:
-        raise RecordError("missing field", f"no {name}; found {found:.80}")
+        raise RecordError("missing field", f"no {name}; found {names:.80}")
     raise RecordError("wrong type", f"{name} must be a text or a number, got {value!r:.80}")
 
 
@@ -117,7 +117,7 @@ class PlainText:
     text: str
 
 
-Example = Conversation | PlainText
+FileExample = Conversation | PlainText
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class DataFile:
 
     path: Path
     format: str
-    examples: tuple[Example, ...]
+    examples: tuple[FileExample, ...]
     lines: tuple[int, ...]
     sha256: str
     unused: tuple[str, ...] = ()
@@ -161,18 +161,18 @@ def read_data(path: str | os.PathLike, columns: Columns | None = None) -> DataFi
         if suffix == ".txt":
             if columns is not None:
                 raise FinetuneError("line 1: a text has no columns for --prompt and --response")
-            found = _text_file(content)
+            data = _text_file(path, content)
         else:
-            found = _records(path, columns)
+            data = _record_file(path, content, columns)
     except FileNotFoundError:
         raise FinetuneError(f"there is no file {path}") from None
     except IsADirectoryError:
         raise FinetuneError(f"{path} is a folder: give a file") from None
     except FinetuneError as error:
         raise FinetuneError(f"{path}, {error}") from None
-    if not found.examples:
+    if not data.examples:
         raise FinetuneError(f"{path} has no example; one record on each line, such as\n{_wanted()}")
-    return DataFile(path, *found[:3], hashlib.sha256(content).hexdigest(), found.unused)
+    return data
 
 
 def _other_kind(path: Path, suffix: str) -> str:
@@ -184,17 +184,8 @@ def _other_kind(path: Path, suffix: str) -> str:
     return f"{text}; one record on each line, such as\n{_wanted()}"
 
 
-class _Found(NamedTuple):
-    """What is in a file."""
-
-    format: str
-    examples: tuple[Example, ...]
-    lines: tuple[int, ...]
-    unused: tuple[str, ...] = ()
-
-
-def _records(path: Path, columns: Columns | None) -> _Found:
-    """What a file of records has. Raises FinetuneError that begins with the line."""
+def _record_file(path: Path, content: bytes, columns: Columns | None) -> DataFile:
+    """The examples of a file of records. Raises FinetuneError that begins with the line."""
     records: list[tuple[int, Any]] = []
     first: tuple[int, str] | None = None  # the line and the mark of the first record
     problems: list[str] = []
@@ -217,17 +208,18 @@ def _records(path: Path, columns: Columns | None) -> _Found:
             problems.append(f"line {line}: {error}{fix}")
     if problems:
         raise _first_of(problems)
+    sha256 = hashlib.sha256(content).hexdigest()
     if first is None:
-        return _Found("", (), ())
+        return DataFile(path, "", (), (), sha256)
     name = FORMATS[first[1]][0]
     lines = tuple(line for line, _ in records)
     if first[1] == TEXT:
-        return _Found(name, tuple(text for _, text in records), lines)
+        return DataFile(path, name, tuple(text for _, text in records), lines, sha256)
     read = read_located((f"line {line}", record) for line, record in records)
     if read.report.problems:
         raise _first_of([str(problem) for problem in read.report.problems])
     unused = columns.unused if columns is not None else read.unused
-    return _Found(name, read.conversations, lines, unused)
+    return DataFile(path, name, read.conversations, lines, sha256, unused)
 
 
 def _mark(record: Any) -> str:
@@ -255,15 +247,17 @@ def _plain_text(record: Mapping[str, Any]) -> PlainText:
     return PlainText(text)
 
 
-def _text_file(content: bytes) -> _Found:
+def _text_file(path: Path, content: bytes) -> DataFile:
     """Plain text, one example between empty lines."""
     try:
         text = content.removeprefix(BOM).decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise FinetuneError(f"line {line}: not UTF-8; save the file as UTF-8") from None
-    found = list(_paragraphs(text))
-    return _Found(PLAIN, tuple(text for _, text in found), tuple(line for line, _ in found))
+    paragraphs = list(_paragraphs(text))
+    texts = tuple(text for _, text in paragraphs)
+    lines = tuple(line for line, _ in paragraphs)
+    return DataFile(path, PLAIN, texts, lines, hashlib.sha256(content).hexdigest())
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, PlainText]]:
@@ -286,9 +280,9 @@ def _first_of(problems: list[str]) -> FinetuneError:
 
 
 def _short(value: Any) -> str:
-    found = ", ".join(map(str, value)) if isinstance(value, Mapping) else repr(value)
+    content = ", ".join(map(str, value)) if isinstance(value, Mapping) else repr(value)
     kind = "the fields are " if isinstance(value, Mapping) else "it is "
-    return f"{kind}{found:.{SHOWN}}"
+    return f"{kind}{content:.{SHOWN}}"
 
 
 def _wanted() -> str:

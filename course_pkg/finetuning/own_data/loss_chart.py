@@ -29,7 +29,7 @@ def loss_chart(history: History, before: float, kept: int) -> str:
     (5, 3)
     """
     training = [(record.step, record.loss) for record in history.steps]
-    validation = [(0, before), *((each.step, each.value) for each in history.evaluations)]
+    validation = [(0, before), *((e.step, e.value) for e in history.evaluations)]
     means = _moving_mean(training)
     values = [value for _, value in (*means, *validation)]
     ticks = _ticks(values)

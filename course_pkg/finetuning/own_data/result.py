@@ -13,7 +13,7 @@ from typing import Any
 from course_pkg.common.files import lock, write_atomically
 from course_pkg.finetuning.own_data import FinetuneError
 from course_pkg.finetuning.own_data.data_file import PLAIN
-from course_pkg.finetuning.own_data.validation import Losses, Sample
+from course_pkg.finetuning.own_data.validation_losses import AnswerPair, Losses
 from course_pkg.finetuning.training_state import History
 
 FILE = "finetune.json"
@@ -22,7 +22,7 @@ LOCK = ".lock"
 
 
 @dataclass(frozen=True)
-class Sizes:
+class DataSizes:
     """Examples on each side, and what the limit of tokens cost both files together.
 
     cut, left_out: lines. tokens: of all examples; lost: of these, not used. targets: of one pass.
@@ -49,11 +49,11 @@ class Result:
     validation_file: str | None
     formats: tuple[str, ...]
     settings: dict[str, Any]
-    sizes: Sizes
+    sizes: DataSizes
     history: History
     before: Losses
     after: Losses
-    samples: tuple[Sample, ...]
+    samples: tuple[AnswerPair, ...]
     kept: int
     trained: int
     parameters: int
@@ -84,8 +84,8 @@ leave --resume out, or give the --output of the run
     """
     try:
         content = json.loads((folder / FILE).read_text("utf-8"))
-        found = content["result"]
-        return content["identity"], None if found is None else _result(found)
+        result = content["result"]
+        return content["identity"], None if result is None else _result(result)
     except FileNotFoundError:
         raise FinetuneError(
             f"there is no run to resume in {folder}: leave --resume out, or give the --output of "
@@ -110,13 +110,13 @@ def trained_on_chats(folder: Path) -> bool:
     return result is not None and result.formats[0] != PLAIN
 
 
-def _result(found: dict[str, Any]) -> Result:
-    sizes = {name: _tuple(value) for name, value in found["sizes"].items()}
-    losses = {name: Losses(*map(tuple, found[name].values())) for name in ("before", "after")}
-    samples = tuple(Sample(**each) for each in found["samples"])
-    history = History.from_json(json.dumps(found["history"]))
-    rest = {"sizes": Sizes(**sizes), "samples": samples, "history": history, **losses}
-    return Result(**{**found, "formats": tuple(found["formats"]), **rest})
+def _result(fields: dict[str, Any]) -> Result:
+    sizes = {name: _tuple(value) for name, value in fields["sizes"].items()}
+    losses = {name: Losses(*map(tuple, fields[name].values())) for name in ("before", "after")}
+    samples = tuple(AnswerPair(**sample) for sample in fields["samples"])
+    history = History.from_json(json.dumps(fields["history"]))
+    rest = {"sizes": DataSizes(**sizes), "samples": samples, "history": history, **losses}
+    return Result(**{**fields, "formats": tuple(fields["formats"]), **rest})
 
 
 def _tuple(value: Any) -> Any:

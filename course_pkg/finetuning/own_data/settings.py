@@ -79,9 +79,9 @@ class FinetuneSettings:
             )
         least = {"rank": 1, "steps": 1, "batch_size": 1, "max_length": 2, "seed": 0}
         for name, value in least.items():
-            given = getattr(self, name)
-            if given is not None and given < value:
-                raise FinetuneError(f"{_option(name)} {given}: expected at least {value}")
+            setting = getattr(self, name)
+            if setting is not None and setting < value:
+                raise FinetuneError(f"{_option(name)} {setting}: expected at least {value}")
 
     @property
     def scale(self) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from course_pkg.finetuning.conversations import Conversation
-from course_pkg.finetuning.own_data.data_file import Example
+from course_pkg.finetuning.own_data.data_file import FileExample
 
 BREAK = "\n\n"  # between an instruction and its input
 ADD_SYSTEM = (
@@ -50,7 +50,7 @@ class SharedTurn:
         return f"{what} {self.text.strip()!r:.80}"
 
 
-def shared_turn(examples: Sequence[Example]) -> SharedTurn | None:
+def shared_turn(examples: Sequence[FileExample]) -> SharedTurn | None:
     """The system turn that all conversations have, or else the instruction before every question.
 
     An instruction ends in an empty line, and something different follows. None if they share
@@ -61,7 +61,7 @@ def shared_turn(examples: Sequence[Example]) -> SharedTurn | None:
     >>> shared_turn([Conversation((Message("user", a), Message("assistant", "x"))) for a in asked])
     SharedTurn(role='user', text='Name it.\\n\\n')
     """
-    chats = [each.messages for each in examples if isinstance(each, Conversation)]
+    chats = [example.messages for example in examples if isinstance(example, Conversation)]
     if len(chats) < max(2, len(examples)):
         return None
     firsts = {messages[0] for messages in chats}

@@ -17,7 +17,7 @@ from course_pkg.finetuning.formats import chat_text
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample, tokenize_conversation
 from course_pkg.finetuning.near_duplicates import character_ngrams
 from course_pkg.finetuning.own_data import FinetuneError
-from course_pkg.finetuning.own_data.data_file import DataFile, Example, PlainText
+from course_pkg.finetuning.own_data.data_file import DataFile, FileExample, PlainText
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -106,7 +106,7 @@ def tokenize_file(
 
 
 def _pieces(
-    example: Example, tokenizer: "PreTrainedTokenizerBase", max_length: int
+    example: FileExample, tokenizer: "PreTrainedTokenizerBase", max_length: int
 ) -> tuple[TokenizedExample, ...]:
     if isinstance(example, Conversation):
         return (tokenize_conversation(example, tokenizer),)
@@ -131,7 +131,7 @@ def _until_answer(piece: TokenizedExample, max_length: int) -> TokenizedExample 
     return None
 
 
-def _sample(example: Example, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, str, str]:
+def _sample(example: FileExample, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, str, str]:
     """A prompt for the model, its text for people, and what the example has after it."""
     if isinstance(example, Conversation):
         *before, last = example.until_learned
@@ -146,7 +146,7 @@ def _sample(example: Example, tokenizer: "PreTrainedTokenizerBase") -> tuple[str
     return beginning, beginning, " ".join(words[size:])
 
 
-def _key(example: Example) -> str:
+def _key(example: FileExample) -> str:
     """What the example asks, without case and white space; a plain text is its own question."""
     if isinstance(example, PlainText):
         asked = example.text
@@ -175,7 +175,7 @@ def split_examples(examples: Sequence[TokenExample], share: float, seed: int) ->
     share: above 0 and below 1. Raises FinetuneError if there are fewer than four different
     questions, or if the share leaves nothing to train on.
 
-    >>> from course_pkg.finetuning.own_data.examples import TokenExample
+    >>> from course_pkg.finetuning.own_data.token_examples import TokenExample
     >>> asked = [TokenExample(str(n), str(n // 2), "", "", "", ()) for n in range(20)]
     >>> split = split_examples(asked, 0.2, seed=0)
     >>> [example.id for example in split.validation]

@@ -15,9 +15,9 @@ from course_pkg.common.files import write_atomically
 from course_pkg.common.html_page import html_page
 from course_pkg.finetuning.own_data.data_file import PLAIN
 from course_pkg.finetuning.own_data.loss_chart import loss_chart
-from course_pkg.finetuning.own_data.progress import duration
 from course_pkg.finetuning.own_data.result import Result
-from course_pkg.finetuning.own_data.validation import FEWEST, change
+from course_pkg.finetuning.own_data.training_progress import duration
+from course_pkg.finetuning.own_data.validation_losses import FEWEST, change
 
 FILE = "report.html"
 
