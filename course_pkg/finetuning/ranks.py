@@ -116,7 +116,7 @@ class Ranks:
         try:
             yield
         except Exception as error:
-            if not (self.settled or self.computing):
+            if self.together and not (self.settled or self.computing):
                 self.gather(error=error)
             raise
         self.gather()
@@ -143,17 +143,6 @@ class Ranks:
                 "shuffles needs a generator with a seed); train deals the batches to the ranks "
                 "itself"
             )
-
-
-@contextlib.contextmanager
-def joined_ranks() -> Iterator[Ranks | None]:
-    """The ranks of this process's group, which leave the block together; None without a group."""
-    ranks = Ranks()
-    if not ranks.together:
-        yield None
-        return
-    with ranks.agreement():
-        yield ranks
 
 
 class SharedState(TrainingState):

@@ -34,7 +34,7 @@ from course_pkg.finetuning.config import (
     learning_rate_at,
 )
 from course_pkg.finetuning.masking import IGNORE_INDEX
-from course_pkg.finetuning.ranks import SharedState, joined_ranks
+from course_pkg.finetuning.ranks import Ranks, SharedState
 from course_pkg.finetuning.training_state import Evaluation, History, StepRecord, TrainingState
 
 
@@ -81,9 +81,10 @@ def train(
         FloatingPointError: a loss or a gradient is not finite (fp16 skips such a gradient and
             lowers its scale).
     """
-    with joined_ranks() as ranks:
+    ranks = Ranks()
+    with ranks.agreement():
         _check_arguments(config, evaluate, callback, checkpoint, best_checkpoint, restore_best)
-        if ranks is not None:
+        if ranks.together:
             optional = (evaluate, checkpoint, best_checkpoint, resume_from, callback)
             present = [argument is not None for argument in optional]
             ranks.require_same("an argument", [replace(config, progress=False), present, sharded])
