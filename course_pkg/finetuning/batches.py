@@ -24,13 +24,21 @@ Batch = Mapping[str, Tensor]
 def collate(examples: Sequence[TokenizedExample], pad_token_id: int) -> dict[str, Tensor]:
     """One batch: input_ids, attention_mask and labels, each int64 of shape (batch, longest).
 
-    Padding is on the right. pad_token_id: any token id, because the masks hide it.
-    Raises ValueError for an empty batch, TypeError for anything but tokenized examples and an id.
+    Padding is on the right.
 
-    >>> short, long = TokenizedExample((5,), (5,)), TokenizedExample((6, 7), (-100, 7))
-    >>> batch = collate([short, long], pad_token_id=0)
-    >>> batch["input_ids"].tolist(), batch["labels"].tolist()
-    ([[5, 0], [6, 7]], [[5, -100], [-100, 7]])
+    Args:
+        pad_token_id: any token id, because the masks hide it.
+
+    Raises:
+        ValueError: there is no example.
+        TypeError: an example or the id has another type.
+
+    Example:
+
+        >>> short, long = TokenizedExample((5,), (5,)), TokenizedExample((6, 7), (-100, 7))
+        >>> batch = collate([short, long], pad_token_id=0)
+        >>> batch["input_ids"].tolist(), batch["labels"].tolist()
+        ([[5, 0], [6, 7]], [[5, -100], [-100, 7]])
     """
     if not examples:
         raise ValueError("a batch needs at least one example, got 0")
@@ -66,12 +74,17 @@ def batches(
 ) -> list[dict[str, Tensor]]:
     """Collated batches that contain every example once; the last batch may be smaller.
 
-    seed: shuffles the examples, the same way for the same seed; None keeps the given order.
-    Raises ValueError for a batch_size below 1; other errors as for `collate`.
+    Args:
+        seed: shuffles the examples, the same way for the same seed; None keeps their order.
 
-    >>> examples = [TokenizedExample((token,), (token,)) for token in range(5)]
-    >>> [len(batch["labels"]) for batch in batches(examples, 2, pad_token_id=0)]
-    [2, 2, 1]
+    Raises:
+        ValueError: batch_size is below 1; otherwise as for `collate`.
+
+    Example:
+
+        >>> examples = [TokenizedExample((token,), (token,)) for token in range(5)]
+        >>> [len(batch["labels"]) for batch in batches(examples, 2, pad_token_id=0)]
+        [2, 2, 1]
     """
     require_integer(batch_size, "batch_size")
     ordered = in_order(examples, seed)
@@ -267,14 +280,22 @@ def packed_batches(
 ) -> PackedBatches:
     """Batches of packed rows for `train`, which contain every example once.
 
-    length: of every row, in tokens, padding included. batch_size: rows per batch; the last batch
-    may be smaller. seed: shuffles the rows, the same way for the same seed; None keeps the rows
-    with the longest examples first. The attention must be "sdpa" or "eager".
-    Raises ValueError as `pack` does, and for a batch_size below 1.
+    The model's attention must be "sdpa" or "eager".
 
-    >>> examples = [TokenizedExample((token,) * 3, (token,) * 3) for token in range(5)]
-    >>> packed_batches(examples, 6, batch_size=2, pad_token_id=0)[0]["position_ids"].tolist()
-    [[0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2]]
+    Args:
+        length: of every row, in tokens, padding included.
+        batch_size: rows per batch; the last batch may be smaller.
+        seed: shuffles the rows, the same way for the same seed; None keeps the rows with the
+            longest examples first.
+
+    Raises:
+        ValueError: batch_size is below 1; otherwise as for `pack`.
+
+    Example:
+
+        >>> examples = [TokenizedExample((token,) * 3, (token,) * 3) for token in range(5)]
+        >>> packed_batches(examples, 6, batch_size=2, pad_token_id=0)[0]["position_ids"].tolist()
+        [[0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2]]
     """
     require_integer(batch_size, "batch_size")
     rows = in_order(pack(examples, length), seed)

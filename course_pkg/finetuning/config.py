@@ -37,17 +37,25 @@ COUNTS = {  # the least value of each
 class TrainConfig:
     """The settings of a run. A resumed run may change only the last three.
 
-    steps: optimizer steps; accumulation: batches per step. warmup_steps, schedule: see
-    `learning_rate_at`. weight_decay: not on biases and norms. max_grad_norm: inf for no clipping.
-    precision: "auto" means bf16 (or fp16) on a GPU, fp32 on a CPU. seed: for order and dropout.
-    evaluate_every: in steps; 0 means only after the last step.
-    checkpoint_every: in steps; 0 means only after the last step.
-    patience: stop after this many evaluations without a new best; 0 means never.
-    progress: show a bar.
-    Raises ValueError for a setting out of range, TypeError for one that is not a number.
+    Args:
+        steps: optimizer steps.
+        learning_rate: the peak of the schedule.
+        accumulation: batches per step.
+        warmup_steps: steps until the peak; see `learning_rate_at`.
+        schedule: of the learning rate after the peak.
+        weight_decay: not on biases and norms.
+        max_grad_norm: the norm to which gradients are clipped; inf for no clipping.
+        precision: "auto" means bf16 (or fp16) on a GPU, fp32 on a CPU.
+        seed: for order and dropout.
+        shuffle: a new order of the batches in each epoch.
+        evaluate_every: in steps; 0 means only after the last step.
+        checkpoint_every: in steps; 0 means only after the last step.
+        patience: stop after this many evaluations without a new best; 0 means never.
+        progress: show a bar.
 
-    >>> TrainConfig(steps=100, learning_rate=1e-3, warmup_steps=10).schedule
-    'linear'
+    Raises:
+        ValueError: a setting is out of range.
+        TypeError: a setting is not a number.
     """
 
     steps: int

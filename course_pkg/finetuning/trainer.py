@@ -231,16 +231,24 @@ def _check_arguments(
 def mean_loss(model: nn.Module, batches: Iterable[Batch]) -> float:
     """Mean negative log-likelihood of the target tokens of all batches, in nats per token.
 
-    batches: as for `train`. The result doesn't depend on how examples are put into batches. The
-    model computes in eval mode, and then has its old mode again.
-    For `train`, write `evaluate=lambda model: mean_loss(model, held_out)`.
-    Raises TypeError for a model or batches of other types, ValueError if there is no target.
+    The result doesn't depend on how examples are put into batches. The model computes in eval
+    mode, and then has its old mode again. For `train`, write
+    `evaluate=lambda model: mean_loss(model, held_out)`.
 
-    >>> from course_pkg.lm.load import load
-    >>> tokens = torch.tensor([[72, 105, 33]])
-    >>> loss = mean_loss(load("tiny").model, [{"input_ids": tokens, "labels": tokens}])
-    >>> 4 < loss < 7  # an untrained model's guess: log(259) is 5.6
-    True
+    Args:
+        batches: as for `train`.
+
+    Raises:
+        TypeError: the model or the batches have another type.
+        ValueError: there is no target.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> tokens = torch.tensor([[72, 105, 33]])
+        >>> loss = mean_loss(load("tiny").model, [{"input_ids": tokens, "labels": tokens}])
+        >>> 4 < loss < 7  # an untrained model's guess: log(259) is 5.6
+        True
     """
     modes = {module: module.training for module in require_model(model).modules()}
     require_batches(batches)
