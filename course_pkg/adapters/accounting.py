@@ -69,8 +69,10 @@ CONFIGS: dict[str, type[MethodConfig] | None] = {  # the config that each method
 class ParameterCount:
     """How many parameters a fine-tuning method keeps and trains.
 
-    base: parameters of the model, tied ones counted once; adapter: parameters that it adds;
-    trainable: parameters that get a gradient.
+    Attributes:
+        base: parameters of the model, tied ones counted once.
+        adapter: parameters that it adds.
+        trainable: parameters that get a gradient.
     """
 
     method: str
@@ -94,8 +96,10 @@ def lora_parameters(out_features: int, in_features: int, rank: int) -> int:
 
     Source: Hu et al. 2021, section 4.1.
 
-    >>> lora_parameters(4096, 4096, rank=8)  # of 16,777,216
-    65536
+    Example:
+
+        >>> lora_parameters(4096, 4096, rank=8)  # of 16,777,216
+        65536
     """
     return rank * (out_features + in_features)
 
@@ -105,17 +109,24 @@ def count_parameters(
 ) -> ParameterCount:
     """Parameters of a model, and how many of them a method trains.
 
-    method: "full" trains all; the others what `adapter`, a config of that method, adds: for each
-    target module r·(in + out) for LoRA and QLoRA, r·(in + out) + out for DoRA, r·(in + out + 1) for
-    AdaLoRA with its initial rank, in or out for IA³, and 2·size·out + size + out for a bottleneck;
-    a vector for each token of a prompt; a key and a value in every layer for each token of a
-    prefix, or the MLP that computes them. Raises TypeError unless config is a transformers config;
-    ValueError if adapter is missing or of another method; and what `adapt` raises.
+    Args:
+        method: "full" trains all; the others what `adapter`, a config of that method, adds: for
+            each target module r·(in + out) for LoRA and QLoRA, r·(in + out) + out for DoRA, r·(in +
+            out + 1) for AdaLoRA with its initial rank, in or out for IA³, and 2·size·out + size +
+            out for a bottleneck; a vector for each token of a prompt; a key and a value in every
+            layer for each token of a prefix, or the MLP that computes them.
 
-    >>> from transformers import LlamaConfig
-    >>> count = count_parameters(LlamaConfig(), "lora", LoRAConfig(8, target_modules=["q_proj"]))
-    >>> f"{count.base:,} {count.trainable:,}"  # Llama-2-7B: 32 layers of 8·(4096 + 4096)
-    '6,738,415,616 2,097,152'
+    Raises:
+        TypeError: config is not one of transformers.
+        ValueError: adapter is missing or of another method; and what `adapt` raises.
+
+    Example:
+
+        >>> from transformers import LlamaConfig
+        >>> lora = LoRAConfig(rank=8, target_modules=["q_proj"])
+        >>> count = count_parameters(LlamaConfig(), "lora", lora)
+        >>> f"{count.base:,} {count.trainable:,}"  # Llama-2-7B: 32 layers of 8·(4096 + 4096)
+        '6,738,415,616 2,097,152'
     """
     model = meta_model(config)
     base = sum(parameter.numel() for parameter in model.parameters())
@@ -183,16 +194,24 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """Bytes for one training step in mixed precision with AdamW.
 
-    batch_size in sequences, sequence_length in tokens. activations: see `activation_bytes`.
-    master_weights: whether full fine-tuning keeps an fp32 copy of its 16-bit weights.
-    Raises what count_parameters raises; ValueError for sizes below 1 or an unknown choice.
+    Args:
+        batch_size: in sequences.
+        sequence_length: in tokens.
+        activations: see `activation_bytes`.
+        master_weights: whether full fine-tuning keeps an fp32 copy of its 16-bit weights.
+
+    Raises:
+        ValueError: sizes below 1 or an unknown choice; otherwise as `count_parameters`.
+
     Sources: Rajbhandari et al. 2020 (ZeRO), section 3.1, for 16 bytes per trained parameter;
     Dettmers et al. 2023 (QLoRA), section 3.
 
-    >>> from transformers import LlamaConfig
-    >>> estimate = estimate_memory(LlamaConfig())  # 7B: 2 + 2 + 4 + 8 bytes each
-    >>> (estimate.total - estimate.activations) / 6_738_415_616
-    16.0
+    Example:
+
+        >>> from transformers import LlamaConfig
+        >>> estimate = estimate_memory(LlamaConfig())  # 7B: 2 + 2 + 4 + 8 bytes each
+        >>> (estimate.total - estimate.activations) / 6_738_415_616
+        16.0
     """
     model = meta_model(config)
     base = sum(p.numel() for p in model.parameters())
@@ -227,14 +246,19 @@ def activation_bytes(
     With s tokens, b sequences, width h, a heads, L layers, v words: per layer sbh(34 + 5as/h) if
     all are stored; 34sbh if the attention scores are recomputed ("flash"); 2sbh, plus one whole
     layer at a time, if "checkpointed". Embeddings and output add 4sbh(1 + v/h), with fp32 logits.
-    Raises ValueError for sizes below 1, an unknown choice, or a config that lacks these numbers.
+
+    Raises:
+        ValueError: sizes below 1, an unknown choice, or a config that lacks these numbers.
+
     Source: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer
     Models", equation 1 and sections 4.3 and 5.
 
-    >>> from transformers import LlamaConfig
-    >>> sizes = dict(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=16)
-    >>> activation_bytes(LlamaConfig(**sizes), 1, 4)  # 34·4·8 + 5·2·4·4 + 4·4·(8 + 16)
-    1632
+    Example:
+
+        >>> from transformers import LlamaConfig
+        >>> sizes = dict(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=16)
+        >>> activation_bytes(LlamaConfig(**sizes), 1, 4)  # 34·4·8 + 5·2·4·4 + 4·4·(8 + 16)
+        1632
     """
     require_choice(keep, "activations", get_args(Activations))
     b = require_integer(batch_size, "batch_size")
@@ -265,8 +289,10 @@ def _nf4_savings(model: PreTrainedModel) -> int:
 class StepCost:
     """Bytes and seconds of one forward and backward pass.
 
-    weights: parameters and buffers, shared ones counted once. saved: what autograd keeps from the
-    forward pass for the backward pass, without the weights. gradients: of the parameters.
+    Attributes:
+        weights: parameters and buffers, shared ones counted once.
+        saved: what autograd keeps from the forward pass for the backward pass, without the weights.
+        gradients: of the parameters.
     """
 
     loss: float
@@ -281,13 +307,17 @@ def measure_step(model: nn.Module, batch: Mapping[str, Tensor]) -> StepCost:
 
     While the blocks of a checkpointed model are computed again, each adds to the peak what an
     ordinary pass saves for it; `saved` does not include that.
-    Raises ValueError if no parameter requires a gradient, or if the model returns no loss.
 
-    >>> from course_pkg.lm.load import load
-    >>> model, ids = load("tiny").model, torch.arange(8)[None]
-    >>> cost = measure_step(model, {"input_ids": ids, "labels": ids})
-    >>> cost.gradients == 4 * 90624 and cost.saved > 0
-    True
+    Raises:
+        ValueError: no parameter requires a gradient, or the model returns no loss.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> model, ids = load("tiny").model, torch.arange(8)[None]
+        >>> cost = measure_step(model, {"input_ids": ids, "labels": ids})
+        >>> cost.gradients == 4 * 90624 and cost.saved > 0
+        True
     """
     trainable = [p for p in require_model(model).parameters() if p.requires_grad]
     if not trainable:

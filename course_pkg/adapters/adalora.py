@@ -31,19 +31,30 @@ SUFFIX = ".lora_E"  # of the keys of rank_pattern, as in PEFT's files
 class AdaLoRAConfig(AdapterConfig):
     """The settings of an AdaLoRA adapter, with the schedule of its budget.
 
-    total_step: training steps T. initial_rank, target_rank: triplets per module at the start, and
-    on average at the end. alpha: numerator of the scale. dropout: probability in [0, 1), before Q.
-    tinit, tfinal: steps at the start without pruning, and at the end with fixed ranks; the ranks
-    become final at step T - tfinal, 2 or later. delta_t: steps between two allocations. beta1,
-    beta2: decay rates, in (0, 1), of the averages of sensitivity and uncertainty. orth_reg_weight:
-    the factor γ of the orthogonality penalty.
-    rank_pattern: which triplets each module keeps, such as {"h.0.q_proj.lora_E": (True, False)},
-    with initial_rank entries; None before the ranks are final. bias: as in LoRAConfig.
-    Raises ValueError for a value out of range, TypeError for one of another type.
+    Attributes:
+        total_step: training steps T.
+        initial_rank, target_rank: triplets per module at the start, and on average at the end.
+        alpha: numerator of the scale.
+        dropout: probability in [0, 1), before Q.
+        tinit, tfinal: steps at the start without pruning, and at the end with fixed ranks; the
+            ranks become final at step T - tfinal, 2 or later.
+        delta_t: steps between two allocations.
+        beta1, beta2: decay rates, in (0, 1), of the averages of sensitivity and uncertainty.
+        orth_reg_weight: the factor γ of the orthogonality penalty.
+        rank_pattern: which triplets each module keeps, such as {"h.0.q_proj.lora_E": (True,
+            False)}, with initial_rank entries; None before the ranks are final.
+        bias: as in LoRAConfig.
+
+    Raises:
+        ValueError: a value out of range.
+        TypeError: one of another type.
+
     Source: Zhang et al. 2023, algorithm 1; defaults: PEFT's, and LoRAConfig's alpha.
 
-    >>> AdaLoRAConfig(total_step=100, initial_rank=12, tinit=10, tfinal=20).target_rank
-    8
+    Example:
+
+        >>> AdaLoRAConfig(total_step=100, initial_rank=12, tinit=10, tfinal=20).target_rank
+        8
     """
 
     total_step: int
@@ -129,9 +140,11 @@ class AdaLoRALinear(AdapterLayer):
     The weights are Q, `lora_A[name]`, (rank, in_features); the diagonal of Λ, `lora_E[name]`,
     (rank, 1); and P, `lora_B[name]`, (out_features, rank). The effects of active adapters add up.
 
-    >>> layer = AdaLoRALinear(nn.Linear(8, 5), AdaLoRAConfig(total_step=10, initial_rank=9))
-    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 9·(8 + 1 + 5)
-    126
+    Example:
+
+        >>> layer = AdaLoRALinear(nn.Linear(8, 5), AdaLoRAConfig(total_step=10, initial_rank=9))
+        >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 9·(8 + 1 + 5)
+        126
     """
 
     parts = ("lora_A", "lora_E", "lora_B")

@@ -52,17 +52,20 @@ def save_adapter(
 ) -> None:
     """Write one adapter to a folder that PeftModel.from_pretrained can load.
 
-    Raises ValueError if the model has no such adapter.
+    Raises:
+        ValueError: the model has no such adapter.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.adapters.injection import inject
-    >>> from course_pkg.adapters.lora import LoRAConfig
-    >>> model = nn.Sequential(nn.Linear(4, 4))
-    >>> _ = inject(model, LoRAConfig(rank=2))
-    >>> with TemporaryDirectory() as folder:
-    ...     save_adapter(model, folder)
-    ...     load_adapter(nn.Sequential(nn.Linear(4, 4)), folder).rank
-    2
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> from course_pkg.adapters.injection import inject
+        >>> from course_pkg.adapters.lora import LoRAConfig
+        >>> model = nn.Sequential(nn.Linear(4, 4))
+        >>> _ = inject(model, LoRAConfig(rank=2))
+        >>> with TemporaryDirectory() as folder:
+        ...     save_adapter(model, folder)
+        ...     load_adapter(nn.Sequential(nn.Linear(4, 4)), folder).rank
+        2
     """
     layers = _layers_with(model, adapter_name)
     config = next(iter(layers.values())).configs[adapter_name]
@@ -87,11 +90,15 @@ def load_adapter(
 ) -> AdapterConfig:
     """Add an adapter from a folder that this package or PEFT wrote; return its configuration.
 
-    adapter_name: its name in this model, which may differ from the name it was trained under. As
-    with inject, a model's first adapter becomes active; activate later ones with
-    `set_adapter`. Raises FileNotFoundError if a file is missing; ValueError if a file is damaged,
-    needs something that is not implemented, or belongs to a different model. The model is then
-    unchanged.
+    Args:
+        adapter_name: its name in this model, which may differ from the name it was trained under.
+            As with inject, a model's first adapter becomes active; activate later ones with
+            `set_adapter`.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is damaged, needs something that is not implemented, or belongs to a
+            different model. The model is then unchanged.
     """
     folder = Path(folder)
     settings = read_settings(folder)
@@ -165,7 +172,8 @@ def _embeddings(model: nn.Module) -> list[str]:
 def _with_both_saved(model: nn.Module, config: AdapterConfig, folder: Path) -> AdapterConfig:
     """The config of an adapter whose embeddings and output stay one matrix, in full.
 
-    Raises ValueError if they have one LoRA together, which is not implemented here.
+    Raises:
+        ValueError: they have one LoRA together, which is not implemented here.
     """
     tied = _embeddings(model)
     if not getattr(getattr(model, "config", None), "tie_word_embeddings", False):
@@ -188,7 +196,9 @@ def _group_by_module(
     folder: Path,
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, Tensor], dict[str, Tensor]]:
     """The tensors of each module by the end of their key, the trained biases by their key, and
-    copies of the base's own weights by their module."""
+
+    copies of the base's own weights by their module.
+    """
     groups: dict[str, dict[str, Tensor]] = {}
     biases: dict[str, Tensor] = {}
     copies: dict[str, Tensor] = {}
@@ -250,7 +260,8 @@ def _check_fit(
 ) -> None:
     """Raise ValueError unless the file has exactly the weights that this model needs.
 
-    narrowed: some of the targets have none.
+    Args:
+        narrowed: some of the targets have none.
     """
     modules = dict(require_model(model).named_modules())
     expected = {*selected_modules(model, config.target_modules, config.modules_to_save), *saved}

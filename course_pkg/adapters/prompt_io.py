@@ -58,7 +58,9 @@ def save_prompt(
 ) -> None:
     """Write one prompt or prefix to a folder that PeftModel.from_pretrained can load.
 
-    Raises TypeError for another kind of model and ValueError for an unknown name.
+    Raises:
+        TypeError: another kind of model.
+        ValueError: an unknown name.
     """
     if not isinstance(model, VirtualTokenModel):
         name = type(model).__name__
@@ -83,9 +85,13 @@ def load_prompt(
 ) -> VirtualTokenModel:
     """Add a prompt or prefix that this package or PEFT wrote; return the model to use.
 
-    model: a language model, which is wrapped, or a wrapper, which gets one adapter more.
-    Raises FileNotFoundError if a file is missing; ValueError if one is damaged, is of another
-    method, or doesn't fit the model; and what the wrapper raises. The model is then unchanged.
+    Args:
+        model: a language model, which is wrapped, or a wrapper, which gets one adapter more.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: one is damaged, is of another method, or doesn't fit the model; and what the
+            wrapper raises. The model is then unchanged.
     """
     folder = Path(folder)
     raw = read_settings(folder)

@@ -40,19 +40,28 @@ from course_pkg.adapters.targets import matches, replace_module
 class Linear4bit(QuantizedLinear):
     """A linear layer whose weight is stored as packed 4-bit codes and never trained.
 
-    linear: the layer to quantize, which stays as it is; the bias is shared. book: "nf4", "fp4" or
-    "int4". block_size: weights that share one scale; it must divide in_features, so that no block
-    crosses two rows. double: whether the scales are quantized too. compute_dtype: of the product,
-    by default the input's; the result has the input's dtype.
     `weight` holds the codes, uint8, (in_features · out_features / 2,); the scales are buffers,
     which keep their dtype when the model's is changed.
-    Raises TypeError if linear is not an nn.Linear, and ValueError if it is quantized already, the
-    block size does not fit, or a weight is not finite.
+
+    Args:
+        linear: the layer to quantize, which stays as it is; the bias is shared.
+        book: "nf4", "fp4" or "int4".
+        block_size: weights that share one scale; it must divide in_features, so that no block
+            crosses two rows.
+        double: whether the scales are quantized too.
+        compute_dtype: of the product, by default the input's; the result has the input's dtype.
+
+    Raises:
+        TypeError: linear is not an nn.Linear.
+        ValueError: it is quantized already, the block size does not fit, or a weight is not finite.
+
     Source: Dettmers et al. 2023, equations 5 and 6.
 
-    >>> layer = Linear4bit(nn.Linear(128, 64, bias=False))
-    >>> layer.weight.dtype, layer.weight.nbytes, layer(torch.ones(2, 128)).shape
-    (torch.uint8, 4096, torch.Size([2, 64]))
+    Example:
+
+        >>> layer = Linear4bit(nn.Linear(128, 64, bias=False))
+        >>> layer.weight.dtype, layer.weight.nbytes, layer(torch.ones(2, 128)).shape
+        (torch.uint8, 4096, torch.Size([2, 64]))
     """
 
     def __init__(
@@ -86,7 +95,8 @@ class Linear4bit(QuantizedLinear):
     def forward(self, x: Tensor) -> Tensor:  # x: (..., in_features)
         """W x + b in the compute dtype; the result, (..., out_features), has x's dtype.
 
-        Raises TypeError for an x of integers.
+        Raises:
+            TypeError: an x of integers.
         """
         if self.compute_dtype is None or not x.is_floating_point():
             return super().forward(x)
@@ -135,16 +145,24 @@ def quantize_model(
 ) -> list[str]:
     """Replace the nn.Linear layers of a model with 4-bit ones; return their names.
 
-    skip: name endings of layers to leave as they are; by default the output head of a transformers
-    model and its last module, such as a classifier. Modules that transformers keeps in fp32 are
-    left out in any case. The other arguments are as in `Linear4bit`. Inject adapters afterwards.
-    Raises ValueError if a layer is quantized already, has adapters or does not fit, if `skip`
-    matches nothing, or if there is nothing to quantize; the model is then unchanged.
+    Args:
+        skip: name endings of layers to leave as they are; by default the output head of a
+            transformers model and its last module, such as a classifier. Modules that transformers
+            keeps in fp32 are left out in any case.
+
+    The other arguments are as in `Linear4bit`. Inject adapters afterwards.
+
+    Raises:
+        ValueError: a layer is quantized already, has adapters or does not fit, `skip` matches
+            nothing, or there is nothing to quantize; the model is then unchanged.
+
     Source: Dettmers et al. 2023, section 3.
 
-    >>> model = nn.ModuleDict({"up": nn.Linear(64, 128), "norm": nn.LayerNorm(128)})
-    >>> quantize_model(model)
-    ['up']
+    Example:
+
+        >>> model = nn.ModuleDict({"up": nn.Linear(64, 128), "norm": nn.LayerNorm(128)})
+        >>> quantize_model(model)
+        ['up']
     """
     if isinstance(skip, str):
         raise TypeError(f"skip must be a list of strings, got {skip!r}; write [{skip!r}]")
@@ -190,8 +208,10 @@ def _left_out(model: nn.Module) -> list[str]:
 class MergeError:
     """How far the output after merging is from the output before, on one input.
 
-    of_output: ‖error‖ / ‖output‖. of_change: ‖error‖ / ‖what the adapters add to the output‖;
-    1 means that the error is as large as the adapters' effect.
+    Attributes:
+        of_output: ‖error‖ / ‖output‖.
+        of_change: ‖error‖ / ‖what the adapters add to the output‖; 1 means that the error is as
+            large as the adapters' effect.
     """
 
     of_output: float
@@ -201,8 +221,12 @@ class MergeError:
 def requantized(layer: AdapterLayer) -> Linear4bit:
     """A 4-bit layer with the active adapters in its weight: dequantize, add, quantize again.
 
-    The adapter layer itself stays as it is. Raises TypeError if its base is not a Linear4bit,
-    ValueError if the sum is not finite, RuntimeError while the adapters are disabled.
+    The adapter layer itself stays as it is.
+
+    Raises:
+        TypeError: its base is not a Linear4bit.
+        ValueError: the sum is not finite.
+        RuntimeError: while the adapters are disabled.
     """
     if not isinstance(layer, AdapterLayer) or not isinstance(layer.base, Linear4bit):
         base = type(getattr(layer, "base", layer)).__name__
@@ -215,15 +239,17 @@ def requantized(layer: AdapterLayer) -> Linear4bit:
 def merge_quantized(model: nn.Module) -> None:
     """Merge the active adapters into every layer, also into 4-bit weights, and remove them.
 
-    Layers that are not quantized are merged exactly. Raises what `requantized` and
-    `merge_adapters` raise; the model is then unchanged.
+    Layers that are not quantized are merged exactly. The errors are those of `requantized` and
+    `merge_adapters`; the model is then unchanged.
 
-    >>> from course_pkg.adapters.injection import inject
-    >>> from course_pkg.adapters.lora import LoRAConfig
-    >>> model = nn.Sequential(nn.Linear(64, 8))
-    >>> names = quantize_model(model), inject(model, LoRAConfig(rank=2))
-    >>> merge_quantized(model); type(model[0]).__name__
-    'Linear4bit'
+    Example:
+
+        >>> from course_pkg.adapters.injection import inject
+        >>> from course_pkg.adapters.lora import LoRAConfig
+        >>> model = nn.Sequential(nn.Linear(64, 8))
+        >>> names = quantize_model(model), inject(model, LoRAConfig(rank=2))
+        >>> merge_quantized(model); type(model[0]).__name__
+        'Linear4bit'
     """
     layers = adapter_layers(model)
     exact = {name: la for name, la in layers.items() if not isinstance(la.base, Linear4bit)}
@@ -237,7 +263,8 @@ def merge_quantized(model: nn.Module) -> None:
 def merge_error(layer: AdapterLayer, x: Tensor) -> MergeError:
     """The error that merging causes in the layer's output for the input x, (..., in_features).
 
-    Raises what `requantized` raises, and ValueError if no adapter changes the output.
+    Raises:
+        ValueError: no adapter changes the output; otherwise as `requantized`.
     """
     merged = requantized(layer)
     before, base = (part(x).double() for part in (layer, layer.base))

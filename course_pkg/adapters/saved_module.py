@@ -31,11 +31,14 @@ from course_pkg.adapters.targets import adaptable_modules
 class SavedModule(AdapterLayer):
     """A frozen module, and for each adapter a trainable copy of it that replaces it.
 
-    base: any module with parameters. At most one copy can be active.
+    Args:
+        base: any module with parameters. At most one copy can be active.
 
-    >>> head = SavedModule(nn.Linear(4, 2), AdapterConfig())
-    >>> sum(p.numel() for p in head.parameters() if p.requires_grad)
-    10
+    Example:
+
+        >>> head = SavedModule(nn.Linear(4, 2), AdapterConfig())
+        >>> sum(p.numel() for p in head.parameters() if p.requires_grad)
+        10
     """
 
     method = "training in full (modules_to_save)"
@@ -127,8 +130,9 @@ def find_saved_modules(
 ) -> list[str]:
     """The names of the modules to train in full: those with parameters that end with an entry.
 
-    Raises ValueError if an entry matches nothing or only modules without parameters, or if a module
-    contains a target or another one, is quantized, or has an adapter of a method.
+    Raises:
+        ValueError: an entry matches nothing or only modules without parameters, or a module
+            contains a target or another one, is quantized, or has an adapter of a method.
     """
     modules = adaptable_modules(model)
     for ending in endings:
@@ -157,8 +161,10 @@ def find_saved_modules(
 def saved_module_names(model: nn.Module, endings: Sequence[str]) -> list[str]:
     """The names of the modules with parameters that end with one of the entries of modules_to_save.
 
-    >>> saved_module_names(nn.ModuleDict({"lm_head": nn.Linear(2, 2)}), ["head", "classifier"])
-    ['lm_head']
+    Example:
+
+        >>> saved_module_names(nn.ModuleDict({"lm_head": nn.Linear(2, 2)}), ["head", "classifier"])
+        ['lm_head']
     """
     return [
         name
@@ -177,12 +183,15 @@ def trained_biases(
 ) -> dict[str, nn.Parameter]:
     """The base's biases that an adapter trains, by their keys in its file (without the prefix).
 
-    bias: "none"; "lora_only", the biases of `targets`; or "all", of every module. saved: the
-    modules that are trained in full, whose copies have biases of their own.
+    Args:
+        bias: "none"; "lora_only", the biases of `targets`; or "all", of every module.
+        saved: the modules that are trained in full, whose copies have biases of their own.
 
-    >>> model = nn.ModuleDict({"up": nn.Linear(2, 2), "norm": nn.LayerNorm(2)})
-    >>> list(trained_biases(model, "all", ["up"]))
-    ['up.base_layer.bias', 'norm.bias']
+    Example:
+
+        >>> model = nn.ModuleDict({"up": nn.Linear(2, 2), "norm": nn.LayerNorm(2)})
+        >>> list(trained_biases(model, "all", ["up"]))
+        ['up.base_layer.bias', 'norm.bias']
     """
     biases: dict[str, nn.Parameter] = {}
     if bias == "none":

@@ -49,11 +49,13 @@ class Problem:
 class ProblemReport:
     """The number of records seen and kept, and every problem in their order.
 
-    >>> problem = Problem("line 2", "missing field", "no output")
-    >>> print(ProblemReport(total=6, kept=5, problems=(problem,)))
-    6 records: 5 kept, 1 problem
-      1 × missing field
-          line 2: no output
+    Example:
+
+        >>> problem = Problem("line 2", "missing field", "no output")
+        >>> print(ProblemReport(total=6, kept=5, problems=(problem,)))
+        6 records: 5 kept, 1 problem
+          1 × missing field
+              line 2: no output
     """
 
     total: int
@@ -80,9 +82,13 @@ class ProblemReport:
 class Message:
     """One turn: who speaks, and the text, which is kept exactly as it is.
 
-    learned: whether an answer is trained on; other turns never are.
-    Raises TypeError if the content is not a string, RecordError (a ValueError) for a role other
-    than system, user and assistant, for blank text, and for text that UTF-8 can't encode.
+    Attributes:
+        learned: whether an answer is trained on; other turns never are.
+
+    Raises:
+        TypeError: the content is not a string.
+        RecordError: the role is not system, user or assistant, the text is blank, or UTF-8 can't
+            encode it.
     """
 
     role: Role
@@ -109,13 +115,20 @@ class Message:
 class Conversation:
     """Messages in a valid order: at most one system turn, first; then user, assistant, and so on.
 
-    The last message is an answer, and at least one is learned. id: to find the conversation again,
-    for example in a report.
-    Raises RecordError (a ValueError) for another order, TypeError unless messages are Messages.
+    The last message is an answer, and at least one is learned.
 
-    >>> turns = (Message("user", "Hi"), Message("assistant", "Hello!"))
-    >>> [message.content for message in Conversation(turns, id="greeting").answers]
-    ['Hello!']
+    Attributes:
+        id: to find the conversation again, for example in a report.
+
+    Raises:
+        RecordError: the messages have another order.
+        TypeError: one of the messages is not a Message.
+
+    Example:
+
+        >>> turns = (Message("user", "Hi"), Message("assistant", "Hello!"))
+        >>> [message.content for message in Conversation(turns, id="greeting").answers]
+        ['Hello!']
     """
 
     messages: tuple[Message, ...]

@@ -32,7 +32,8 @@ Answers = Literal["all", "last"]
 class TokenizedExample:
     """Token ids, and as many labels; a label is IGNORE_INDEX where the loss skips the token.
 
-    Raises ValueError if there are more or fewer labels than token ids.
+    Raises:
+        ValueError: there are more or fewer labels than token ids.
     """
 
     input_ids: tuple[int, ...]
@@ -61,7 +62,7 @@ def tokenize_example(
 
     Raises:
         TypeError: one of the texts is not a string.
-        RecordError: one of them is blank (a ValueError); otherwise as `tokenize_conversation`.
+        RecordError: one of them is blank; otherwise as `tokenize_conversation`.
     """
     question = Message("user", require_string(prompt, "prompt"))
     answer = Message("assistant", require_string(response, "response"))
@@ -73,17 +74,25 @@ def tokenize_conversation(
 ) -> TokenizedExample:
     """A conversation as token ids, with labels only on answers and their end-of-turn tokens.
 
-    answers: "all" that are learned, or "last" for the last of these alone. What the template writes
-    after an end-of-turn token has no label, and nothing follows the last label. Nothing is cut.
-    Raises ChatTemplateError (a ValueError) if the template is absent, doesn't show where the
-    answers are, or ends them without a special token; RecordError (a ValueError) if it refuses
-    the conversation, or if a text contains a special token, which would end the turn early;
-    ValueError if the tokenizer has no end token.
+    What the template writes after an end-of-turn token has no label, and nothing follows the last
+    label. Nothing is cut.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> conversation = Conversation((Message("user", "Hi"), Message("assistant", "Yo")))
-    >>> tokenize_conversation(conversation, tiny_tokenizer()).labels[-4:]
-    (-100, 89, 111, 258)
+    Args:
+        answers: "all" that are learned, or "last" for the last of these alone.
+
+    Raises:
+        ChatTemplateError: the template is absent, doesn't show where the answers are, or ends them
+            without a special token.
+        RecordError: the template refuses the conversation, or a text contains a special token,
+            which would end the turn early.
+        ValueError: the tokenizer has no end token.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> conversation = Conversation((Message("user", "Hi"), Message("assistant", "Yo")))
+        >>> tokenize_conversation(conversation, tiny_tokenizer()).labels[-4:]
+        (-100, 89, 111, 258)
     """
     if not isinstance(conversation, Conversation):
         raise TypeError(f"conversation must be a Conversation, got {conversation!r:.80}")
@@ -138,17 +147,23 @@ def tokenize_conversations(
 ) -> TokenizeResult:
     """Tokenize conversations; leave out each that has a problem, and report it by its id.
 
-    answers: as for `tokenize_conversation`. max_length: in tokens; None for no limit. A longer
-    conversation is left out, because truncation would lose the end of an answer with its end token.
-    Raises ValueError for unknown answers or a max_length below 2, ChatTemplateError (a ValueError)
-    for a template that doesn't show the answers.
+    Args:
+        answers: as for `tokenize_conversation`.
+        max_length: in tokens; None for no limit. A longer conversation is left out, because
+            truncation would lose the end of an answer with its end token.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> chat = Conversation((Message("user", "Hi"), Message("assistant", "Yo" * 40)), "long")
-    >>> print(tokenize_conversations([chat], tiny_tokenizer(), max_length=40).report)
-    1 record: 0 kept, 1 problem
-      1 × too long
-          long: 102 tokens, the limit is 40
+    Raises:
+        ValueError: unknown answers or a max_length below 2.
+        ChatTemplateError: the template doesn't show where the answers are.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> chat = Conversation((Message("user", "Hi"), Message("assistant", "Yo" * 40)), "long")
+        >>> print(tokenize_conversations([chat], tiny_tokenizer(), max_length=40).report)
+        1 record: 0 kept, 1 problem
+          1 × too long
+              long: 102 tokens, the limit is 40
     """
     if max_length is not None:
         require_integer(max_length, "max_length", 2)
@@ -174,14 +189,21 @@ def encode_at(
 ) -> tuple[list[int], list[int]]:
     """Token ids of a text, none of which spans a boundary, and how many come before each boundary.
 
-    boundaries: ascending positions of characters. The tokens before a boundary equal those of the
-    text that ends there, so a model that is given this text reads the tokens it was trained on. A
-    token that would span a boundary ("\\n" + "\\n…" may be one token) is split there.
-    Raises ValueError if the tokenizer can't encode the rest of a text by itself.
+    The tokens before a boundary equal those of the text that ends there, so a model that is given
+    this text reads the tokens it was trained on. A token that would span a boundary ("\\n" +
+    "\\n…" may be one token) is split there.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> encode_at("中 Yo", [2], tiny_tokenizer())
-    ([228, 184, 173, 32, 89, 111], [4])
+    Args:
+        boundaries: ascending positions of characters.
+
+    Raises:
+        ValueError: the tokenizer can't encode the rest of a text by itself.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> encode_at("中 Yo", [2], tiny_tokenizer())
+        ([228, 184, 173, 32, 89, 111], [4])
     """
     pieces = _pieces(text, tokenizer)
     if [token for piece in pieces for token in _encode(piece, tokenizer)] != _encode(

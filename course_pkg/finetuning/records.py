@@ -46,7 +46,8 @@ UNLEARNABLE = {
 class ReadResult:
     """The valid conversations in the source's order, and a report of everything left out.
 
-    unused: the names of fields that were not read, those of turns after their list's.
+    Attributes:
+        unused: the names of fields that were not read, those of turns after their list's.
     """
 
     conversations: tuple[Conversation, ...]
@@ -59,18 +60,25 @@ def read_conversations(
 ) -> ReadResult:
     """Read conversations, and report each record that isn't one.
 
-    source: a file (`record_files`), a list of dicts, or one split of a `datasets` data set. The
-    fields of each record decide about its format; lists of messages come first.
-    strict: raise an error at the first problem.
     The report names lines of a file ("line 4", from 1) or indices of a list ("record 3", from 0);
     that is also the id of a conversation whose record has none.
-    Raises ValueError for a problem in strict mode, TypeError for another kind of source, OSError if
-    the file can't be read.
 
-    >>> print(read_conversations([{"prompt": "Why?", "response": " "}]).report)
-    1 record: 0 kept, 1 problem
-      1 × empty answer
-          record 0: the assistant's text is ' '
+    Args:
+        source: a file (`record_files`), a list of dicts, or one split of a `datasets` data set. The
+            fields of each record decide about its format; lists of messages come first.
+        strict: raise an error at the first problem.
+
+    Raises:
+        ValueError: a problem in strict mode.
+        TypeError: another kind of source.
+        OSError: the file can't be read.
+
+    Example:
+
+        >>> print(read_conversations([{"prompt": "Why?", "response": " "}]).report)
+        1 record: 0 kept, 1 problem
+          1 × empty answer
+              record 0: the assistant's text is ' '
     """
     name = f"{os.fspath(source)}, " if isinstance(source, str | os.PathLike) else ""
     return read_located(_located(source), strict=strict, name=name)

@@ -33,10 +33,12 @@ ROPE_TYPES = {  # the settings that each needs besides rope_theta
 class DecoderConfig:
     """The sizes and settings of a decoder.
 
-    max_positions: the longest sequence of the training, for the scalings of RoPE that need it.
-    rope: "rope_type", "rope_theta", "original_max_position_embeddings", and what the type needs.
-    windows: for each layer, how many tokens a token sees, itself included; None means all.
-    tied: the output matrix is the embedding matrix.
+    Attributes:
+        max_positions: the longest sequence of the training, for the scalings of RoPE that need it.
+        rope: "rope_type", "rope_theta", "original_max_position_embeddings", and what the type
+            needs.
+        windows: for each layer, how many tokens a token sees, itself included; None means all.
+        tied: the output matrix is the embedding matrix.
     """
 
     vocab_size: int
@@ -63,8 +65,9 @@ class DecoderConfig:
     def from_dict(cls, config: Mapping[str, Any]) -> "DecoderConfig":
         """The settings in a config.json; what it leaves out has transformers' default.
 
-        Raises ModelError if the family is not Llama, Mistral or Qwen2, if a size is missing or
-        does not fit the others, or if the decoder lacks one of its features.
+        Raises:
+            ModelError: the family is not Llama, Mistral or Qwen2, if a size is missing or does not
+                fit the others, or if the decoder lacks one of its features.
         """
         family = config.get("model_type")
         _need(family in FAMILIES, f"model_type is {family!r}", f"one of {', '.join(FAMILIES)}")

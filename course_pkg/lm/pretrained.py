@@ -32,8 +32,9 @@ VIRTUAL_TOKENS = ("base.", "prompt_encoder.")  # how names begin: course_pkg.ada
 def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, Tensor]]:
     """The settings and the tensors of a checkpoint, in one or several .safetensors files.
 
-    Raises ModelError if the decoder cannot run the checkpoint, CorruptModelError if
-    a file cannot be read or one that the index names is missing.
+    Raises:
+        ModelError: the decoder cannot run the checkpoint.
+        CorruptModelError: a file cannot be read or one that the index names is missing.
     """
     config, tensors = read_files(folder)
     return DecoderConfig.from_dict(config), tensors
@@ -42,8 +43,9 @@ def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, Tensor]]:
 def read_files(folder: str | Path) -> tuple[dict, dict[str, Tensor]]:
     """What config.json and the .safetensors files of a checkpoint contain, whatever its model.
 
-    Raises ModelError if the folder is not a checkpoint, CorruptModelError if a file cannot be read
-    or one that the index names is missing.
+    Raises:
+        ModelError: the folder is not a checkpoint.
+        CorruptModelError: a file cannot be read or one that the index names is missing.
     """
     path = Path(folder).expanduser()
     files = {file.name: file for file in sorted(path.glob("*.safetensors"))}
@@ -75,9 +77,12 @@ def fitted(
     """The tensors under the decoder's names: exactly those in `shapes`, with these shapes.
 
     A checkpoint's names begin with "model."; old ones also store RoPE's frequencies, and tied ones
-    may store the embeddings a second time, as lm_head. Raises CorruptModelError if tensors are
-    missing, unknown or of the wrong shape, or if tied tensors differ, and ModelError if they
-    include an adapter that is not merged.
+    may store the embeddings a second time, as lm_head.
+
+    Raises:
+        CorruptModelError: tensors are missing, unknown or of the wrong shape, or if tied tensors
+            differ.
+        ModelError: they include an adapter that is not merged.
     """
     refuse_adapters(tensors, tied=tied)
     own = {
@@ -112,8 +117,9 @@ def fitted(
 def refuse_adapters(names: Iterable[str], *, tied: bool) -> None:
     """Raise ModelError if these tensors' names are those of a model with an unmerged adapter.
 
-    tied: the output matrix is the embedding matrix. The message names a module and says how to
-    merge the adapter, or why that is not possible.
+    Args:
+        tied: the output matrix is the embedding matrix. The message names a module and says how to
+            merge the adapter, or why that is not possible.
     """
     names = list(names)
     if any(name.startswith(VIRTUAL_TOKENS) for name in names):
@@ -175,8 +181,10 @@ def _parts_below(names: Iterable[str], wrapped: Iterable[str]) -> set[str]:
 def listed(names: list[str], kind: str) -> str:
     """The first of some names, and how many more there are.
 
-    >>> listed(["a", "b", "c"], "tensor")
-    'a and 2 more tensors'
+    Example:
+
+        >>> listed(["a", "b", "c"], "tensor")
+        'a and 2 more tensors'
     """
     if len(names) <= 2:
         return names[0] if len(names) == 1 else f"{names[0]} and 1 more {kind}"

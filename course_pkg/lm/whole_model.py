@@ -24,10 +24,14 @@ def read_model(
 ) -> PreTrainedModel:
     """The model in a folder or on the hub, with exactly the tensors of its files.
 
-    kind: a class of transformers with `from_pretrained`, which gets the options. headless: heads
-    that are stored may be left out, and the pooler, which no hidden state depends on, may be
-    absent. Raises CorruptModelError for a tensor that is missing, unknown or of another shape, and
-    ModelError for an adapter; otherwise what transformers raises.
+    Args:
+        kind: a class of transformers with `from_pretrained`, which gets the options.
+        headless: heads that are stored may be left out, and the pooler, which no hidden state
+            depends on, may be absent.
+
+    Raises:
+        CorruptModelError: a tensor that is missing, unknown or of another shape.
+        ModelError: an adapter; otherwise what transformers raises.
     """
     model, loading = kind.from_pretrained(
         source,

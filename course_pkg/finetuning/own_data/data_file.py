@@ -43,14 +43,18 @@ class Columns:
     """Two texts with the names of fields in braces: what is asked, and what is answered.
 
     `\\n` in a template is a line break, because a shell passes it on as it is. A field that is null
-    or absent is an error; one may be a number. Raises FinetuneError for a template that is not well
-    formed or has no field.
+    or absent is an error; one may be a number.
 
-    >>> columns = Columns("{subject}\\n{body}", "{reply}")
-    >>> columns.fill({"subject": "Hi", "body": "Why?", "reply": "So.", "id": 3})
-    {'prompt': 'Hi\\nWhy?', 'completion': 'So.'}
-    >>> columns.unused
-    ('id',)
+    Raises:
+        FinetuneError: a template is not well formed or has no field.
+
+    Example:
+
+        >>> columns = Columns("{subject}\\n{body}", "{reply}")
+        >>> columns.fill({"subject": "Hi", "body": "Why?", "reply": "So.", "id": 3})
+        {'prompt': 'Hi\\nWhy?', 'completion': 'So.'}
+        >>> columns.unused
+        ('id',)
     """
 
     def __init__(self, prompt: str, response: str):
@@ -67,7 +71,8 @@ class Columns:
     def fill(self, record: Any) -> dict[str, str]:
         """The record in the format of prompts and completions.
 
-        Raises RecordError for one that lacks a field, or is no object.
+        Raises:
+            RecordError: one that lacks a field, or is no object.
         """
         if isinstance(record, RecordError):
             raise record
@@ -124,8 +129,10 @@ FileExample = Conversation | PlainText
 class DataFile:
     """A file's examples in their order, and the line of each.
 
-    format: what was recognized. sha256: of the file's bytes. unused: the names of fields that were
-    not read.
+    Attributes:
+        format: what was recognized.
+        sha256: of the file's bytes.
+        unused: the names of fields that were not read.
     """
 
     path: Path
@@ -140,17 +147,23 @@ def read_data(path: str | os.PathLike, columns: Columns | None = None) -> DataFi
     """Read a file of which all records have one format.
 
     It has one of the SUFFIXES, or is plain text (.txt), with empty lines between the examples.
-    columns: how a prompt and a response are made of a record's fields. Raises FinetuneError, with
-    the line, for a record of no format or of another one than the first, for one that can't be
-    read, and for a file without any; nothing is left out.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     file = Path(folder, "mine.jsonl")
-    ...     _ = file.write_text('{"instruction": "Say hi.", "output": "Hi!"}')
-    ...     data = read_data(file)
-    >>> data.format, [message.content for message in data.examples[0].messages]
-    ('Alpaca', ['Say hi.', 'Hi!'])
+    Args:
+        columns: how a prompt and a response are made of a record's fields.
+
+    Raises:
+        FinetuneError: a record has no format or another one than the first, or can't be read, or
+            the file has none. The message names the line; nothing is left out.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder, "mine.jsonl")
+        ...     _ = file.write_text('{"instruction": "Say hi.", "output": "Hi!"}')
+        ...     data = read_data(file)
+        >>> data.format, [message.content for message in data.examples[0].messages]
+        ('Alpaca', ['Say hi.', 'Hi!'])
     """
     path = Path(path)
     suffix = path.suffix.lower()

@@ -65,10 +65,16 @@ def finetune(
 ) -> Result:
     """Train an adapter on a file, and write it with its report into settings.output.
 
-    resume: go on with the run in that folder, which must have the same settings and data; if it is
-    finished, its result is returned. say: prints what was recognized and found; report: prints the
-    progress, None for none. Raises FinetuneError for data, settings or a folder that can't be used,
-    ModelError for a model, OSError if the folder can't be written.
+    Args:
+        resume: go on with the run in that folder, which must have the same settings and data; if it
+            is finished, its result is returned.
+        say: prints what was recognized and found.
+        report: prints the progress; None for none.
+
+    Raises:
+        FinetuneError: the data, the settings or the folder can't be used.
+        ModelError: the model can't be used.
+        OSError: the folder can't be written.
     """
     data = read_data(settings.data, settings.columns)
     say(_recognized(data))

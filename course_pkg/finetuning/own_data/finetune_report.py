@@ -145,11 +145,15 @@ def _settings(result: Result) -> dict[str, str]:
 def next_steps(model: str, folder: Path, method: str, chat: bool) -> list[tuple[str, list[str]]]:
     """What each command is for, and the command, perhaps in several lines.
 
-    chat: whether the adapter was trained on conversations. `course serve` takes LoRA alone, so an
-    adapter of another method is merged first.
+    `course serve` takes LoRA alone, so an adapter of another method is merged first.
 
-    >>> [what for what, _ in next_steps("tiny", Path("mine"), "lora", chat=True)]
-    ['chat', 'serve', 'ask it', 'evaluate', 'export']
+    Args:
+        chat: whether the adapter was trained on conversations.
+
+    Example:
+
+        >>> [what for what, _ in next_steps("tiny", Path("mine"), "lora", chat=True)]
+        ['chat', 'serve', 'ask it', 'evaluate', 'export']
     """
     base = [] if model == "smollm2-135m" else ["--model", model]
     name = re.sub(r"[^\w.-]+", "-", folder.resolve().name).strip("-.") or "adapter"

@@ -25,8 +25,12 @@ LOCK = ".lock"
 class DataSizes:
     """Examples on each side, and what the limit of tokens cost both files together.
 
-    cut, left_out: lines. tokens: of all examples; lost: of these, not used. targets: of one pass.
-    repeated: validation answers that are nearly in the training data.
+    Attributes:
+        cut, left_out: lines.
+        tokens: of all examples.
+        targets: of one pass.
+        lost: tokens that are not used.
+        repeated: validation answers that are nearly in the training data.
     """
 
     train: int
@@ -42,8 +46,13 @@ class DataSizes:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run. formats: of the data and the validation file. kept: the step whose weights
-    the adapter has: that of the lowest validation loss. trained, parameters: numbers of weights."""
+    """A finished run.
+
+    Attributes:
+        formats: of the data and the validation file.
+        kept: the step whose weights the adapter has: that of the lowest validation loss.
+        trained, parameters: numbers of weights.
+    """
 
     data: str
     validation_file: str | None
@@ -74,13 +83,16 @@ def write_result(folder: Path, identity: dict[str, Any], result: Result) -> None
 def read_file(folder: Path) -> tuple[dict[str, Any], Result | None]:
     """The identity in a run's folder, and its result if it is finished.
 
-    Raises FinetuneError if there is no such file, or it is damaged.
+    Raises:
+        FinetuneError: there is no such file, or it is damaged.
 
-    >>> read_file(Path("/nowhere"))
-    Traceback (most recent call last):
-    ...
-    course_pkg.finetuning.own_data.FinetuneError: there is no run to resume in /nowhere: \
-leave --resume out, or give the --output of the run
+    Example:
+
+        >>> read_file(Path("/nowhere"))
+        Traceback (most recent call last):
+        ...
+        course_pkg.finetuning.own_data.FinetuneError: there is no run to resume in /nowhere: \
+        e --resume out, or give the --output of the run
     """
     try:
         content = json.loads((folder / FILE).read_text("utf-8"))
@@ -100,8 +112,10 @@ leave --resume out, or give the --output of the run
 def trained_on_chats(folder: Path) -> bool:
     """Whether a folder has a finished run, on anything but plain text.
 
-    >>> trained_on_chats(Path("/nowhere"))
-    False
+    Example:
+
+        >>> trained_on_chats(Path("/nowhere"))
+        False
     """
     try:
         result = read_file(folder)[1]
@@ -131,15 +145,22 @@ def _write(folder: Path, content: dict[str, Any]) -> None:
 def open_folder(folder: Path, identity: dict[str, Any], resume: bool) -> Iterator[Result | None]:
     """Lock a run's folder, and yield the result if the run is finished.
 
-    identity: what a resumed run must share with the one that was begun there. Raises FinetuneError
-    if the folder has something else, another run or, for resume, none; nothing is then changed. A
-    new run that fails before its first checkpoint leaves no folder, so the corrected command works;
-    one that is interrupted can be resumed.
+    A new run that fails before its first checkpoint leaves no folder, so the corrected command
+    works; one that is interrupted can be resumed.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as parent, open_folder(Path(parent, "a"), {}, False) as found:
-    ...     found is None
-    True
+    Args:
+        identity: what a resumed run must share with the one that was begun there.
+
+    Raises:
+        FinetuneError: the folder has something else, another run or, for resume, none; nothing is
+            then changed.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as parent, open_folder(Path(parent, "a"), {}, False) as found:
+        ...     found is None
+        True
     """
     if resume:
         before, _ = read_file(folder)

@@ -30,11 +30,15 @@ MOST = 200  # validation examples that are drawn; more would cost more time than
 
 @dataclass(frozen=True)
 class TokenExample:
-    """One example of a file. pieces: a conversation has one, a long plain text several.
+    """One example of a file.
 
-    id: its line. key: equal for examples that belong on one side of a split, because they ask the
-    same. prompt: what the model is given for a sample; question: its text without the template;
-    reference: what the data has after it.
+    Attributes:
+        id: its line.
+        key: equal for examples that belong on one side of a split, because they ask the same.
+        prompt: what the model is given for a sample.
+        question: its text without the template.
+        reference: what the data has after it.
+        pieces: a conversation has one, a long plain text several.
     """
 
     id: str
@@ -49,8 +53,11 @@ class TokenExample:
 class TokenizedFile:
     """A file's examples, and what the limit of tokens cost.
 
-    cut: examples that lost their last answers. left_out: those whose first answer doesn't fit, by
-    line. tokens: of all examples, before; lost: how many of them were cut or left out.
+    Attributes:
+        cut: examples that lost their last answers.
+        left_out: those whose first answer doesn't fit, by line.
+        tokens: of all examples, before.
+        lost: how many of them were cut or left out.
     """
 
     examples: tuple[TokenExample, ...]
@@ -65,15 +72,18 @@ def tokenize_file(
 ) -> TokenizedFile:
     """The examples of a file as token ids and labels, each piece of at most max_length tokens.
 
-    Raises FinetuneError for an example that the tokenizer or its chat template can't take, with its
-    line, and if no example fits.
+    Raises:
+        FinetuneError: the tokenizer or its chat template can't take an example, whose line is in
+            the message, or no example fits.
 
-    >>> from pathlib import Path
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> data = DataFile(Path("a.txt"), "plain text", (PlainText("abcdefg"),), (1,), "")
-    >>> [example] = tokenize_file(data, tiny_tokenizer(), 5).examples
-    >>> [len(piece.input_ids) for piece in example.pieces]  # with the end token
-    [5, 3]
+    Example:
+
+        >>> from pathlib import Path
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> data = DataFile(Path("a.txt"), "plain text", (PlainText("abcdefg"),), (1,), "")
+        >>> [example] = tokenize_file(data, tiny_tokenizer(), 5).examples
+        >>> [len(piece.input_ids) for piece in example.pieces]  # with the end token
+        [5, 3]
     """
     examples: list[TokenExample] = []
     cut: list[str] = []
@@ -172,14 +182,21 @@ def split_examples(examples: Sequence[TokenExample], share: float, seed: int) ->
     """Draw a share of the examples for validation, at least two and about 200 at most.
 
     Examples with the same key stay together, so a question that occurs twice is on one side only.
-    share: above 0 and below 1. Raises FinetuneError if there are fewer than four different
-    questions, or if the share leaves nothing to train on.
 
-    >>> from course_pkg.finetuning.own_data.token_examples import TokenExample
-    >>> asked = [TokenExample(str(n), str(n // 2), "", "", "", ()) for n in range(20)]
-    >>> split = split_examples(asked, 0.2, seed=0)
-    >>> [example.id for example in split.validation]
-    ['14', '15', '16', '17']
+    Args:
+        share: above 0 and below 1.
+
+    Raises:
+        FinetuneError: there are fewer than four different questions, or the share leaves nothing to
+            train on.
+
+    Example:
+
+        >>> from course_pkg.finetuning.own_data.token_examples import TokenExample
+        >>> asked = [TokenExample(str(n), str(n // 2), "", "", "", ()) for n in range(20)]
+        >>> split = split_examples(asked, 0.2, seed=0)
+        >>> [example.id for example in split.validation]
+        ['14', '15', '16', '17']
     """
     groups = list(dict.fromkeys(example.key for example in examples))
     if len(groups) < 4:
@@ -212,7 +229,8 @@ def given_split(
 ) -> Split:
     """The two sides from two files. name: of the validation file, for messages.
 
-    Raises FinetuneError if a question is in both.
+    Raises:
+        FinetuneError: a question is in both.
     """
     lines = {example.key: example.id for example in train}
     both = [example for example in validation if example.key in lines]
@@ -227,12 +245,16 @@ def given_split(
 
 def repeated_answers(split: Split) -> int:
     """How many validation answers are mostly in the training data, although the questions
+
     differ. Answers of fewer characters than a run, such as labels, don't count.
 
-    >>> answers = ("Thank you for writing to us.", "Thank you for writing to us!", "Yes")
-    >>> one, two, short = (TokenExample("", "", "", "", answer, ()) for answer in answers)
-    >>> repeated_answers(Split((one, short), (one, short))), repeated_answers(Split((one,), (two,)))
-    (1, 1)
+    Example:
+
+        >>> answers = ("Thank you for writing to us.", "Thank you for writing to us!", "Yes")
+        >>> one, two, short = (TokenExample("", "", "", "", answer, ()) for answer in answers)
+        >>> same = Split((one, short), (one, short))
+        >>> repeated_answers(same), repeated_answers(Split((one,), (two,)))
+        (1, 1)
     """
     known = {run for example in split.train for run in character_ngrams(example.reference, RUN)}
     return sum(
