@@ -8,7 +8,7 @@ and embeddings are not quantized. `quantization/blockwise` computes the codes.
 
 `merge_adapters` refuses quantized weights: the merged weight must be rounded to 4 bits again, and
 the rounding error can be larger than the change that the adapter learned. `merge_quantized` does it
-on request, and `merge_error` measures it.
+on request.
 
 Source: Dettmers et al. 2023 (QLoRA), section 3.
 
@@ -16,7 +16,6 @@ Chapter: adapters/qlora.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -204,20 +203,6 @@ def _left_out(model: nn.Module) -> list[str]:
     return [last, *(name for name, module in model.named_modules() if module is head)]
 
 
-@dataclass(frozen=True)
-class MergeError:
-    """How far the output after merging is from the output before, on one input.
-
-    Attributes:
-        of_output: ‖error‖ / ‖output‖.
-        of_change: ‖error‖ / ‖what the adapters add to the output‖; 1 means that the error is as
-            large as the adapters' effect.
-    """
-
-    of_output: float
-    of_change: float
-
-
 def requantized(layer: AdapterLayer) -> Linear4bit:
     """A 4-bit layer with the active adapters in its weight: dequantize, add, quantize again.
 
@@ -257,18 +242,3 @@ def merge_quantized(model: nn.Module) -> None:
     merge_all(exact)
     for name, layer in layers.items():
         replace_module(model, layer, merged.get(name) or layer.without_adapters())
-
-
-@torch.no_grad()
-def merge_error(layer: AdapterLayer, x: Tensor) -> MergeError:
-    """The error that merging causes in the layer's output for the input x, (..., in_features).
-
-    Raises:
-        ValueError: no adapter changes the output; otherwise as `requantized`.
-    """
-    merged = requantized(layer)
-    before, base = (part(x).double() for part in (layer, layer.base))
-    if not (change := (before - base).norm()):
-        raise ValueError("the adapters do not change the output, so there is nothing to merge")
-    error = (merged(x).double() - before).norm()
-    return MergeError((error / before.norm()).item(), (error / change).item())

@@ -86,13 +86,11 @@ def read_file(folder: Path) -> tuple[dict[str, Any], Result | None]:
     Raises:
         FinetuneError: there is no such file, or it is damaged.
 
-    Example:
-
-        >>> read_file(Path("/nowhere"))
-        Traceback (most recent call last):
-        ...
-        course_pkg.finetuning.own_data.FinetuneError: there is no run to resume in /nowhere: \
-        e --resume out, or give the --output of the run
+    >>> read_file(Path("/nowhere"))
+    Traceback (most recent call last):
+    ...
+    course_pkg.finetuning.own_data.FinetuneError: there is no run to resume in /nowhere: \
+leave --resume out, or give the --output of the run
     """
     try:
         content = json.loads((folder / FILE).read_text("utf-8"))
