@@ -167,20 +167,21 @@ class AdaLoRALinear(AdapterLayer):
             return result
         dtype = result.dtype
         for name in self.active:
-            Q, diagonal, P = self.weights_of(name).values()
+            Q = self.lora_A[name]
             config = self.configs[name]
             z = x.to(Q.dtype)
             if config.dropout:
                 z = F.dropout(z, config.dropout, self.training)
-            low = F.linear(z, diagonal * Q) * config.scaling  # (..., rank)
-            result = result + F.linear(low, P)
+            low = F.linear(z, self.lora_E[name] * Q) * config.scaling  # (..., rank)
+            result = result + F.linear(low, self.lora_B[name])
         return result.to(dtype)
 
     def delta_weight(self, name: str) -> Tensor:
         """scaling · P Λ Q of one adapter, (out_features, in_features), in fp32 or fp64."""
         wide = torch.promote_types(self.lora_A[name].dtype, torch.float32)
-        Q, diagonal, P = (weight.detach().to(wide) for weight in self.weights_of(name).values())
-        return self.configs[name].scaling * (P @ (diagonal * Q))
+        weights = {part: weight.detach().to(wide) for part, weight in self.weights_of(name).items()}
+        low = weights["lora_E"] * weights["lora_A"]
+        return self.configs[name].scaling * (weights["lora_B"] @ low)
 
     def prune(self, name: str, mask: Tensor) -> None:
         """Keep only the triplets where mask, (rank,), is True. Raises RuntimeError while merged."""

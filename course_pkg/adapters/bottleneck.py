@@ -77,7 +77,8 @@ class BottleneckLinear(AdapterLayer):
             return h
         dtype = h.dtype
         for name in self.active:
-            W_down, b_down, W_up, b_up = self.weights_of(name).values()
-            z = F.gelu(F.linear(h.to(W_down.dtype), W_down, b_down))  # (..., size)
-            h = h + F.linear(z, W_up, b_up)
+            W_down = self.bottleneck_down[name]
+            z = F.linear(h.to(W_down.dtype), W_down, self.bottleneck_down_bias[name])
+            z = F.gelu(z)  # (..., size)
+            h = h + F.linear(z, self.bottleneck_up[name], self.bottleneck_up_bias[name])
         return h.to(dtype)

@@ -67,7 +67,7 @@ class DoRALinear(LoRALinear):
             return result
         dtype = result.dtype
         for name in self.active:
-            A, B, magnitude = self.weights_of(name).values()
+            A = self.lora_A[name]
             W = self.base_weight().to(A.dtype)
             z = x.to(A.dtype)
             dropout = self.configs[name].dropout
@@ -76,8 +76,8 @@ class DoRALinear(LoRALinear):
                 direct = F.linear(z, W)
             else:
                 direct = result if self.bias is None else result - self.bias
-            g = magnitude / self._norm(W, name)  # (out_features,)
-            low = F.linear(F.linear(z, A), B) * self.scaling(name)
+            g = self.lora_magnitude_vector[name] / self._norm(W, name)  # (out_features,)
+            low = F.linear(F.linear(z, A), self.lora_B[name]) * self.scaling(name)
             result = result + (g - 1) * direct + g * low
         return result.to(dtype)
 
