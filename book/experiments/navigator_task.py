@@ -10,9 +10,9 @@ from torch import nn
 
 from course_pkg.finetuning.batches import batches
 from course_pkg.finetuning.config import Callback, TrainConfig
-from course_pkg.finetuning.history import History
 from course_pkg.finetuning.masking import tokenize_example
 from course_pkg.finetuning.trainer import mean_loss, train
+from course_pkg.finetuning.training_state import History
 from course_pkg.lm.load import load
 from course_pkg.pages.datasets import load_examples
 
@@ -36,8 +36,13 @@ class Task:
     def __init__(self) -> None:
         self.model, tokenizer = load(SETTINGS["model"])
         self.pad = tokenizer.pad_token_id
-        examples = [tokenize_example(e, tokenizer) for e in load_examples(split="train")]
-        held_out = [tokenize_example(e, tokenizer) for e in load_examples(split="held-out")]
+        examples = [
+            tokenize_example(e.prompt, e.response, tokenizer) for e in load_examples(split="train")
+        ]
+        held_out = [
+            tokenize_example(e.prompt, e.response, tokenizer)
+            for e in load_examples(split="held-out")
+        ]
         self.splits = {"validation": examples[::VALIDATION_EVERY], "held-out": held_out}
         self.examples = [e for at, e in enumerate(examples) if at % VALIDATION_EVERY]
 

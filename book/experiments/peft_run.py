@@ -18,6 +18,7 @@ from navigator_task import STEPS, Task
 from torch import Tensor, nn
 
 from course_pkg.acceleration.quantization.rotation import rotate_residual_stream
+from course_pkg.adapters.accounting import measure_step
 from course_pkg.adapters.adalora import AdaLoRAConfig
 from course_pkg.adapters.bottleneck import BottleneckConfig
 from course_pkg.adapters.dora import DoRAConfig
@@ -30,7 +31,6 @@ from course_pkg.adapters.prefixes import PrefixTunedModel, PrefixTuningConfig
 from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.adapters.qlora import quantize_model
 from course_pkg.adapters.rank_allocator import RankAllocator
-from course_pkg.adapters.training_memory import measure_step
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig
 from course_pkg.finetuning.batches import batches
 

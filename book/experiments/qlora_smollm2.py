@@ -20,9 +20,8 @@ from torch.nn import functional as F
 
 from course_pkg.acceleration.quantization.rotation import rotate_residual_stream
 from course_pkg.adapters.injection import adapter_layers, inject
-from course_pkg.adapters.linear4bit import Linear4bit
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.adapters.qlora import merge_quantized, quantize_model, requantized
+from course_pkg.adapters.qlora import Linear4bit, merge_quantized, quantize_model, requantized
 from course_pkg.finetuning.batches import batches
 from course_pkg.finetuning.config import Callback, TrainConfig
 from course_pkg.finetuning.trainer import train

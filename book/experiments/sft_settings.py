@@ -25,7 +25,6 @@ from course_pkg.finetuning.formats import chat_prompt
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample, tokenize_example
 from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
-from course_pkg.pages.datasets import Example
 from course_pkg.studies.instructions.instruction_data import (
     Instruction,
     load_instructions,
@@ -103,8 +102,7 @@ class Task:
 
     def tokenized(self, item: Instruction) -> TokenizedExample:
         """One instruction with its answer as the only target."""
-        example = Example(item.id, item.topic, item.user_turn, item.response)
-        return tokenize_example(example, self.tokenizer)
+        return tokenize_example(item.user_turn, item.response, self.tokenizer)
 
     @torch.no_grad()
     def answers(self, items: list[Instruction]) -> list[str]:

@@ -101,7 +101,10 @@ def measure(task: Task, key: dict) -> dict:
     """Everything about one system."""
     if key["system"] != "untuned":
         if key["system"] == "navigator":
-            examples = [tokenize_example(e, task.tokenizer) for e in load_examples(split="train")]
+            examples = [
+                tokenize_example(e.prompt, e.response, task.tokenizer)
+                for e in load_examples(split="train")
+            ]
         else:
             texts = [conversation(item) for item in load_instructions("train")]
             examples = [tokenize_conversation(text, task.tokenizer) for text in texts]

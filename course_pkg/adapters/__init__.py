@@ -10,7 +10,9 @@
 from course_pkg.common.lazy import lazy_exports
 
 _EXPORTS = {
-    "course_pkg.adapters.accounting": "count_parameters lora_parameters",
+    "course_pkg.adapters.accounting": (
+        "count_parameters estimate_memory lora_parameters measure_step"
+    ),
     "course_pkg.adapters.adalora": "AdaLoRAConfig",
     "course_pkg.adapters.adapter_io": "load_adapter save_adapter",
     "course_pkg.adapters.bottleneck": "BottleneckConfig",
@@ -21,14 +23,12 @@ _EXPORTS = {
         "disable_adapters inject merge_adapters remove_adapters set_adapter trainable_parameters "
         "unmerge_adapters"
     ),
-    "course_pkg.adapters.linear4bit": "Linear4bit",
     "course_pkg.adapters.lora": "LoRAConfig LoRALinear",
     "course_pkg.adapters.methods": "adapt load save",
     "course_pkg.adapters.pissa": "start_from_principal",
     "course_pkg.adapters.prefixes": "PrefixTuningConfig",
     "course_pkg.adapters.prompts": "PromptTuningConfig",
-    "course_pkg.adapters.qlora": "merge_quantized quantize_model",
+    "course_pkg.adapters.qlora": "Linear4bit merge_quantized quantize_model",
     "course_pkg.adapters.rank_allocator": "RankAllocator",
-    "course_pkg.adapters.training_memory": "estimate_memory measure_step",
 }
 __all__, __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

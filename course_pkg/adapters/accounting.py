@@ -1,16 +1,24 @@
-"""How many parameters fine-tuning trains, for any transformers config, without weights.
+"""What fine-tuning costs: the parameters that it trains, and the memory of a training step.
 
-The model is built on torch's meta device, where tensors have shapes but no storage, so
-counting takes milliseconds and uses the real class, with its tied and grouped weights.
-Chapter: adapters/lora.
+Parameters are counted for any transformers config, without weights: the model is built on torch's
+meta device, where tensors have shapes but no storage. So counting takes milliseconds and uses the
+real class, with its tied and grouped weights.
+
+`estimate_memory` calculates bytes in the same way; it leaves out allocator overhead, temporary
+buffers and the CUDA context. `measure_step` runs one step and counts bytes tensor by tensor, so its
+numbers are exact and repeatable on a CPU, unlike the size of the process.
+
+Chapter: adapters/qlora.
 """
 
 import copy
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
@@ -20,7 +28,14 @@ from transformers import (
     PreTrainedModel,
 )
 
+from course_pkg.acceleration.quantization.blockwise import (
+    BLOCK_SIZE,
+    CONSTANT_BLOCK_SIZE,
+    effective_bits,
+    stored_bytes,
+)
 from course_pkg.adapters.adalora import AdaLoRAConfig
+from course_pkg.adapters.argument_checks import require_model
 from course_pkg.adapters.bottleneck import BottleneckConfig
 from course_pkg.adapters.dora import DoRAConfig
 from course_pkg.adapters.ia3 import IA3Config
@@ -31,7 +46,7 @@ from course_pkg.adapters.methods import adapt
 from course_pkg.adapters.prefixes import PrefixTuningConfig
 from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig
-from course_pkg.common.arguments import require_choice
+from course_pkg.common.arguments import require_choice, require_integer
 
 Method = Literal[
     "full", "lora", "qlora", "dora", "adalora", "ia3", "bottleneck", "prompt", "prefix"
@@ -54,8 +69,10 @@ CONFIGS: dict[str, type[MethodConfig] | None] = {  # the config that each method
 class ParameterCount:
     """How many parameters a fine-tuning method keeps and trains.
 
-    base: parameters of the model, tied ones counted once; adapter: parameters that it adds;
-    trainable: parameters that get a gradient.
+    Attributes:
+        base: parameters of the model, tied ones counted once.
+        adapter: parameters that it adds.
+        trainable: parameters that get a gradient.
     """
 
     method: str
@@ -79,8 +96,10 @@ def lora_parameters(out_features: int, in_features: int, rank: int) -> int:
 
     Source: Hu et al. 2021, section 4.1.
 
-    >>> lora_parameters(4096, 4096, rank=8)  # of 16,777,216
-    65536
+    Example:
+
+        >>> lora_parameters(4096, 4096, rank=8)  # of 16,777,216
+        65536
     """
     return rank * (out_features + in_features)
 
@@ -90,17 +109,24 @@ def count_parameters(
 ) -> ParameterCount:
     """Parameters of a model, and how many of them a method trains.
 
-    method: "full" trains all; the others what `adapter`, a config of that method, adds: for each
-    target module r·(in + out) for LoRA and QLoRA, r·(in + out) + out for DoRA, r·(in + out + 1) for
-    AdaLoRA with its initial rank, in or out for IA³, and 2·size·out + size + out for a bottleneck;
-    a vector for each token of a prompt; a key and a value in every layer for each token of a
-    prefix, or the MLP that computes them. Raises TypeError unless config is a transformers config;
-    ValueError if adapter is missing or of another method; and what `adapt` raises.
+    Args:
+        method: "full" trains all; the others what `adapter`, a config of that method, adds: for
+            each target module r·(in + out) for LoRA and QLoRA, r·(in + out) + out for DoRA, r·(in +
+            out + 1) for AdaLoRA with its initial rank, in or out for IA³, and 2·size·out + size +
+            out for a bottleneck; a vector for each token of a prompt; a key and a value in every
+            layer for each token of a prefix, or the MLP that computes them.
 
-    >>> from transformers import LlamaConfig
-    >>> count = count_parameters(LlamaConfig(), "lora", LoRAConfig(8, target_modules=["q_proj"]))
-    >>> f"{count.base:,} {count.trainable:,}"  # Llama-2-7B: 32 layers of 8·(4096 + 4096)
-    '6,738,415,616 2,097,152'
+    Raises:
+        TypeError: config is not one of transformers.
+        ValueError: adapter is missing or of another method; and what `adapt` raises.
+
+    Example:
+
+        >>> from transformers import LlamaConfig
+        >>> lora = LoRAConfig(rank=8, target_modules=["q_proj"])
+        >>> count = count_parameters(LlamaConfig(), "lora", lora)
+        >>> f"{count.base:,} {count.trainable:,}"  # Llama-2-7B: 32 layers of 8·(4096 + 4096)
+        '6,738,415,616 2,097,152'
     """
     model = meta_model(config)
     base = sum(parameter.numel() for parameter in model.parameters())
@@ -132,3 +158,198 @@ def adapter_parameters(model: nn.Module, method: Method, adapter: MethodConfig |
     with torch.device("meta"):
         model = adapt(model, adapter)
     return sum(p.numel() for p in trainable_parameters(model).values())
+
+
+Activations = Literal["stored", "flash", "checkpointed"]
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """The peak memory of a training step in bytes, and the assumptions behind it."""
+
+    method: str
+    weights: int
+    master_weights: int
+    gradients: int
+    optimizer_state: int
+    activations: int
+    assumptions: tuple[str, ...]
+
+    @property
+    def total(self) -> int:
+        """The sum of the five parts, in bytes."""
+        held = self.weights + self.master_weights + self.gradients + self.optimizer_state
+        return held + self.activations
+
+
+def estimate_memory(
+    config: PreTrainedConfig,
+    method: Method = "full",
+    adapter: MethodConfig | None = None,
+    *,
+    batch_size: int = 1,
+    sequence_length: int = 512,
+    activations: Activations = "stored",
+    master_weights: bool = True,
+) -> MemoryEstimate:
+    """Bytes for one training step in mixed precision with AdamW.
+
+    Args:
+        batch_size: in sequences.
+        sequence_length: in tokens.
+        activations: see `activation_bytes`.
+        master_weights: whether full fine-tuning keeps an fp32 copy of its 16-bit weights.
+
+    Raises:
+        ValueError: sizes below 1 or an unknown choice; otherwise as `count_parameters`.
+
+    Sources: Rajbhandari et al. 2020 (ZeRO), section 3.1, for 16 bytes per trained parameter;
+    Dettmers et al. 2023 (QLoRA), section 3.
+
+    Example:
+
+        >>> from transformers import LlamaConfig
+        >>> estimate = estimate_memory(LlamaConfig())  # 7B: 2 + 2 + 4 + 8 bytes each
+        >>> (estimate.total - estimate.activations) / 6_738_415_616
+        16.0
+    """
+    model = meta_model(config)
+    base = sum(p.numel() for p in model.parameters())
+    packed = _nf4_savings(model) if method == "qlora" else 0
+    added = adapter_parameters(model, method, adapter)
+    notes = ["AdamW with two fp32 moments; 16-bit base weights and activations"]
+    if method == "full":
+        weights = gradients = 2 * base
+        master = 4 * base if master_weights else 0
+        state = 8 * base
+        notes.append(f"16-bit gradients; fp32 master weights: {'yes' if master_weights else 'no'}")
+    else:
+        weights = 2 * base - packed + 4 * added
+        master = 0
+        gradients = 4 * added
+        state = 8 * added
+        notes.append("adapters, their gradients and moments in fp32")
+    if method == "qlora":
+        bits = effective_bits(BLOCK_SIZE, CONSTANT_BLOCK_SIZE)
+        notes.append(f"NF4 at {bits:.3f} bits for nn.Linear weights; everything else in 16 bits")
+    size = activation_bytes(config, batch_size, sequence_length, activations)
+    tokens = f"{batch_size} × {sequence_length} tokens"
+    notes.append(f"activations {activations}, {tokens}: of a GPT block, for every method")
+    return MemoryEstimate(method, weights, master, gradients, state, size, tuple(notes))
+
+
+def activation_bytes(
+    config: PreTrainedConfig, batch_size: int, sequence_length: int, keep: Activations = "stored"
+) -> int:
+    """Bytes of 16-bit activations that GPT blocks (4h GELU MLP, dropout) keep for backward.
+
+    With s tokens, b sequences, width h, a heads, L layers, v words: per layer sbh(34 + 5as/h) if
+    all are stored; 34sbh if the attention scores are recomputed ("flash"); 2sbh, plus one whole
+    layer at a time, if "checkpointed". Embeddings and output add 4sbh(1 + v/h), with fp32 logits.
+
+    Raises:
+        ValueError: sizes below 1, an unknown choice, or a config that lacks these numbers.
+
+    Source: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer
+    Models", equation 1 and sections 4.3 and 5.
+
+    Example:
+
+        >>> from transformers import LlamaConfig
+        >>> sizes = dict(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=16)
+        >>> activation_bytes(LlamaConfig(**sizes), 1, 4)  # 34·4·8 + 5·2·4·4 + 4·4·(8 + 16)
+        1632
+    """
+    require_choice(keep, "activations", get_args(Activations))
+    b = require_integer(batch_size, "batch_size")
+    s = require_integer(sequence_length, "sequence_length")
+    text = getattr(config, "get_text_config", lambda: None)()
+    names = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
+    h, a, L, v = (getattr(text, name, None) for name in names)
+    if None in (h, a, L, v):
+        raise ValueError(f"{type(config).__name__} lacks one of {', '.join(names)}")
+    linear = 34 * s * b * h
+    whole = linear + 5 * a * s * s * b
+    inputs = 2 * s * b * h
+    layers = {"stored": L * whole, "flash": L * linear, "checkpointed": L * inputs + whole}[keep]
+    return layers + 4 * s * b * (h + v)
+
+
+def _nf4_savings(model: PreTrainedModel) -> int:
+    """Bytes that NF4 saves against 16-bit weights; the output embedding is never quantized."""
+    saved = 0
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module is not model.get_output_embeddings():
+            size = module.weight.numel()
+            saved += 2 * size - stored_bytes(size, BLOCK_SIZE, CONSTANT_BLOCK_SIZE)
+    return saved
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Bytes and seconds of one forward and backward pass.
+
+    Attributes:
+        weights: parameters and buffers, shared ones counted once.
+        saved: what autograd keeps from the forward pass for the backward pass, without the weights.
+        gradients: of the parameters.
+    """
+
+    loss: float
+    weights: int
+    saved: int
+    gradients: int
+    seconds: float
+
+
+def measure_step(model: nn.Module, batch: Mapping[str, Tensor]) -> StepCost:
+    """Run model(**batch).loss forward and backward once, and count; the gradients are discarded.
+
+    While the blocks of a checkpointed model are computed again, each adds to the peak what an
+    ordinary pass saves for it; `saved` does not include that.
+
+    Raises:
+        ValueError: no parameter requires a gradient, or the model returns no loss.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> model, ids = load("tiny").model, torch.arange(8)[None]
+        >>> cost = measure_step(model, {"input_ids": ids, "labels": ids})
+        >>> cost.gradients == 4 * 90624 and cost.saved > 0
+        True
+    """
+    trainable = [p for p in require_model(model).parameters() if p.requires_grad]
+    if not trainable:
+        raise ValueError("no parameter requires a gradient; inject an adapter or unfreeze some")
+    own = _storages([*model.parameters(), *model.buffers()])
+    kept: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor)  # also keeps its memory from being used again during the count
+        return tensor
+
+    before = [p.grad for p in trainable]
+    try:
+        for parameter in trainable:
+            parameter.grad = None
+        started = time.perf_counter()
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = getattr(model(**batch, use_cache=False), "loss", None)
+        if loss is None:
+            raise ValueError('the model returned no loss; the batch needs "labels"')
+        saved = sum(size for key, size in _storages(kept).items() if key not in own)
+        kept.clear()
+        loss.backward()
+        seconds = time.perf_counter() - started
+        gradients = sum(p.grad.nbytes for p in trainable if p.grad is not None)
+    finally:
+        for parameter, gradient in zip(trainable, before, strict=True):
+            parameter.grad = gradient
+    return StepCost(loss.item(), sum(own.values()), saved, gradients, seconds)
+
+
+def _storages(tensors: list[Tensor]) -> dict[int, int]:
+    """The bytes of each storage by its address; views of one storage count once."""
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}

@@ -31,19 +31,30 @@ SUFFIX = ".lora_E"  # of the keys of rank_pattern, as in PEFT's files
 class AdaLoRAConfig(AdapterConfig):
     """The settings of an AdaLoRA adapter, with the schedule of its budget.
 
-    total_step: training steps T. initial_rank, target_rank: triplets per module at the start, and
-    on average at the end. alpha: numerator of the scale. dropout: probability in [0, 1), before Q.
-    tinit, tfinal: steps at the start without pruning, and at the end with fixed ranks; the ranks
-    become final at step T - tfinal, 2 or later. delta_t: steps between two allocations. beta1,
-    beta2: decay rates, in (0, 1), of the averages of sensitivity and uncertainty. orth_reg_weight:
-    the factor γ of the orthogonality penalty.
-    rank_pattern: which triplets each module keeps, such as {"h.0.q_proj.lora_E": (True, False)},
-    with initial_rank entries; None before the ranks are final. bias: as in LoRAConfig.
-    Raises ValueError for a value out of range, TypeError for one of another type.
+    Attributes:
+        total_step: training steps T.
+        initial_rank, target_rank: triplets per module at the start, and on average at the end.
+        alpha: numerator of the scale.
+        dropout: probability in [0, 1), before Q.
+        tinit, tfinal: steps at the start without pruning, and at the end with fixed ranks; the
+            ranks become final at step T - tfinal, 2 or later.
+        delta_t: steps between two allocations.
+        beta1, beta2: decay rates, in (0, 1), of the averages of sensitivity and uncertainty.
+        orth_reg_weight: the factor γ of the orthogonality penalty.
+        rank_pattern: which triplets each module keeps, such as {"h.0.q_proj.lora_E": (True,
+            False)}, with initial_rank entries; None before the ranks are final.
+        bias: as in LoRAConfig.
+
+    Raises:
+        ValueError: a value out of range.
+        TypeError: one of another type.
+
     Source: Zhang et al. 2023, algorithm 1; defaults: PEFT's, and LoRAConfig's alpha.
 
-    >>> AdaLoRAConfig(total_step=100, initial_rank=12, tinit=10, tfinal=20).target_rank
-    8
+    Example:
+
+        >>> AdaLoRAConfig(total_step=100, initial_rank=12, tinit=10, tfinal=20).target_rank
+        8
     """
 
     total_step: int
@@ -116,10 +127,10 @@ class AdaLoRAConfig(AdapterConfig):
         """Raise ValueError unless rank_pattern is None or has exactly the names of the targets."""
         if self.rank_pattern is None:
             return
-        given = {key.removesuffix(SUFFIX) for key in self.rank_pattern}
-        if unknown := sorted(given - set(names)):
+        patterned = {key.removesuffix(SUFFIX) for key in self.rank_pattern}
+        if unknown := sorted(patterned - set(names)):
             raise ValueError(f"rank_pattern has {unknown[0]!r}, which is not a target module")
-        if missing := sorted(set(names) - given):
+        if missing := sorted(set(names) - patterned):
             raise ValueError(f"rank_pattern lacks the target module {missing[0]!r}")
 
 
@@ -129,9 +140,11 @@ class AdaLoRALinear(AdapterLayer):
     The weights are Q, `lora_A[name]`, (rank, in_features); the diagonal of Λ, `lora_E[name]`,
     (rank, 1); and P, `lora_B[name]`, (out_features, rank). The effects of active adapters add up.
 
-    >>> layer = AdaLoRALinear(nn.Linear(8, 5), AdaLoRAConfig(total_step=10, initial_rank=9))
-    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 9·(8 + 1 + 5)
-    126
+    Example:
+
+        >>> layer = AdaLoRALinear(nn.Linear(8, 5), AdaLoRAConfig(total_step=10, initial_rank=9))
+        >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 9·(8 + 1 + 5)
+        126
     """
 
     parts = ("lora_A", "lora_E", "lora_B")
@@ -154,20 +167,21 @@ class AdaLoRALinear(AdapterLayer):
             return result
         dtype = result.dtype
         for name in self.active:
-            Q, diagonal, P = self.weights_of(name).values()
+            Q = self.lora_A[name]
             config = self.configs[name]
             z = x.to(Q.dtype)
             if config.dropout:
                 z = F.dropout(z, config.dropout, self.training)
-            low = F.linear(z, diagonal * Q) * config.scaling  # (..., rank)
-            result = result + F.linear(low, P)
+            low = F.linear(z, self.lora_E[name] * Q) * config.scaling  # (..., rank)
+            result = result + F.linear(low, self.lora_B[name])
         return result.to(dtype)
 
     def delta_weight(self, name: str) -> Tensor:
         """scaling · P Λ Q of one adapter, (out_features, in_features), in fp32 or fp64."""
         wide = torch.promote_types(self.lora_A[name].dtype, torch.float32)
-        Q, diagonal, P = (weight.detach().to(wide) for weight in self.weights_of(name).values())
-        return self.configs[name].scaling * (P @ (diagonal * Q))
+        weights = {part: weight.detach().to(wide) for part, weight in self.weights_of(name).items()}
+        low = weights["lora_E"] * weights["lora_A"]
+        return self.configs[name].scaling * (weights["lora_B"] @ low)
 
     def prune(self, name: str, mask: Tensor) -> None:
         """Keep only the triplets where mask, (rank,), is True. Raises RuntimeError while merged."""

@@ -29,7 +29,12 @@ from course_pkg.adapters.peft_files import (
     to_peft,
     write_adapter,
 )
-from course_pkg.adapters.saved_module import SavedModule, saved_module_names
+from course_pkg.adapters.saved_module import (
+    SavedModule,
+    biases_of,
+    saved_module_names,
+    trained_biases,
+)
 from course_pkg.adapters.targets import (
     adaptable_modules,
     in_saved_module,
@@ -37,7 +42,6 @@ from course_pkg.adapters.targets import (
     shortest_targets,
     takes_all,
 )
-from course_pkg.adapters.trained_biases import biases_of, trained_biases
 
 PREFIX = "base_model.model."
 BASE_COPY = ".base_layer"  # PEFT adds an adapted embedding's own weight
@@ -48,17 +52,20 @@ def save_adapter(
 ) -> None:
     """Write one adapter to a folder that PeftModel.from_pretrained can load.
 
-    Raises ValueError if the model has no such adapter.
+    Raises:
+        ValueError: the model has no such adapter.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.adapters.injection import inject
-    >>> from course_pkg.adapters.lora import LoRAConfig
-    >>> model = nn.Sequential(nn.Linear(4, 4))
-    >>> _ = inject(model, LoRAConfig(rank=2))
-    >>> with TemporaryDirectory() as folder:
-    ...     save_adapter(model, folder)
-    ...     load_adapter(nn.Sequential(nn.Linear(4, 4)), folder).rank
-    2
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> from course_pkg.adapters.injection import inject
+        >>> from course_pkg.adapters.lora import LoRAConfig
+        >>> model = nn.Sequential(nn.Linear(4, 4))
+        >>> _ = inject(model, LoRAConfig(rank=2))
+        >>> with TemporaryDirectory() as folder:
+        ...     save_adapter(model, folder)
+        ...     load_adapter(nn.Sequential(nn.Linear(4, 4)), folder).rank
+        2
     """
     layers = _layers_with(model, adapter_name)
     config = next(iter(layers.values())).configs[adapter_name]
@@ -74,7 +81,7 @@ def save_adapter(
         for key, tensor in _file_keys(layer, adapter_name).items()
     }
     tensors |= biases_of(model, adapter_layers(model), adapter_name)
-    tensors = {PREFIX + key: each.detach().cpu().contiguous() for key, each in tensors.items()}
+    tensors = {PREFIX + key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
     write_adapter(folder, described, tensors)
 
 
@@ -83,11 +90,15 @@ def load_adapter(
 ) -> AdapterConfig:
     """Add an adapter from a folder that this package or PEFT wrote; return its configuration.
 
-    adapter_name: its name in this model, which may differ from the name it was trained under. As
-    with inject, a model's first adapter becomes active; activate later ones with
-    `set_adapter`. Raises FileNotFoundError if a file is missing; ValueError if a file is damaged,
-    needs something that is not implemented, or belongs to a different model. The model is then
-    unchanged.
+    Args:
+        adapter_name: its name in this model, which may differ from the name it was trained under.
+            As with inject, a model's first adapter becomes active; activate later ones with
+            `set_adapter`.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is damaged, needs something that is not implemented, or belongs to a
+            different model. The model is then unchanged.
     """
     folder = Path(folder)
     settings = read_settings(folder)
@@ -119,17 +130,17 @@ def _targets_for_file(
     model: nn.Module, config: AdapterConfig, targets: Sequence[str]
 ) -> str | Sequence[str]:
     """The config's targets, or a shorter list of endings that selects the same modules."""
-    given = config.target_modules
-    every = takes_all(given)
-    if isinstance(config, IA3Config) or (isinstance(given, str) and not every):
-        return given  # IA³'s feedforward_modules repeats some of the targets word for word
+    setting = config.target_modules
+    every = takes_all(setting)
+    if isinstance(config, IA3Config) or (isinstance(setting, str) and not every):
+        return setting  # IA³'s feedforward_modules repeats some of the targets word for word
     others = [
         name
         for name in adaptable_modules(model)
         if name not in targets and not in_saved_module(name, config.modules_to_save)
     ]
     shortest = shortest_targets(targets, others)
-    return shortest if every or len(shortest) < len(given) else given
+    return shortest if every or len(shortest) < len(setting) else setting
 
 
 def _file_keys(layer: AdapterLayer, adapter_name: str) -> dict[str, Tensor]:
@@ -161,7 +172,8 @@ def _embeddings(model: nn.Module) -> list[str]:
 def _with_both_saved(model: nn.Module, config: AdapterConfig, folder: Path) -> AdapterConfig:
     """The config of an adapter whose embeddings and output stay one matrix, in full.
 
-    Raises ValueError if they have one LoRA together, which is not implemented here.
+    Raises:
+        ValueError: they have one LoRA together, which is not implemented here.
     """
     tied = _embeddings(model)
     if not getattr(getattr(model, "config", None), "tie_word_embeddings", False):
@@ -184,7 +196,9 @@ def _group_by_module(
     folder: Path,
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, Tensor], dict[str, Tensor]]:
     """The tensors of each module by the end of their key, the trained biases by their key, and
-    copies of the base's own weights by their module."""
+
+    copies of the base's own weights by their module.
+    """
     groups: dict[str, dict[str, Tensor]] = {}
     biases: dict[str, Tensor] = {}
     copies: dict[str, Tensor] = {}
@@ -209,8 +223,8 @@ def _group_by_module(
         else:
             unexpected.append(key)
     if unexpected or not groups:
-        found = _first_few(unexpected) or "no tensors"
-        raise ValueError(f"{folder} must contain weights of the adapter's modules, found {found}")
+        names = _first_few(unexpected) or "no tensors"
+        raise ValueError(f"{folder} must contain weights of the adapter's modules, found {names}")
     return groups, biases, copies
 
 
@@ -246,19 +260,20 @@ def _check_fit(
 ) -> None:
     """Raise ValueError unless the file has exactly the weights that this model needs.
 
-    narrowed: some of the targets have none.
+    Args:
+        narrowed: some of the targets have none.
     """
     modules = dict(require_model(model).named_modules())
     expected = {*selected_modules(model, config.target_modules, config.modules_to_save), *saved}
     problems = []
-    for name, given in weights.items():
+    for name, tensors in weights.items():
         if name in modules and name not in expected:
             problems.append(
-                f"{name}.{next(iter(given))} is not of a module that {CONFIG_FILE} names"
+                f"{name}.{next(iter(tensors))} is not of a module that {CONFIG_FILE} names"
             )
             continue
         kinds = (SavedModule,) if name in saved else layer_types(config)
-        if problem := _misfit(modules.get(name), name, given, config, kinds):
+        if problem := _misfit(modules.get(name), name, tensors, config, kinds):
             problems.append(problem)
     absent = set(saved if narrowed else expected) - set(weights)
     problems += [f"{name} has no weights in the file" for name in sorted(absent)]
@@ -282,8 +297,8 @@ def _misfit(
         module = module.base
     kind = next((kind for kind in kinds if module is not None and kind.accepts(module)), None)
     if kind is None:
-        found = "missing" if module is None else f"of type {type(module).__name__}"
-        return f"in this model, {name} is {found}, so it can't have this adapter"
+        actual = "missing" if module is None else f"of type {type(module).__name__}"
+        return f"in this model, {name} is {actual}, so it can't have this adapter"
     with torch.device("meta"):
         copied = copy.deepcopy(module).to("meta")  # keeps only shapes
         needed = _file_keys(kind(copied, config, "x", module_name=name), "x")
@@ -294,12 +309,12 @@ def _misfit(
     return None
 
 
-def _bias_problems(needed: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
-    problems = [f"the file has no trained bias {key}" for key in needed if key not in given]
-    problems += [f"{key} is a bias that this model lacks" for key in given if key not in needed]
-    for key in needed.keys() & given.keys():
-        if needed[key].shape != given[key].shape:
-            shapes = f"{tuple(given[key].shape)}, expected {tuple(needed[key].shape)}"
+def _bias_problems(needed: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> list[str]:
+    problems = [f"the file has no trained bias {key}" for key in needed if key not in stored]
+    problems += [f"{key} is a bias that this model lacks" for key in stored if key not in needed]
+    for key in needed.keys() & stored.keys():
+        if needed[key].shape != stored[key].shape:
+            shapes = f"{tuple(stored[key].shape)}, expected {tuple(needed[key].shape)}"
             problems.append(f"{key} has shape {shapes}")
     return problems
 

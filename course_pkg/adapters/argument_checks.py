@@ -27,11 +27,14 @@ def require_regex(value: str, setting: str) -> None:
 def regex_matches(value: str, name: str, setting: str, *, whole: bool = True) -> bool:
     r"""Whether a regex matches a module's name; whole: to its end.
 
-    Raises ValueError for a text that is no regex, or one that takes too long, as a repetition
-    inside a repetition may.
+    Raises:
+        ValueError: a text that is no regex, or one that takes too long, as a repetition inside a
+            repetition may.
 
-    >>> regex_matches(r".*\.(q|v)_proj", "layers.0.q_proj", "target_modules")
-    True
+    Example:
+
+        >>> regex_matches(r".*\.(q|v)_proj", "layers.0.q_proj", "target_modules")
+        True
     """
     require_regex(value, setting)
     match = regex.compile(value).fullmatch if whole else regex.compile(value).match
@@ -47,16 +50,19 @@ def regex_matches(value: str, name: str, setting: str, *, whole: bool = True) ->
 def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, ...]:
     """A setting of names as a sorted tuple; or, if `whole`, a string as it is. TypeError otherwise.
 
-    Raises ValueError for more names than any model needs.
+    Raises:
+        ValueError: more names than any model needs.
 
-    >>> read_names(["v_proj", "q_proj"], "target_modules")
-    ('q_proj', 'v_proj')
+    Example:
+
+        >>> read_names(["v_proj", "q_proj"], "target_modules")
+        ('q_proj', 'v_proj')
     """
     if isinstance(value, str) and whole:
         return value
     value = () if value is None and not whole else value
     names = tuple(value) if isinstance(value, Iterable) else (None,)
-    if isinstance(value, str) or not all(isinstance(each, str) for each in names):
+    if isinstance(value, str) or not all(isinstance(item, str) for item in names):
         kinds = "a string or strings" if whole else "a list of strings"
         raise TypeError(f"{name} must be {kinds}, got {value!r:.80}")
     if len(names) > (most := MOST if whole else MOST_REGEXES):
@@ -85,10 +91,12 @@ def require_adapter_name(name: str) -> None:
 def require_model(model: nn.Module) -> nn.Module:
     """Return the model if it is an nn.Module. Raises TypeError for anything else.
 
-    >>> require_model(("model", "tokenizer"))
-    Traceback (most recent call last):
-    ...
-    TypeError: model must be an nn.Module, got tuple; load(name) returns two: model, tokenizer
+    Example:
+
+        >>> require_model(("model", "tokenizer"))
+        Traceback (most recent call last):
+        ...
+        TypeError: model must be an nn.Module, got tuple; load(name) returns two: model, tokenizer
     """
     if not isinstance(model, nn.Module):
         raise TypeError(

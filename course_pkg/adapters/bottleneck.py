@@ -24,8 +24,11 @@ from course_pkg.common.arguments import require_integer
 class BottleneckConfig(AdapterConfig):
     """The settings of a bottleneck adapter.
 
-    size: the MLP's inner width, at least 1. target_modules, modules_to_save: as in AdapterConfig.
-    Raises ValueError for another size.
+    Attributes:
+        size: the MLP's inner width, at least 1.
+
+    Raises:
+        ValueError: size is below 1.
     """
 
     size: int = 64
@@ -40,11 +43,14 @@ class BottleneckLinear(AdapterLayer):
 
     Active adapters are applied one after the other. W_up and b_up start at zero, so a new adapter
     has no effect. It can't be merged into W, because gelu lies between the two matrices.
+
     Source: Houlsby et al. 2019, section 2.1.
 
-    >>> layer = BottleneckLinear(torch.nn.Linear(3, 8), BottleneckConfig(size=2))
-    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 2·2·8 + 2 + 8
-    42
+    Example:
+
+        >>> layer = BottleneckLinear(torch.nn.Linear(3, 8), BottleneckConfig(size=2))
+        >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 2·2·8 + 2 + 8
+        42
     """
 
     parts = ("bottleneck_down", "bottleneck_down_bias", "bottleneck_up", "bottleneck_up_bias")
@@ -71,7 +77,8 @@ class BottleneckLinear(AdapterLayer):
             return h
         dtype = h.dtype
         for name in self.active:
-            W_down, b_down, W_up, b_up = self.weights_of(name).values()
-            z = F.gelu(F.linear(h.to(W_down.dtype), W_down, b_down))  # (..., size)
-            h = h + F.linear(z, W_up, b_up)
+            W_down = self.bottleneck_down[name]
+            z = F.linear(h.to(W_down.dtype), W_down, self.bottleneck_down_bias[name])
+            z = F.gelu(z)  # (..., size)
+            h = h + F.linear(z, self.bottleneck_up[name], self.bottleneck_up_bias[name])
         return h.to(dtype)

@@ -32,9 +32,11 @@ class DoRALinear(LoRALinear):
     before it gave, so their order matters. A row of W that is zero has no direction; it stays zero
     (PEFT's becomes NaN). A quantized base must have a `dequantized_weight` method.
 
-    >>> layer = DoRALinear(nn.Linear(768, 3072), DoRAConfig(rank=8))
-    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # LoRA's 30720, and 3072
-    33792
+    Example:
+
+        >>> layer = DoRALinear(nn.Linear(768, 3072), DoRAConfig(rank=8))
+        >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # LoRA's 30720, and 3072
+        33792
     """
 
     parts = ("lora_A", "lora_B", "lora_magnitude_vector")
@@ -65,7 +67,7 @@ class DoRALinear(LoRALinear):
             return result
         dtype = result.dtype
         for name in self.active:
-            A, B, magnitude = self.weights_of(name).values()
+            A = self.lora_A[name]
             W = self.base_weight().to(A.dtype)
             z = x.to(A.dtype)
             dropout = self.configs[name].dropout
@@ -74,8 +76,8 @@ class DoRALinear(LoRALinear):
                 direct = F.linear(z, W)
             else:
                 direct = result if self.bias is None else result - self.bias
-            g = magnitude / self._norm(W, name)  # (out_features,)
-            low = F.linear(F.linear(z, A), B) * self.scaling(name)
+            g = self.lora_magnitude_vector[name] / self._norm(W, name)  # (out_features,)
+            low = F.linear(F.linear(z, A), self.lora_B[name]) * self.scaling(name)
             result = result + (g - 1) * direct + g * low
         return result.to(dtype)
 

@@ -25,15 +25,23 @@ from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 class IA3Config(AdapterConfig):
     """The modules that get a vector; the defaults are for Llama's names.
 
-    target_modules: a list of name endings, or a regex that matches the whole name.
-    feedforward_modules: the targets whose input is scaled instead of their output: a list of some
-    of target_modules, or a regex. As in PEFT, an entry matches any name that ends with it.
     Weight decay would pull the vectors to zero, not to one, so train without it.
-    Raises ValueError if they don't fit each other, TypeError for another type.
 
-    >>> config = IA3Config()
-    >>> config.scales_input("model.layers.0.mlp.down_proj"), config.scales_input("v_proj")
-    (True, False)
+    Attributes:
+        target_modules: a list of name endings, or a regex that matches the whole name.
+        feedforward_modules: the targets whose input is scaled instead of their output: a list of
+            some of target_modules, or a regex. As in PEFT, an entry matches any name that ends with
+            it.
+
+    Raises:
+        ValueError: the two don't fit each other.
+        TypeError: one of them has another type.
+
+    Example:
+
+        >>> config = IA3Config()
+        >>> config.scales_input("model.layers.0.mlp.down_proj"), config.scales_input("v_proj")
+        (True, False)
     """
 
     target_modules: str | Sequence[str] = field(
@@ -84,9 +92,11 @@ class IA3Linear(AdapterLayer):
     `module_name`, and otherwise (out_features, 1). The vectors of several active adapters are
     multiplied. It scales 16-bit values in fp32 and rounds the product.
 
-    >>> layer = IA3Linear(nn.Linear(64, 16), IA3Config(), module_name="v_proj")
-    >>> layer.ia3_l["default"].shape
-    torch.Size([16, 1])
+    Example:
+
+        >>> layer = IA3Linear(nn.Linear(64, 16), IA3Config(), module_name="v_proj")
+        >>> layer.ia3_l["default"].shape
+        torch.Size([16, 1])
     """
 
     parts = ("ia3_l",)

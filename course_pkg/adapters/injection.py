@@ -22,9 +22,14 @@ from course_pkg.adapters.dora import DoRAConfig, DoRALinear
 from course_pkg.adapters.ia3 import IA3Config, IA3Linear
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 from course_pkg.adapters.lora import LoRAConfig, LoRAEmbedding, LoRALinear
-from course_pkg.adapters.saved_module import SavedModule, find_saved_modules
+from course_pkg.adapters.saved_module import (
+    SavedModule,
+    biases_of,
+    find_saved_modules,
+    require_no_shared_biases,
+    warn_of_biases,
+)
 from course_pkg.adapters.targets import find_targets, replace_module
-from course_pkg.adapters.trained_biases import biases_of, require_no_shared_biases, warn_of_biases
 
 # The layers of each method, by the type of its config. The first that accepts a module wraps it.
 LAYERS: dict[type[AdapterConfig], tuple[type[AdapterLayer], ...]] = {
@@ -45,17 +50,25 @@ def inject(
 ) -> list[str]:
     """Add an adapter to the modules that the config names; return their names.
 
-    config: its type chooses the method. Freezes every other parameter. The model's output stays
-    the same. A model's first adapter becomes active; activate later ones with `set_adapter`.
-    generator: draws the weights, layer by layer; by default a new generator with seed 0.
-    Raises ValueError or TypeError if a target is unknown or of a kind that the method can't adapt,
-    or if the adapter already exists, and RuntimeError while merged; the model is then unchanged.
+    Every other parameter is frozen. The model's output stays the same. A model's first adapter
+    becomes active; activate later ones with `set_adapter`.
 
-    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    >>> inject(model, LoRAConfig(rank=2))
-    ['0', '2']
-    >>> sum(p.numel() for p in trainable_parameters(model).values())  # 2·(4+8) + 2·(8+2)
-    44
+    Args:
+        config: its type chooses the method.
+        generator: draws the weights, layer by layer; by default a new generator with seed 0.
+
+    Raises:
+        ValueError: a target is unknown, or the adapter already exists.
+        TypeError: a target is of a kind that the method can't adapt.
+        RuntimeError: adapters are merged. The model is unchanged after each of these.
+
+    Example:
+
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> inject(model, LoRAConfig(rank=2))
+        ['0', '2']
+        >>> sum(p.numel() for p in trainable_parameters(model).values())  # 2·(4+8) + 2·(8+2)
+        44
     """
     kinds = layer_types(config)
     names = find_targets(model, config.target_modules, kinds, config.modules_to_save)
@@ -134,7 +147,9 @@ def active_adapters(model: nn.Module) -> list[str]:
 def set_adapter(model: nn.Module, names: str | Sequence[str]) -> None:
     """Activate one adapter, or several whose effects add up; freeze and deactivate the others.
 
-    Raises ValueError for a name that no layer has, RuntimeError while merged.
+    Raises:
+        ValueError: no layer has one of the names.
+        RuntimeError: adapters are merged.
     """
     names = [names] if isinstance(names, str) else list(names)
     require_adapters(model, names)
@@ -151,8 +166,11 @@ def set_adapter(model: nn.Module, names: str | Sequence[str]) -> None:
 def disable_adapters(model: nn.Module) -> Iterator[None]:
     """Disable every adapter within a `with` block; the model then computes what the base does.
 
-    Raises RuntimeError while merged. Warns if biases of the base were trained: as in PEFT, they
-    stay as they are (see `trained_biases`).
+    Warns if biases of the base were trained: as in PEFT, they stay as they are (see
+    `trained_biases`).
+
+    Raises:
+        RuntimeError: adapters are merged.
     """
     _require_unmerged(model)
     layers = adapter_layers(model)
@@ -171,7 +189,9 @@ def merge_adapters(model: nn.Module) -> None:
     """Add the active adapters to the weight of every adapted layer; a second call does nothing.
 
     If the weight is tied to another module's, the other module keeps the original weight.
-    Raises ValueError if a sum is not finite; every layer then stays as it was.
+
+    Raises:
+        ValueError: a sum is not finite; every layer then stays as it was.
     """
     merge_all({name: la for name, la in adapter_layers(model).items() if not la.merged})
 
@@ -199,9 +219,11 @@ def remove_adapters(model: nn.Module) -> None:
 
     After merge_adapters, the result is an ordinary model that you can save or serve.
 
-    >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
-    >>> remove_adapters(model); model[0]
-    Linear(in_features=2, out_features=2, bias=True)
+    Example:
+
+        >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
+        >>> remove_adapters(model); model[0]
+        Linear(in_features=2, out_features=2, bias=True)
     """
     for layer in adapter_layers(model).values():
         replace_module(model, layer, layer.without_adapters())

@@ -21,11 +21,15 @@ from course_pkg.adapters.argument_checks import read_names, require_adapter_name
 class AdapterConfig:
     """The settings that all methods share; each method's config adds its own.
 
-    target_modules: "all-linear", a list of name endings, or a regex that matches the whole name.
-    modules_to_save: name endings of modules that are trained in full and saved with the adapter,
-    such as a new classification head.
-    bias: "none"; the methods that can train biases of the base make it a setting.
-    Raises ValueError if target_modules is empty.
+    Attributes:
+        target_modules: "all-linear", a list of name endings, or a regex that matches the whole
+            name.
+        modules_to_save: name endings of modules that are trained in full and saved with the
+            adapter, such as a new classification head.
+        bias: "none"; the methods that can train biases of the base make it a setting.
+
+    Raises:
+        ValueError: target_modules is empty.
     """
 
     bias: ClassVar[str] = "none"
@@ -50,11 +54,17 @@ class AdapterConfig:
 class AdapterLayer(nn.Module):
     """A frozen layer with any number of named adapters; the base class of the methods' layers.
 
-    base: the layer to adapt; it is frozen and keeps its bias. config: adds a first adapter.
-    module_name: the base's name in its model, for settings that differ by module. Each name in
-    `parts` is a ParameterDict with one tensor for each adapter. The adapters in `active` take part
-    in the forward pass. An adapter is fp32 where the base is 16-bit or quantized, and in the base's
-    dtype otherwise. Raises TypeError for a base or a config of the wrong type.
+    Each name in `parts` is a ParameterDict with one tensor for each adapter. The adapters in
+    `active` take part in the forward pass. An adapter is fp32 where the base is 16-bit or
+    quantized, and in the base's dtype otherwise.
+
+    Args:
+        base: the layer to adapt; it is frozen and keeps its bias.
+        config: adds a first adapter.
+        module_name: the base's name in its model, for settings that differ by module.
+
+    Raises:
+        TypeError: a base or a config of the wrong type.
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
@@ -123,10 +133,15 @@ class AdapterLayer(nn.Module):
     ) -> None:
         """Add an adapter whose effect is none before it is trained.
 
-        generator: a CPU generator that draws the weights; by default a new one with seed 0.
         The first adapter becomes active; activate later ones with `set_active`.
-        Raises ValueError if the name exists or is invalid, TypeError for another method's config or
-        another generator, and RuntimeError while merged.
+
+        Args:
+            generator: a CPU generator that draws the weights; by default a new one with seed 0.
+
+        Raises:
+            ValueError: the name exists or is invalid.
+            TypeError: another method's config or another generator.
+            RuntimeError: while merged.
         """
         if self.config_type not in (None, type(config)):
             raise TypeError(
@@ -166,7 +181,9 @@ class AdapterLayer(nn.Module):
     def set_active(self, names: str | Sequence[str]) -> None:
         """Activate and unfreeze exactly these adapters; ignore names that this layer lacks.
 
-        Raises RuntimeError while merged, and ValueError for several where one can be active.
+        Raises:
+            RuntimeError: while merged.
+            ValueError: several where one can be active.
         """
         self._require_unmerged("change the active adapters")
         names = [names] if isinstance(names, str) else names
@@ -188,8 +205,10 @@ class AdapterLayer(nn.Module):
 
         The sum is computed in fp32 (or fp64) and rounded once. The layer keeps a copy of W until
         `unmerge`. Merging twice does nothing. While merged, the adapters get no gradient.
-        Raises ValueError if the base is quantized or the sum is not finite, and RuntimeError
-        while disabled; the layer is then unchanged.
+
+        Raises:
+            ValueError: the base is quantized or the sum is not finite.
+            RuntimeError: while disabled; the layer is then unchanged.
         """
         if self.merged or not self.active:
             return

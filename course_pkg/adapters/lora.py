@@ -35,19 +35,30 @@ Bias = Literal["none", "all", "lora_only"]  # the base's biases to train
 class LoRAConfig(AdapterConfig):
     """The settings of an adapter: rank, scale, dropout, and the modules that get one.
 
-    rank: columns of B and rows of A, at least 1. alpha: numerator of the scale, positive and
-    finite. dropout: probability in [0, 1), on the LoRA path only. use_rslora: scale by
-    alpha / sqrt(rank) instead of alpha / rank.
     target_modules, modules_to_save: as in AdapterConfig.
-    rank_pattern, alpha_pattern: other ranks and alphas for some modules. A key is a regex for a
-    whole name or its last parts; the first key that fits a module counts.
-    bias: the biases of the base that are trained: "none", "lora_only" (of the target modules), or
-    "all". They have no copies, as in PEFT; see `trained_biases`.
-    Raises ValueError for a value outside these ranges, TypeError for one of another type.
+
+    Attributes:
+        rank: columns of B and rows of A, at least 1.
+        alpha: numerator of the scale, positive and finite.
+        dropout: probability in [0, 1), on the LoRA path only.
+        use_rslora: scale by alpha / sqrt(rank) instead of alpha / rank.
+        rank_pattern, alpha_pattern: other ranks and alphas for some modules. A key is a regex for a
+            whole name or its last parts; the first key that fits a module counts.
+        bias: the biases of the base that are trained: "none", "lora_only" (of the target modules),
+            or "all". They have no copies, as in PEFT; see `trained_biases`.
+
+    Raises:
+        ValueError: a value outside these ranges.
+        TypeError: one of another type.
+
     Source: Hu et al. 2021, section 4.1; rsLoRA.
 
-    >>> LoRAConfig(rank=8, alpha=16).scaling_of(), LoRAConfig(16, 16, use_rslora=True).scaling_of()
-    (2.0, 4.0)
+    Example:
+
+        >>> LoRAConfig(rank=8, alpha=16).scaling_of()
+        2.0
+        >>> LoRAConfig(rank=16, alpha=16, use_rslora=True).scaling_of()
+        4.0
     """
 
     rank: int = 8
@@ -104,11 +115,14 @@ class LoRALinear(AdapterLayer):
     The weights are `lora_A[name]`, (rank, in_features), and `lora_B[name]`, (out_features, rank);
     the effects of active adapters add up. The input is cast to the adapter's dtype and the sum back
     to the base's, as in PEFT. Arguments and errors: see `AdapterLayer`.
+
     Source: Hu et al. 2021, equation 3.
 
-    >>> layer = LoRALinear(nn.Linear(768, 3072), LoRAConfig(rank=8))
-    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)
-    30720
+    Example:
+
+        >>> layer = LoRALinear(nn.Linear(768, 3072), LoRAConfig(rank=8))
+        >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)
+        30720
     """
 
     parts = ("lora_A", "lora_B")
@@ -163,9 +177,11 @@ class LoRAEmbedding(LoRALinear):
     (embedding_dim, rank). A starts at zero and B is random, the reverse of a linear layer. An
     output layer tied to the embedding keeps its weight. Dropout is not applied, as in PEFT.
 
-    >>> layer = LoRAEmbedding(nn.Embedding(10, 4), LoRAConfig(rank=2))
-    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 2·(10 + 4)
-    28
+    Example:
+
+        >>> layer = LoRAEmbedding(nn.Embedding(10, 4), LoRAConfig(rank=2))
+        >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 2·(10 + 4)
+        28
     """
 
     parts = ("lora_embedding_A", "lora_embedding_B")

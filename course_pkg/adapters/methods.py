@@ -31,19 +31,24 @@ def adapt(
 ) -> nn.Module:
     """Add an adapter of the config's method; return the model to use, with all else frozen.
 
-    For a layer method that is the model itself. Raises TypeError for an unknown config, and what
-    `inject` or the method's wrapper raises; the model is then unchanged.
+    For a layer method that is the model itself.
 
-    >>> from course_pkg.adapters.injection import trainable_parameters
-    >>> from course_pkg.adapters.lora import LoRAConfig
-    >>> from course_pkg.adapters.prompts import PromptTuningConfig
-    >>> from course_pkg.lm.load import load
-    >>> for config in (LoRAConfig(2, target_modules=["q_proj"]), PromptTuningConfig(4)):
-    ...     model = adapt(load("tiny").model, config)
-    ...     count = sum(p.numel() for p in trainable_parameters(model).values())
-    ...     print(type(model).__name__, count)
-    LlamaForCausalLM 512
-    PromptTunedModel 256
+    Raises:
+        TypeError: an unknown config; otherwise as `inject` or the method's wrapper. The model is
+            then unchanged.
+
+    Example:
+
+        >>> from course_pkg.adapters.injection import trainable_parameters
+        >>> from course_pkg.adapters.lora import LoRAConfig
+        >>> from course_pkg.adapters.prompts import PromptTuningConfig
+        >>> from course_pkg.lm.load import load
+        >>> for config in (LoRAConfig(2, target_modules=["q_proj"]), PromptTuningConfig(4)):
+        ...     model = adapt(load("tiny").model, config)
+        ...     count = sum(p.numel() for p in trainable_parameters(model).values())
+        ...     print(type(model).__name__, count)
+        LlamaForCausalLM 512
+        PromptTunedModel 256
     """
     require_model(model)
     wrapper = WRAPPERS.get(type(config))
@@ -68,8 +73,9 @@ def save(model: nn.Module, folder: str | os.PathLike, adapter_name: str = "defau
 def load(model: nn.Module, folder: str | os.PathLike, adapter_name: str = "default") -> nn.Module:
     """Add an adapter of any method from a folder; return the model to use.
 
-    Raises what `load_adapter` or `load_prompt` raises, and TypeError for a layer's adapter in a
-    model with virtual tokens; the model is then unchanged.
+    Raises:
+        TypeError: a layer's adapter in a model with virtual tokens; otherwise as `load_adapter` or
+            `load_prompt`. The model is then unchanged.
     """
     if read_settings(Path(folder))["peft_type"] in PROMPT_TYPES:
         return load_prompt(model, folder, adapter_name)

@@ -25,16 +25,22 @@ TOKENIZER_FILES = (TOKENIZER, "tokenizer.model", "vocab.json", "added_tokens.jso
 def own_tokenizer(folder: str | os.PathLike, tokenizer: Tokenizer, rows: int) -> Tokenizer:
     """The adapter's tokenizer, with its chat template; the base's where the folder has none.
 
-    rows: of the model's embeddings. Raises ValueError if it has other ids for the base's tokens, or
-    more tokens than rows, or if a file can't be read.
+    Args:
+        rows: of the model's embeddings.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "chat_template.jinja").write_text("{{ messages[0].content }}")
-    ...     own = own_tokenizer(folder, tiny_tokenizer(), rows=259)
-    >>> own.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False)
-    'Hi'
+    Raises:
+        ValueError: it has other ids for the base's tokens, or more tokens than rows, or if a file
+            can't be read.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "chat_template.jinja").write_text("{{ messages[0].content }}")
+        ...     own = own_tokenizer(folder, tiny_tokenizer(), rows=259)
+        >>> own.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False)
+        'Hi'
     """
     folder = Path(folder)
     try:
@@ -62,7 +68,8 @@ def own_templates(
 ) -> dict[str, str]:
     """The chat templates of the adapters that have another than the tokenizer's, by their names.
 
-    Raises ValueError for an adapter with tokens of its own, and as `own_tokenizer` does.
+    Raises:
+        ValueError: an adapter with tokens of its own, and as `own_tokenizer` does.
     """
     templates = {}
     for name, folder in adapters.items():
@@ -80,15 +87,16 @@ def own_templates(
 def own_template(folder: Path) -> str | None:
     """The chat template in an adapter's folder; None if there is none.
 
-    Raises ModelError for a file that can't be read.
+    Raises:
+        ModelError: a file that can't be read.
     """
     if (folder / TEMPLATE).exists():
         regular_size(folder / TEMPLATE)
         return (folder / TEMPLATE).read_text("utf-8")
     if not (folder / TOKENIZER_CONFIG).exists():
         return None
-    found = read_settings(folder / TOKENIZER_CONFIG).get("chat_template")
-    return found if isinstance(found, str) else None
+    template = read_settings(folder / TOKENIZER_CONFIG).get("chat_template")
+    return template if isinstance(template, str) else None
 
 
 def _require_ids(own: Tokenizer, base: Tokenizer, rows: int, folder: Path) -> None:

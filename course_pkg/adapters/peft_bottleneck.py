@@ -35,8 +35,10 @@ def _add_peft_type(name: str) -> None:
 class PeftBottleneckConfig(PeftConfig):
     """PEFT's view of a BottleneckConfig; see there.
 
-    >>> PeftBottleneckConfig(size=8, target_modules=["o_proj"]).peft_type.value
-    'BOTTLENECK'
+    Example:
+
+        >>> PeftBottleneckConfig(size=8, target_modules=["o_proj"]).peft_type.value
+        'BOTTLENECK'
     """
 
     size: int = 64
@@ -120,12 +122,15 @@ class PeftBottleneckModel(BaseTuner):
 def register() -> None:
     """Make the method known to PEFT; a second call does nothing.
 
-    >>> register(); register()
-    >>> from peft import get_peft_model
-    >>> from course_pkg.lm.load import load
-    >>> config = PeftBottleneckConfig(size=2, target_modules=["o_proj"], task_type="CAUSAL_LM")
-    >>> get_peft_model(load("tiny").model, config).get_nb_trainable_parameters()[0]  # 2·(4·64 + 66)
-    644
+    Example:
+
+        >>> register(); register()
+        >>> from peft import get_peft_model
+        >>> from course_pkg.lm.load import load
+        >>> config = PeftBottleneckConfig(size=2, target_modules=["o_proj"], task_type="CAUSAL_LM")
+        >>> model = get_peft_model(load("tiny").model, config)
+        >>> model.get_nb_trainable_parameters()[0]  # 2·(4·64 + 66)
+        644
     """
     if PEFT_TYPE in PeftType.__members__:
         return

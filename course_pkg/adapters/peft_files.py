@@ -49,10 +49,13 @@ SHARED = {"target_modules": "target_modules", "modules_to_save": "modules_to_sav
 class PeftFormat:
     """How one method's config is written.
 
-    fields: our setting by PEFT's. fixed: settings that a file has with this value or not at all.
-    harmless: other values of fixed settings that don't change a trained adapter. required: settings
-    that a file must have. ignored: settings that don't matter to a trained adapter, or that
-    `adapter_io` reads. accepts: whether a file of this peft_type is of this method.
+    Attributes:
+        fields: our setting by PEFT's.
+        fixed: settings that a file has with this value or not at all.
+        harmless: other values of fixed settings that don't change a trained adapter.
+        required: settings that a file must have.
+        ignored: settings that don't matter to a trained adapter, or that `adapter_io` reads.
+        accepts: whether a file of this peft_type is of this method.
     """
 
     config_type: type[AdapterConfig]
@@ -134,10 +137,14 @@ def to_peft(config: AdapterConfig, forms: Sequence[PeftFormat] = FORMATS) -> dic
 def from_peft(raw: Mapping[str, Any], forms: Sequence[PeftFormat] = FORMATS) -> AdapterConfig:
     """The config that PEFT's settings describe.
 
-    Raises ValueError for a method or a setting that is not implemented here, or an invalid value.
+    Raises:
+        ValueError: a method or a setting that is not implemented here, or an invalid value.
 
-    >>> from_peft({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["v_proj"]}).rank
-    2
+    Example:
+
+        >>> settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["v_proj"]}
+        >>> from_peft(settings).rank
+        2
     """
     kind = raw["peft_type"]
     fits = [form for form in forms if form.peft_type == kind and form.accepts(raw)]
@@ -155,12 +162,12 @@ def from_peft(raw: Mapping[str, Any], forms: Sequence[PeftFormat] = FORMATS) -> 
         advice = _CONVERT if start else ""
         listed = ", ".join(problems)
         raise ValueError(f"has settings that are not implemented here: {listed}{advice}")
-    given = {ours: raw[theirs] for theirs, ours in known.fields.items() if theirs in raw}
+    settings = {ours: raw[theirs] for theirs, ours in known.fields.items() if theirs in raw}
     for key in known.required:
         if key not in raw:
             raise ValueError(f"has an invalid setting: {key!r} is missing")
     try:
-        return known.config_type(**given)
+        return known.config_type(**settings)
     except (TypeError, ValueError) as error:
         raise ValueError(f"has an invalid setting: {error}") from error
 
@@ -185,7 +192,9 @@ def write_adapter(
 def read_settings(folder: Path) -> dict[str, Any]:
     """PEFT's settings, which include peft_type.
 
-    Raises FileNotFoundError if the file is missing, ValueError if it has something else.
+    Raises:
+        FileNotFoundError: the file is missing.
+        ValueError: it has something else.
     """
     path = folder / CONFIG_FILE
     if not path.is_file():
@@ -205,7 +214,9 @@ def read_config(
 ) -> AdapterConfig:
     """The config that the file describes. Raises what `read_settings` and `from_peft` raise.
 
-    ignored: settings that the caller reads by itself. forms: the methods that the caller can load.
+    Args:
+        ignored: settings that the caller reads by itself.
+        forms: the methods that the caller can load.
     """
     raw = {key: value for key, value in read_settings(folder).items() if key not in ignored}
     try:
@@ -217,7 +228,9 @@ def read_config(
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """The file's tensors by name.
 
-    Raises FileNotFoundError; ValueError for a damaged file or numbers that no adapter can have.
+    Raises:
+        FileNotFoundError: the file is missing.
+        ValueError: the file is damaged, or has numbers that no adapter can have.
     """
     path = folder / WEIGHTS_FILE
     if not path.is_file():

@@ -29,10 +29,15 @@ Init = Literal["random", "zero"]
 class PrefixTuningConfig(VirtualTokenConfig):
     """The settings of prefix tuning (reparametrize) and of P-tuning v2 (by default).
 
-    reparametrize: compute the prefix with an MLP while training. hidden_size: the MLP's inner
-    width; by default the width of a layer's keys, as in PEFT. init: "random", or "zero" for a
-    prefix of zeros, which has an effect too: the softmax gives a key with score 0 some weight.
-    Raises ValueError for a value out of range, TypeError for one of another type.
+    Attributes:
+        reparametrize: compute the prefix with an MLP while training.
+        hidden_size: the MLP's inner width; by default the width of a layer's keys, as in PEFT.
+        init: "random", or "zero" for a prefix of zeros, which has an effect too: the softmax gives
+            a key with score 0 some weight.
+
+    Raises:
+        ValueError: a value out of range.
+        TypeError: one of another type.
     """
 
     reparametrize: bool = False
@@ -58,9 +63,11 @@ class CacheShape(NamedTuple):
 def cache_shape(config: PreTrainedConfig) -> CacheShape:
     """Layers, key-value heads and their size. Raises ValueError if layers differ in these.
 
-    >>> from transformers import LlamaConfig
-    >>> cache_shape(LlamaConfig(hidden_size=64, num_attention_heads=4, num_key_value_heads=2))
-    CacheShape(layers=32, heads=2, head_dim=16)
+    Example:
+
+        >>> from transformers import LlamaConfig
+        >>> cache_shape(LlamaConfig(hidden_size=64, num_attention_heads=4, num_key_value_heads=2))
+        CacheShape(layers=32, heads=2, head_dim=16)
     """
     text = config.get_text_config()
     other = set(getattr(text, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
@@ -108,10 +115,12 @@ class PrefixTunedModel(VirtualTokenModel):
     cast to the model's dtype. In a layer with sliding-window attention, only tokens within the
     window see the prefix. Raises what `VirtualTokenModel` and `cache_shape` raise.
 
-    >>> from course_pkg.lm.load import load
-    >>> model = PrefixTunedModel(load("tiny").model, PrefixTuningConfig(num_virtual_tokens=5))
-    >>> model.weights_of("default")["prompt_embeddings"].shape  # 2 layers, 2 heads of 16
-    torch.Size([5, 128])
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> model = PrefixTunedModel(load("tiny").model, PrefixTuningConfig(num_virtual_tokens=5))
+        >>> model.weights_of("default")["prompt_embeddings"].shape  # 2 layers, 2 heads of 16
+        torch.Size([5, 128])
     """
 
     config_type = PrefixTuningConfig
@@ -167,8 +176,8 @@ class PrefixTunedModel(VirtualTokenModel):
         cache = inputs.get("past_key_values")
         cache = DynamicCache(config=self.config) if cache is None else cache
         for layer, (K, V) in enumerate(prefix):
-            each = (t.expand(batch, -1, -1, -1) for t in (K, V))
-            cache.update(*each, layer)
+            expanded = (t.expand(batch, -1, -1, -1) for t in (K, V))
+            cache.update(*expanded, layer)
         return {**inputs, "past_key_values": cache}
 
     @classmethod

@@ -58,7 +58,9 @@ def save_prompt(
 ) -> None:
     """Write one prompt or prefix to a folder that PeftModel.from_pretrained can load.
 
-    Raises TypeError for another kind of model and ValueError for an unknown name.
+    Raises:
+        TypeError: another kind of model.
+        ValueError: an unknown name.
     """
     if not isinstance(model, VirtualTokenModel):
         name = type(model).__name__
@@ -83,9 +85,13 @@ def load_prompt(
 ) -> VirtualTokenModel:
     """Add a prompt or prefix that this package or PEFT wrote; return the model to use.
 
-    model: a language model, which is wrapped, or a wrapper, which gets one adapter more.
-    Raises FileNotFoundError if a file is missing; ValueError if one is damaged, is of another
-    method, or doesn't fit the model; and what the wrapper raises. The model is then unchanged.
+    Args:
+        model: a language model, which is wrapped, or a wrapper, which gets one adapter more.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: one is damaged, is of another method, or doesn't fit the model; and what the
+            wrapper raises. The model is then unchanged.
     """
     folder = Path(folder)
     raw = read_settings(folder)
@@ -115,8 +121,8 @@ def load_prompt(
 
 def _only_tensor(weights: Mapping[str, Tensor], folder: Path) -> Tensor:
     if set(weights) != {TENSOR}:
-        found = ", ".join(sorted(weights)[:3]) or "no tensors"
-        raise ValueError(f"{folder} must contain {TENSOR} and nothing else, found {found}")
+        names = ", ".join(sorted(weights)[:3]) or "no tensors"
+        raise ValueError(f"{folder} must contain {TENSOR} and nothing else, found {names}")
     return weights[TENSOR]
 
 
@@ -139,5 +145,5 @@ def _check_fit(
         needed = {key: sizes[key] for key in wrong}
         raise ValueError(f"{misfit}: the file has {wrong}, the model {needed}{note}")
     shape = (config.num_virtual_tokens, wrapper.width(base))
-    if (given := tuple(tensor.shape)) != shape:
-        raise ValueError(f"{misfit}: {TENSOR} is {given}, expected {shape}")
+    if (stored := tuple(tensor.shape)) != shape:
+        raise ValueError(f"{misfit}: {TENSOR} is {stored}, expected {shape}")

@@ -27,13 +27,20 @@ IGNORE_INDEX = -100
 class PromptTuningConfig(VirtualTokenConfig):
     """The settings of prompt tuning.
 
-    init: where P starts: "vocabulary", the embeddings of random tokens; "random", a standard normal
-    distribution, as PEFT does by default; or the ids of tokens, which are repeated until there are
-    enough (see `from_text`). Raises ValueError for another value or more tokens than virtual ones.
+    Attributes:
+        init: where P starts: "vocabulary", the embeddings of random tokens; "random", a standard
+            normal distribution, as PEFT does by default; or the ids of tokens, which are repeated
+            until there are enough (see `from_text`).
+
+    Raises:
+        ValueError: another value or more tokens than virtual ones.
+
     Source: Lester et al. 2021, section 2.
 
-    >>> PromptTuningConfig(5, init=[7, 8]).init
-    (7, 8, 7, 8, 7)
+    Example:
+
+        >>> PromptTuningConfig(5, init=[7, 8]).init
+        (7, 8, 7, 8, 7)
     """
 
     init: str | Sequence[int] = "vocabulary"
@@ -63,12 +70,18 @@ class PromptTuningConfig(VirtualTokenConfig):
     ) -> "PromptTuningConfig":
         """Start from a text's tokens, special ones that the tokenizer adds included, as in PEFT.
 
-        num_virtual_tokens: by default as many as the text has tokens. A shorter text is repeated.
-        Raises ValueError if the text has more tokens than that (PEFT would drop the rest), or none.
+        Args:
+            num_virtual_tokens: by default as many as the text has tokens. A shorter text is
+                repeated.
 
-        >>> from course_pkg.lm.load import load
-        >>> PromptTuningConfig.from_text("ab", load("tiny").tokenizer, 3).init
-        (97, 98, 97)
+        Raises:
+            ValueError: the text has more tokens than that (PEFT would drop the rest), or none.
+
+        Example:
+
+            >>> from course_pkg.lm.load import load
+            >>> PromptTuningConfig.from_text("ab", load("tiny").tokenizer, 3).init
+            (97, 98, 97)
         """
         ids = list(tokenizer(require_string(text, "text"))["input_ids"])
         if not ids:
@@ -95,10 +108,12 @@ class PromptTunedModel(VirtualTokenModel):
     cast to the embeddings' dtype. `forward` returns the logits of the text only, (batch, tokens,
     vocabulary); PEFT returns the virtual tokens' too. Raises what `VirtualTokenModel` raises.
 
-    >>> from course_pkg.lm.load import load
-    >>> model = PromptTunedModel(load("tiny").model, PromptTuningConfig(num_virtual_tokens=5))
-    >>> model(torch.tensor([[7, 8, 9]])).logits.shape
-    torch.Size([1, 3, 259])
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> model = PromptTunedModel(load("tiny").model, PromptTuningConfig(num_virtual_tokens=5))
+        >>> model(torch.tensor([[7, 8, 9]])).logits.shape
+        torch.Size([1, 3, 259])
     """
 
     config_type = PromptTuningConfig

@@ -1,26 +1,136 @@
-"""QLoRA: quantize a model's linear layers to 4 bits, and merge adapters into 4-bit weights.
+"""QLoRA: frozen linear layers with 4-bit weights, under the adapters of any method.
 
-Activations, biases, norms and embeddings are not quantized. `merge_adapters` refuses quantized
-weights: the merged weight must be rounded to 4 bits again, and the rounding error can be larger
-than the change that the adapter learned. `merge_quantized` does it on request, and `merge_error`
-measures it.
+    y = dequantize(codes, scales) x + b
 
-Source: Dettmers et al. 2023 (QLoRA), section 3. Chapter: adapters/qlora.
+The weight is stored in 4 bits and dequantized to the compute dtype for each product, forward and
+backward; it is not kept between the two. The gradient goes to x only. Activations, biases, norms
+and embeddings are not quantized. `quantization/blockwise` computes the codes.
+
+`merge_adapters` refuses quantized weights: the merged weight must be rounded to 4 bits again, and
+the rounding error can be larger than the change that the adapter learned. `merge_quantized` does it
+on request.
+
+Source: Dettmers et al. 2023 (QLoRA), section 3.
+
+Chapter: adapters/qlora.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from course_pkg.acceleration.quantization.blockwise import BLOCK_SIZE
+from course_pkg.acceleration.quantization.blockwise import (
+    BLOCK_SIZE,
+    DTYPES,
+    DoubleQuantized,
+    quantize,
+    require_block_size,
+)
+from course_pkg.acceleration.quantization.code_books import code_book
+from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.adapters.argument_checks import require_model
 from course_pkg.adapters.injection import adapter_layers, merge_all
 from course_pkg.adapters.layer import AdapterLayer
-from course_pkg.adapters.linear4bit import Linear4bit, is_quantized, require_quantizable
 from course_pkg.adapters.targets import matches, replace_module
+
+
+class Linear4bit(QuantizedLinear):
+    """A linear layer whose weight is stored as packed 4-bit codes and never trained.
+
+    `weight` holds the codes, uint8, (in_features · out_features / 2,); the scales are buffers,
+    which keep their dtype when the model's is changed.
+
+    Args:
+        linear: the layer to quantize, which stays as it is; the bias is shared.
+        book: "nf4", "fp4" or "int4".
+        block_size: weights that share one scale; it must divide in_features, so that no block
+            crosses two rows.
+        double: whether the scales are quantized too.
+        compute_dtype: of the product, by default the input's; the result has the input's dtype.
+
+    Raises:
+        TypeError: linear is not an nn.Linear.
+        ValueError: it is quantized already, the block size does not fit, or a weight is not finite.
+
+    Source: Dettmers et al. 2023, equations 5 and 6.
+
+    Example:
+
+        >>> layer = Linear4bit(nn.Linear(128, 64, bias=False))
+        >>> layer.weight.dtype, layer.weight.nbytes, layer(torch.ones(2, 128)).shape
+        (torch.uint8, 4096, torch.Size([2, 64]))
+    """
+
+    def __init__(
+        self,
+        linear: nn.Linear,
+        book: str = "nf4",
+        block_size: int = BLOCK_SIZE,
+        *,
+        double: bool = True,
+        compute_dtype: torch.dtype | None = None,
+    ) -> None:
+        require_quantizable(linear, book, block_size, compute_dtype)
+        super().__init__(quantize(linear.weight, book, block_size, double=double), linear.bias)
+        self.compute_dtype = compute_dtype
+
+    def with_weight(self, weight: Tensor) -> "Linear4bit":
+        """A new layer with this weight, (out_features, in_features), quantized as this one is."""
+        own = self.quantized
+        linear = nn.Linear(self.in_features, self.out_features, bias=False, device="meta")
+        linear.weight = nn.Parameter(weight.to(own.dtype), requires_grad=False)
+        linear.bias = self.bias
+        layer = Linear4bit(
+            linear,
+            own.code_book.name,
+            own.block_size,
+            double=isinstance(own.absmax, DoubleQuantized),
+            compute_dtype=self.compute_dtype,
+        )
+        return layer.train(self.training)
+
+    def forward(self, x: Tensor) -> Tensor:  # x: (..., in_features)
+        """W x + b in the compute dtype; the result, (..., out_features), has x's dtype.
+
+        Raises:
+            TypeError: an x of integers.
+        """
+        if self.compute_dtype is None or not x.is_floating_point():
+            return super().forward(x)
+        return super().forward(x.to(self.compute_dtype)).to(x.dtype)
+
+
+def require_quantizable(
+    linear: nn.Linear, book: str, block_size: int, compute_dtype: torch.dtype | None = None
+) -> None:
+    """Raise an error, as `Linear4bit` documents, unless the layer can be quantized like this."""
+    code_book(book)
+    require_block_size(block_size)
+    if compute_dtype not in (None, *DTYPES):
+        raise TypeError(f"compute_dtype must be None or one of {DTYPES}, got {compute_dtype!r}")
+    if not isinstance(linear, nn.Linear):
+        raise TypeError(f"Linear4bit quantizes an nn.Linear, got {type(linear).__name__}")
+    if is_quantized(linear):
+        raise ValueError(f"the layer is quantized already ({type(linear).__name__})")
+    if linear.weight.dtype not in DTYPES:
+        raise ValueError(f"the weight must be 32- or 16-bit, got {linear.weight.dtype}")
+    if linear.in_features % block_size:
+        fitting = [size for size in (16, 32, 64, 128, 256) if not linear.in_features % size]
+        hint = f"; these divide it: {', '.join(map(str, fitting))}" if fitting else "; skip it"
+        raise ValueError(
+            f"block_size {block_size} does not divide in_features {linear.in_features}{hint}"
+        )
+    if linear.weight.is_meta:
+        raise ValueError("the weight is on the meta device, which has no numbers; load it first")
+    if not torch.isfinite(linear.weight).all():
+        raise ValueError("the weight has NaN or infinite entries")
+
+
+def is_quantized(module: nn.Module) -> bool:
+    """Whether the module is an nn.Linear whose weight holds integer codes."""
+    return isinstance(module, nn.Linear) and not module.weight.is_floating_point()
 
 
 def quantize_model(
@@ -34,16 +144,24 @@ def quantize_model(
 ) -> list[str]:
     """Replace the nn.Linear layers of a model with 4-bit ones; return their names.
 
-    skip: name endings of layers to leave as they are; by default the output head of a transformers
-    model and its last module, such as a classifier. Modules that transformers keeps in fp32 are
-    left out in any case. The other arguments are as in `Linear4bit`. Inject adapters afterwards.
-    Raises ValueError if a layer is quantized already, has adapters or does not fit, if `skip`
-    matches nothing, or if there is nothing to quantize; the model is then unchanged.
+    Args:
+        skip: name endings of layers to leave as they are; by default the output head of a
+            transformers model and its last module, such as a classifier. Modules that transformers
+            keeps in fp32 are left out in any case.
+
+    The other arguments are as in `Linear4bit`. Inject adapters afterwards.
+
+    Raises:
+        ValueError: a layer is quantized already, has adapters or does not fit, `skip` matches
+            nothing, or there is nothing to quantize; the model is then unchanged.
+
     Source: Dettmers et al. 2023, section 3.
 
-    >>> model = nn.ModuleDict({"up": nn.Linear(64, 128), "norm": nn.LayerNorm(128)})
-    >>> quantize_model(model)
-    ['up']
+    Example:
+
+        >>> model = nn.ModuleDict({"up": nn.Linear(64, 128), "norm": nn.LayerNorm(128)})
+        >>> quantize_model(model)
+        ['up']
     """
     if isinstance(skip, str):
         raise TypeError(f"skip must be a list of strings, got {skip!r}; write [{skip!r}]")
@@ -53,7 +171,7 @@ def quantize_model(
     for ending in skip or ():
         if not any(matches(name, [ending]) for name in names):
             raise ValueError(f"skip {ending!r} matches no module of {type(model).__name__}")
-    found = {}
+    layers = {}
     if isinstance(model, AdapterLayer):
         raise ValueError(f"{type(model).__name__} has adapters; quantize its base model first")
     for name, module in names.items():
@@ -67,13 +185,13 @@ def quantize_model(
             require_quantizable(module, book, block_size, compute_dtype)
         except ValueError as error:
             raise ValueError(f"cannot quantize {name!r}: {error}") from None
-        found[name] = module
-    if not found:
+        layers[name] = module
+    if not layers:
         raise ValueError(f"{type(model).__name__} has no nn.Linear to quantize")
-    for module in found.values():
+    for module in layers.values():
         layer = Linear4bit(module, book, block_size, double=double, compute_dtype=compute_dtype)
         replace_module(model, module, layer.train(module.training))
-    return list(found)
+    return list(layers)
 
 
 def _left_out(model: nn.Module) -> list[str]:
@@ -85,23 +203,15 @@ def _left_out(model: nn.Module) -> list[str]:
     return [last, *(name for name, module in model.named_modules() if module is head)]
 
 
-@dataclass(frozen=True)
-class MergeError:
-    """How far the output after merging is from the output before, on one input.
-
-    of_output: ‖error‖ / ‖output‖. of_change: ‖error‖ / ‖what the adapters add to the output‖;
-    1 means that the error is as large as the adapters' effect.
-    """
-
-    of_output: float
-    of_change: float
-
-
 def requantized(layer: AdapterLayer) -> Linear4bit:
     """A 4-bit layer with the active adapters in its weight: dequantize, add, quantize again.
 
-    The adapter layer itself stays as it is. Raises TypeError if its base is not a Linear4bit,
-    ValueError if the sum is not finite, RuntimeError while the adapters are disabled.
+    The adapter layer itself stays as it is.
+
+    Raises:
+        TypeError: its base is not a Linear4bit.
+        ValueError: the sum is not finite.
+        RuntimeError: while the adapters are disabled.
     """
     if not isinstance(layer, AdapterLayer) or not isinstance(layer.base, Linear4bit):
         base = type(getattr(layer, "base", layer)).__name__
@@ -114,15 +224,17 @@ def requantized(layer: AdapterLayer) -> Linear4bit:
 def merge_quantized(model: nn.Module) -> None:
     """Merge the active adapters into every layer, also into 4-bit weights, and remove them.
 
-    Layers that are not quantized are merged exactly. Raises what `requantized` and
-    `merge_adapters` raise; the model is then unchanged.
+    Layers that are not quantized are merged exactly. The errors are those of `requantized` and
+    `merge_adapters`; the model is then unchanged.
 
-    >>> from course_pkg.adapters.injection import inject
-    >>> from course_pkg.adapters.lora import LoRAConfig
-    >>> model = nn.Sequential(nn.Linear(64, 8))
-    >>> names = quantize_model(model), inject(model, LoRAConfig(rank=2))
-    >>> merge_quantized(model); type(model[0]).__name__
-    'Linear4bit'
+    Example:
+
+        >>> from course_pkg.adapters.injection import inject
+        >>> from course_pkg.adapters.lora import LoRAConfig
+        >>> model = nn.Sequential(nn.Linear(64, 8))
+        >>> names = quantize_model(model), inject(model, LoRAConfig(rank=2))
+        >>> merge_quantized(model); type(model[0]).__name__
+        'Linear4bit'
     """
     layers = adapter_layers(model)
     exact = {name: la for name, la in layers.items() if not isinstance(la.base, Linear4bit)}
@@ -130,17 +242,3 @@ def merge_quantized(model: nn.Module) -> None:
     merge_all(exact)
     for name, layer in layers.items():
         replace_module(model, layer, merged.get(name) or layer.without_adapters())
-
-
-@torch.no_grad()
-def merge_error(layer: AdapterLayer, x: Tensor) -> MergeError:
-    """The error that merging causes in the layer's output for the input x, (..., in_features).
-
-    Raises what `requantized` raises, and ValueError if no adapter changes the output.
-    """
-    merged = requantized(layer)
-    before, base = (each(x).double() for each in (layer, layer.base))
-    if not (change := (before - base).norm()):
-        raise ValueError("the adapters do not change the output, so there is nothing to merge")
-    error = (merged(x).double() - before).norm()
-    return MergeError((error / before.norm()).item(), (error / change).item())

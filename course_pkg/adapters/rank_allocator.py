@@ -25,11 +25,16 @@ from course_pkg.adapters.injection import adapter_layers
 def budget_at(step: int, config: AdaLoRAConfig, modules: int) -> int:
     """The number of triplets that the whole model may have at a step, counted from 1.
 
-    modules: how many have this adapter. Source: Zhang et al. 2023, section 3.3, as in PEFT.
+    Args:
+        modules: how many have this adapter.
 
-    >>> config = AdaLoRAConfig(total_step=10, initial_rank=4, target_rank=2, tinit=2, tfinal=4)
-    >>> [budget_at(step, config, modules=4) for step in range(1, 8)]  # 8 + 8·(1 - (t - 2)/4)³
-    [16, 16, 11, 9, 8, 8, 8]
+    Source: Zhang et al. 2023, section 3.3, as in PEFT.
+
+    Example:
+
+        >>> config = AdaLoRAConfig(total_step=10, initial_rank=4, target_rank=2, tinit=2, tfinal=4)
+        >>> [budget_at(step, config, modules=4) for step in range(1, 8)]  # 8 + 8·(1 - (t - 2)/4)³
+        [16, 16, 11, 9, 8, 8, 8]
     """
     first = config.initial_rank * modules
     last = config.target_rank * modules
@@ -47,8 +52,10 @@ def orthogonality(matrices: list[Tensor]) -> Tensor:
 
     Source: Zhang et al. 2023, section 3.1; like PEFT, it doesn't square the norms.
 
-    >>> orthogonality([torch.eye(2, 3), 2 * torch.eye(2, 3)]).item()  # (0 + √(3² + 3²)) / 2
-    2.1213...
+    Example:
+
+        >>> orthogonality([torch.eye(2, 3), 2 * torch.eye(2, 3)]).item()  # (0 + √(3² + 3²)) / 2
+        2.1213...
     """
     norms = []
     for M in matrices:
@@ -60,15 +67,22 @@ def orthogonality(matrices: list[Tensor]) -> Tensor:
 class RankAllocator:
     """The callback that `finetuning.trainer.train` needs for AdaLoRA.
 
-    model: has the AdaLoRA adapter. `masks` says which triplets each module keeps; `allocations`
-    has a (step, {module: rank}) for every allocation. Call `prune` after training.
-    Raises ValueError if the model has no such adapter, or its ranks are final already.
+    `masks` says which triplets each module keeps; `allocations` has a (step, {module: rank}) for
+    every allocation. Call `prune` after training.
 
-    >>> from course_pkg.adapters.injection import inject
-    >>> model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    >>> _ = inject(model, AdaLoRAConfig(total_step=10, initial_rank=3, target_rank=1))
-    >>> RankAllocator(model).ranks()
-    {'0': 3, '1': 3}
+    Args:
+        model: has the AdaLoRA adapter.
+
+    Raises:
+        ValueError: the model has no such adapter, or its ranks are final already.
+
+    Example:
+
+        >>> from course_pkg.adapters.injection import inject
+        >>> model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        >>> _ = inject(model, AdaLoRAConfig(total_step=10, initial_rank=3, target_rank=1))
+        >>> RankAllocator(model).ranks()
+        {'0': 3, '1': 3}
     """
 
     def __init__(self, model: nn.Module, adapter_name: str = "default") -> None:
@@ -108,8 +122,11 @@ class RankAllocator:
     def after_step(self, step: int) -> None:
         """Update the scores and the ranks; call it after the optimizer's step, with its gradients.
 
-        step: counts from 1. Raises RuntimeError if no step before the ranks become final had
-        finite gradients.
+        Args:
+            step: counts from 1.
+
+        Raises:
+            RuntimeError: no step before the ranks become final had finite gradients.
         """
         config = self.config
         end = config.total_step - config.tfinal
@@ -136,7 +153,10 @@ class RankAllocator:
     def prune(self) -> None:
         """Remove the zeroed triplets from the layers, so that files contain only those kept.
 
-        The output stays the same. Raises RuntimeError before the final phase.
+        The output stays the same.
+
+        Raises:
+            RuntimeError: before the final phase.
         """
         if not self.final:
             raise RuntimeError("the ranks are not final; train for total_step steps first")

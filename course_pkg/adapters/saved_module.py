@@ -1,14 +1,24 @@
-"""Modules that are trained in full beside an adapter, such as a new classification head.
+"""What of the base is trained in full beside an adapter: whole modules, and biases.
 
-PEFT calls the setting `modules_to_save`: the adapter's file contains the whole module. An entry
-matches every name that ends with it, also within a word: "norm" finds "model.norm" and
-"layers.0.input_layernorm". Modules without parameters are left out.
+Modules, such as a new classification head: PEFT calls the setting `modules_to_save`, and the
+adapter's file contains the whole module. An entry matches every name that ends with it, also within
+a word: "norm" finds "model.norm" and "layers.0.input_layernorm". Modules without parameters are
+left out.
+
+Biases, by bias="all" and bias="lora_only": they have no copies. Training changes the base's own
+biases, and loading an adapter replaces them. So such an adapter is its model's only one, and
+nothing restores the biases: neither disabling, unmerging nor removing the adapter. Merging doesn't
+change them. The adapter's file contains them.
+
+Source: PEFT 0.21, tuners/tuners_utils.py.
+
 Chapter: adapters/peft.
 """
 
 import copy
 import difflib
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,11 +31,14 @@ from course_pkg.adapters.targets import adaptable_modules
 class SavedModule(AdapterLayer):
     """A frozen module, and for each adapter a trainable copy of it that replaces it.
 
-    base: any module with parameters. At most one copy can be active.
+    Args:
+        base: any module with parameters. At most one copy can be active.
 
-    >>> head = SavedModule(nn.Linear(4, 2), AdapterConfig())
-    >>> sum(p.numel() for p in head.parameters() if p.requires_grad)
-    10
+    Example:
+
+        >>> head = SavedModule(nn.Linear(4, 2), AdapterConfig())
+        >>> sum(p.numel() for p in head.parameters() if p.requires_grad)
+        10
     """
 
     method = "training in full (modules_to_save)"
@@ -117,8 +130,9 @@ def find_saved_modules(
 ) -> list[str]:
     """The names of the modules to train in full: those with parameters that end with an entry.
 
-    Raises ValueError if an entry matches nothing or only modules without parameters, or if a module
-    contains a target or another one, is quantized, or has an adapter of a method.
+    Raises:
+        ValueError: an entry matches nothing or only modules without parameters, or a module
+            contains a target or another one, is quantized, or has an adapter of a method.
     """
     modules = adaptable_modules(model)
     for ending in endings:
@@ -147,8 +161,10 @@ def find_saved_modules(
 def saved_module_names(model: nn.Module, endings: Sequence[str]) -> list[str]:
     """The names of the modules with parameters that end with one of the entries of modules_to_save.
 
-    >>> saved_module_names(nn.ModuleDict({"lm_head": nn.Linear(2, 2)}), ["head", "classifier"])
-    ['lm_head']
+    Example:
+
+        >>> saved_module_names(nn.ModuleDict({"lm_head": nn.Linear(2, 2)}), ["head", "classifier"])
+        ['lm_head']
     """
     return [
         name
@@ -160,3 +176,70 @@ def saved_module_names(model: nn.Module, endings: Sequence[str]) -> list[str]:
 def has_parameters(module: nn.Module) -> bool:
     """Whether the module or one inside it has a parameter."""
     return next(module.parameters(), None) is not None
+
+
+def trained_biases(
+    model: nn.Module, bias: str, targets: Sequence[str], saved: Sequence[str] = ()
+) -> dict[str, nn.Parameter]:
+    """The base's biases that an adapter trains, by their keys in its file (without the prefix).
+
+    Args:
+        bias: "none"; "lora_only", the biases of `targets`; or "all", of every module.
+        saved: the modules that are trained in full, whose copies have biases of their own.
+
+    Example:
+
+        >>> model = nn.ModuleDict({"up": nn.Linear(2, 2), "norm": nn.LayerNorm(2)})
+        >>> list(trained_biases(model, "all", ["up"]))
+        ['up.base_layer.bias', 'norm.bias']
+    """
+    biases: dict[str, nn.Parameter] = {}
+    if bias == "none":
+        return biases
+    for name, module in adaptable_modules(model).items():
+        base = module.base if isinstance(module, AdapterLayer) else module
+        parameter = dict(base.named_parameters(recurse=False)).get("bias")
+        if parameter is None or any(f"{name}.".startswith(f"{whole}.") for whole in saved):
+            continue
+        if name in targets:
+            biases[f"{name}.base_layer.bias"] = parameter
+        elif bias == "all":
+            biases[f"{name}.bias"] = parameter
+    return biases
+
+
+def biases_of(
+    model: nn.Module, layers: Mapping[str, AdapterLayer], adapter_name: str
+) -> dict[str, nn.Parameter]:
+    """The biases that an adapter in the model trains, as `trained_biases` returns them."""
+    having = {name: layer for name, layer in layers.items() if adapter_name in layer.configs}
+    saved = [name for name, layer in having.items() if isinstance(layer, SavedModule)]
+    targets = [name for name in having if name not in saved]
+    biases = {layer.configs[adapter_name].bias for layer in having.values()}
+    return trained_biases(model, next(iter(biases), "none"), targets, saved)
+
+
+def require_no_shared_biases(
+    layers: Mapping[str, AdapterLayer], config: AdapterConfig, adapter_name: str
+) -> None:
+    """Raise ValueError if a new adapter and one in the model would share trained biases."""
+    configs = {name: other for layer in layers.values() for name, other in layer.configs.items()}
+    if not configs:
+        return
+    for name, other in {**configs, adapter_name: config}.items():
+        if other.bias != "none":
+            raise ValueError(
+                f"adapter {name!r} trains biases of the base (bias={other.bias!r}), which every "
+                "other adapter would get too; give it a model of its own"
+            )
+
+
+def warn_of_biases(model: nn.Module, layers: Mapping[str, AdapterLayer]) -> None:
+    """Warn if the model has trained biases, before its adapters are disabled, as in PEFT."""
+    for name in {name for layer in layers.values() for name in layer.configs}:
+        if biases_of(model, layers, name):
+            warnings.warn(
+                f"adapter {name!r} trained biases of the base; they stay while it is disabled, so "
+                "the output differs from the original base",
+                stacklevel=4,
+            )

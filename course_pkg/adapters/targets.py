@@ -23,10 +23,13 @@ from course_pkg.adapters.lora import LoRALinear
 def matches(name: str, target_modules: str | Sequence[str]) -> bool:
     """Whether a module's full name matches a list of endings or a regex.
 
-    Raises ValueError for a string that is not a regex.
+    Raises:
+        ValueError: a string that is not a regex.
 
-    >>> matches("layers.0.q_proj", ["q_proj"]), matches("layers.0.q_proj", "q_proj")
-    (True, False)
+    Example:
+
+        >>> matches("layers.0.q_proj", ["q_proj"]), matches("layers.0.q_proj", "q_proj")
+        (True, False)
     """
     if isinstance(target_modules, str):
         return regex_matches(target_modules, name, "target_modules")
@@ -37,10 +40,14 @@ def in_saved_module(name: str, modules_to_save: Sequence[str]) -> bool:
     """Whether PEFT counts a module as trained in full, so that it can't be a target.
 
     An entry is a regex for whole parts of the name, unlike in `find_saved_modules`.
-    Raises ValueError for an entry that is not a regex.
 
-    >>> in_saved_module("h.0.mlp.up_proj", ["mlp"]), in_saved_module("h.0.ln_mlp", ["mlp"])
-    (True, False)
+    Raises:
+        ValueError: an entry that is not a regex.
+
+    Example:
+
+        >>> in_saved_module("h.0.mlp.up_proj", ["mlp"]), in_saved_module("h.0.ln_mlp", ["mlp"])
+        (True, False)
     """
     for entry in modules_to_save:
         part = rf"(^|.*\.){entry}($|\..*)"
@@ -52,10 +59,12 @@ def in_saved_module(name: str, modules_to_save: Sequence[str]) -> bool:
 def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
     """Put `new` in place of `old` under every name that it has in the model.
 
-    >>> shared = nn.Linear(2, 2)
-    >>> model = nn.Sequential(shared, nn.ReLU(), shared)
-    >>> replace_module(model, shared, nn.Identity()); model[0] is model[2]
-    True
+    Example:
+
+        >>> shared = nn.Linear(2, 2)
+        >>> model = nn.Sequential(shared, nn.ReLU(), shared)
+        >>> replace_module(model, shared, nn.Identity()); model[0] is model[2]
+        True
     """
     modules = list(model.named_modules(remove_duplicate=False))
     for name in [name for name, module in modules if module is old]:
@@ -112,32 +121,39 @@ def find_targets(
 ) -> list[str]:
     """The names of the modules that target_modules selects, in the model's order.
 
-    kinds: the layer classes of the method. modules_to_save: modules that are trained in full; they
-    and what they contain are left out. Raises ValueError if a regex or a list entry matches
-    nothing, or if nothing is left; TypeError if none of `kinds` accepts a selected module, or if it
-    has an adapter of another method.
+    Args:
+        kinds: the layer classes of the method.
+        modules_to_save: modules that are trained in full; they and what they contain are left out.
 
-    >>> model = nn.ModuleDict({"up": nn.Linear(2, 8), "act": nn.GELU(), "down": nn.Linear(8, 2)})
-    >>> find_targets(model, ["down"]), find_targets(model, "all-linear")
-    (['down'], ['up', 'down'])
+    Raises:
+        ValueError: a regex or a list entry matches nothing, or if nothing is left.
+        TypeError: none of `kinds` accepts a selected module, or if it has an adapter of another
+            method.
+
+    Example:
+
+        >>> layers = {"up": nn.Linear(2, 8), "act": nn.GELU(), "down": nn.Linear(8, 2)}
+        >>> model = nn.ModuleDict(layers)
+        >>> find_targets(model, ["down"]), find_targets(model, "all-linear")
+        (['down'], ['up', 'down'])
     """
-    found = selected_modules(model, target_modules)
-    if takes_all(target_modules) and not found:
+    targets = selected_modules(model, target_modules)
+    if takes_all(target_modules) and not targets:
         raise ValueError(f"{type(model).__name__} has no nn.Linear to adapt")
     if isinstance(target_modules, str):
-        if not found:
+        if not targets:
             raise ValueError(_nothing_matches(target_modules, model))
     else:
         for part in target_modules:
-            if not any(matches(name, [part]) for name in found):
+            if not any(matches(name, [part]) for name in targets):
                 raise ValueError(_nothing_matches(part, model))
-    found = selected_modules(model, target_modules, modules_to_save)
-    if not found:
+    targets = selected_modules(model, target_modules, modules_to_save)
+    if not targets:
         raise ValueError(
             f"modules_to_save {list(modules_to_save)} is or contains every module that "
             f"target_modules {target_modules!r} selects; a module can have only one"
         )
-    for name, module in found.items():
+    for name, module in targets.items():
         if isinstance(module, AdapterLayer) and type(module) not in kinds:
             raise TypeError(
                 f"{name!r} already has an adapter of another method ({module.method}); "
@@ -146,7 +162,7 @@ def find_targets(
         reader = _reader_of_weight(model, name)
         if reader or not any(kind.accepts(_base(module)) for kind in kinds):
             raise TypeError(_not_adaptable(name, module, kinds, reader))
-    return list(found)
+    return list(targets)
 
 
 def shortest_targets(names: Sequence[str], others: Sequence[str]) -> list[str] | str:
@@ -156,8 +172,10 @@ def shortest_targets(names: Sequence[str], others: Sequence[str]) -> list[str] |
     the most names, so these are the fewest. Where even a whole name is another name's ending, the
     result is a regex for the names.
 
-    >>> shortest_targets(["h.0.q_proj", "h.1.q_proj", "h.0.up"], ["h", "h.0", "h.1", "h.1.up"])
-    ['0.up', 'q_proj']
+    Example:
+
+        >>> shortest_targets(["h.0.q_proj", "h.1.q_proj", "h.0.up"], ["h", "h.0", "h.1", "h.1.up"])
+        ['0.up', 'q_proj']
     """
     taken = {ending for other in others for ending in _endings(other)}
     if taken.intersection(names):

@@ -22,8 +22,11 @@ from course_pkg.common.arguments import require_integer
 class VirtualTokenConfig:
     """The setting that all methods with virtual tokens share.
 
-    num_virtual_tokens: how many there are; each takes one position of the model's context.
-    Raises ValueError unless it is an integer of at least 1.
+    Attributes:
+        num_virtual_tokens: how many there are; each takes one position of the model's context.
+
+    Raises:
+        ValueError: num_virtual_tokens is not an integer of at least 1.
     """
 
     bias: ClassVar[str] = "none"  # these methods train no biases of the base
@@ -36,12 +39,17 @@ class VirtualTokenConfig:
 class VirtualTokenModel(AdapterLayer):
     """A frozen language model in front of whose text each adapter puts trained virtual tokens.
 
-    base: a decoder-only transformers model; it is frozen. At most one adapter is active. Call the
-    wrapper as you call the model: it adds virtual tokens when the cache is empty, makes the
-    attention mask longer, and moves `position_ids` up. Without `position_ids`, the model counts
-    every column, padding included: give them for batches that are padded on the left.
-    Raises TypeError for another kind of model or one that has adapters, and ValueError if the
-    virtual tokens leave no position for text; the model is then unchanged.
+    At most one adapter is active. Call the wrapper as you call the model: it adds virtual tokens
+    when the cache is empty, makes the attention mask longer, and moves `position_ids` up. Without
+    `position_ids`, the model counts every column, padding included: give them for batches that are
+    padded on the left.
+
+    Args:
+        base: a decoder-only transformers model; it is frozen.
+
+    Raises:
+        TypeError: another kind of model or one that has adapters.
+        ValueError: the virtual tokens leave no position for text; the model is then unchanged.
     """
 
     wraps = "a decoder-only language model of transformers (AutoModelForCausalLM)"
@@ -157,10 +165,10 @@ class VirtualTokenModel(AdapterLayer):
             )
         if mask is not None:
             shape = (len(text), (cached and cached - n) + text.shape[1])
-            if (given := tuple(getattr(mask, "shape", ()))) != shape:
+            if (mask_shape := tuple(getattr(mask, "shape", ()))) != shape:
                 raise ValueError(
                     f"attention_mask must be (batch, cached + tokens), {shape} without the virtual "
-                    f"tokens, got {given}"
+                    f"tokens, got {mask_shape}"
                 )
             inputs["attention_mask"] = torch.cat([mask.new_ones(len(mask), n), mask], 1)
         if positions is not None:

@@ -63,9 +63,8 @@ def finetune(
     parameters on, it is QLoRA's. Exit code 2: not possible as asked. 4: the machine failed, such as
     a full disk. 130: interrupted; the same command with --resume goes on.
     """
-    from course_pkg.finetuning.own_data.next_steps import next_steps
-    from course_pkg.finetuning.own_data.report import FILE, summary
-    from course_pkg.finetuning.own_data.run import finetune as run
+    from course_pkg.finetuning.own_data.finetune import finetune as run
+    from course_pkg.finetuning.own_data.finetune_report import FILE, next_steps, summary
     from course_pkg.finetuning.own_data.settings import FinetuneSettings
 
     folder = output or Path("adapters", data.stem)

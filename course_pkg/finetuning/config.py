@@ -7,10 +7,8 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
-import torch
 from torch import Tensor, nn
 
 from course_pkg.common.arguments import (
@@ -39,17 +37,25 @@ COUNTS = {  # the least value of each
 class TrainConfig:
     """The settings of a run. A resumed run may change only the last three.
 
-    steps: optimizer steps; accumulation: batches per step. warmup_steps, schedule: see
-    `learning_rate_at`. weight_decay: not on biases and norms. max_grad_norm: inf for no clipping.
-    precision: "auto" means bf16 (or fp16) on a GPU, fp32 on a CPU. seed: for order and dropout.
-    evaluate_every: in steps; 0 means only after the last step.
-    checkpoint_every: in steps; 0 means only after the last step.
-    patience: stop after this many evaluations without a new best; 0 means never.
-    progress: show a bar.
-    Raises ValueError for a setting out of range, TypeError for one that is not a number.
+    Args:
+        steps: optimizer steps.
+        learning_rate: the peak of the schedule.
+        accumulation: batches per step.
+        warmup_steps: steps until the peak; see `learning_rate_at`.
+        schedule: of the learning rate after the peak.
+        weight_decay: not on biases and norms.
+        max_grad_norm: the norm to which gradients are clipped; inf for no clipping.
+        precision: "auto" means bf16 (or fp16) on a GPU, fp32 on a CPU.
+        seed: for order and dropout.
+        shuffle: a new order of the batches in each epoch.
+        evaluate_every: in steps; 0 means only after the last step.
+        checkpoint_every: in steps; 0 means only after the last step.
+        patience: stop after this many evaluations without a new best; 0 means never.
+        progress: show a bar.
 
-    >>> TrainConfig(steps=100, learning_rate=1e-3, warmup_steps=10).schedule
-    'linear'
+    Raises:
+        ValueError: a setting is out of range.
+        TypeError: a setting is not a number.
     """
 
     steps: int
@@ -106,19 +112,6 @@ def learning_rate_at(step: int, config: TrainConfig) -> float:
     return config.learning_rate * factors[config.schedule]
 
 
-def autocast_dtype(precision: Precision, device: torch.device) -> torch.dtype | None:
-    """The dtype of matrix products under autocast; None without autocast.
-
-    >>> autocast_dtype("auto", torch.device("cpu")), autocast_dtype("bf16", torch.device("cpu"))
-    (None, torch.bfloat16)
-    """
-    if precision == "auto":
-        if device.type != "cuda":
-            return None
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-
-
 @runtime_checkable
 class Callback(Protocol):
     """What a method can add to the loop; a subclass overrides what it needs. Steps count from 1.
@@ -142,31 +135,3 @@ class Callback(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-
-
-def check_arguments(
-    config: TrainConfig,
-    evaluate: Evaluate | None,
-    callback: Callback | None,
-    checkpoint: FilePath | None,
-    best_checkpoint: FilePath | None,
-    restore_best: bool,
-) -> None:
-    """Raise TypeError or ValueError for arguments of `train` that are wrong or don't fit."""
-    if not isinstance(config, TrainConfig):
-        raise TypeError(f"config must be a TrainConfig, got {config!r:.80}")
-    if not (evaluate is None or callable(evaluate)):
-        raise TypeError(f"evaluate must be a function of the model, got {evaluate!r:.80}")
-    if not (callback is None or isinstance(callback, Callback)):
-        raise TypeError(f"callback must have the methods of Callback, got {callback!r:.80}")
-    if restore_best and best_checkpoint is None:
-        raise ValueError("restore_best=True needs best_checkpoint, a file for the best weights")
-    needing = {f"patience={config.patience}": config.patience, "best_checkpoint": best_checkpoint}
-    for name, given in needing.items():
-        if given and evaluate is None:
-            raise ValueError(
-                f"{name} needs evaluate, such as lambda model: mean_loss(model, held_out)"
-            )
-    both = [Path(path).resolve() for path in (checkpoint, best_checkpoint) if path is not None]
-    if len(both) > len(set(both)):
-        raise ValueError(f"checkpoint and best_checkpoint need two files, got {checkpoint} twice")

@@ -49,11 +49,13 @@ class Problem:
 class ProblemReport:
     """The number of records seen and kept, and every problem in their order.
 
-    >>> problem = Problem("line 2", "missing field", "no output")
-    >>> print(ProblemReport(total=6, kept=5, problems=(problem,)))
-    6 records: 5 kept, 1 problem
-      1 × missing field
-          line 2: no output
+    Example:
+
+        >>> problem = Problem("line 2", "missing field", "no output")
+        >>> print(ProblemReport(total=6, kept=5, problems=(problem,)))
+        6 records: 5 kept, 1 problem
+          1 × missing field
+              line 2: no output
     """
 
     total: int
@@ -69,8 +71,8 @@ class ProblemReport:
         lines = [f"{records}: {self.kept} kept, {_counted(len(self.problems), 'problem')}"]
         for kind, count in self.counts().items():
             lines.append(f"  {count} × {kind}")
-            found = [problem for problem in self.problems if problem.kind == kind]
-            lines += [f"      {each.where}: {each.detail}" for each in found[:SHOWN]]
+            alike = [problem for problem in self.problems if problem.kind == kind]
+            lines += [f"      {problem.where}: {problem.detail}" for problem in alike[:SHOWN]]
             if count > SHOWN:
                 lines.append(f"      and {count - SHOWN} more")
         return "\n".join(lines)
@@ -80,9 +82,13 @@ class ProblemReport:
 class Message:
     """One turn: who speaks, and the text, which is kept exactly as it is.
 
-    learned: whether an answer is trained on; other turns never are.
-    Raises TypeError if the content is not a string, RecordError (a ValueError) for a role other
-    than system, user and assistant, for blank text, and for text that UTF-8 can't encode.
+    Attributes:
+        learned: whether an answer is trained on; other turns never are.
+
+    Raises:
+        TypeError: the content is not a string.
+        RecordError: the role is not system, user or assistant, the text is blank, or UTF-8 can't
+            encode it.
     """
 
     role: Role
@@ -99,9 +105,9 @@ class Message:
         try:
             self.content.encode()
         except UnicodeEncodeError as error:
-            found = ascii(self.content[error.start])
+            half = ascii(self.content[error.start])
             raise RecordError(
-                "invalid text", f"{found} at character {error.start} is half of a surrogate pair"
+                "invalid text", f"{half} at character {error.start} is half of a surrogate pair"
             ) from None
 
 
@@ -109,20 +115,27 @@ class Message:
 class Conversation:
     """Messages in a valid order: at most one system turn, first; then user, assistant, and so on.
 
-    The last message is an answer, and at least one is learned. id: to find the conversation again,
-    for example in a report.
-    Raises RecordError (a ValueError) for another order, TypeError unless messages are Messages.
+    The last message is an answer, and at least one is learned.
 
-    >>> turns = (Message("user", "Hi"), Message("assistant", "Hello!"))
-    >>> [message.content for message in Conversation(turns, id="greeting").answers]
-    ['Hello!']
+    Attributes:
+        id: to find the conversation again, for example in a report.
+
+    Raises:
+        RecordError: the messages have another order.
+        TypeError: one of the messages is not a Message.
+
+    Example:
+
+        >>> turns = (Message("user", "Hi"), Message("assistant", "Hello!"))
+        >>> [message.content for message in Conversation(turns, id="greeting").answers]
+        ['Hello!']
     """
 
     messages: tuple[Message, ...]
     id: str = ""
 
     def __post_init__(self) -> None:
-        if wrong := [each for each in self.messages if not isinstance(each, Message)]:
+        if wrong := [message for message in self.messages if not isinstance(message, Message)]:
             raise TypeError(
                 f'messages must be Messages, got {wrong[0]!r:.80}; write Message("user", text)'
             )

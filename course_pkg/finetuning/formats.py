@@ -51,11 +51,15 @@ class ChatTemplateError(ValueError):
 def chat_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> str:
     """The text that a chat model reads for a user's prompt, up to the start of its answer.
 
-    Raises TypeError if the prompt is not a string, ValueError if the tokenizer has no template.
+    Raises:
+        TypeError: the prompt is not a string.
+        ValueError: the tokenizer has no template.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> chat_prompt("Hi", tiny_tokenizer())
-    '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> chat_prompt("Hi", tiny_tokenizer())
+        '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
     """
     turn = {"role": "user", "content": require_string(prompt, "prompt")}
     return _render([turn], tokenizer, True)
@@ -70,15 +74,23 @@ def chat_text(
 ) -> str:
     """The text of several turns, as the tokenizer's chat template writes it.
 
-    template: in place of the tokenizer's. generation_prompt: end with the start of the next answer.
     Some templates, such as SmolLM2's, put a system turn of their own before a conversation that has
     none.
-    Raises ChatTemplateError (a ValueError) if the tokenizer has no template, RecordError (another
-    ValueError) if the template refuses the turns, for example a system turn.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> chat_text([Message("system", "Rhyme.")], tiny_tokenizer())
-    '<|im_start|>system\\nRhyme.<|im_end|>\\n'
+    Args:
+        template: in place of the tokenizer's.
+        generation_prompt: end with the start of the next answer.
+
+    Raises:
+        ChatTemplateError: the tokenizer has no template.
+        RecordError: the template refuses the turns, for example a system
+            turn.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> chat_text([Message("system", "Rhyme.")], tiny_tokenizer())
+        '<|im_start|>system\\nRhyme.<|im_end|>\\n'
     """
     return _render(as_dicts(messages), tokenizer, generation_prompt, template)
 
@@ -113,14 +125,18 @@ def answer_spans(
     """The rendered conversation, and the characters of each answer with its end-of-turn token.
 
     A span may include what the template writes after the end-of-turn token, such as a line break.
-    Raises ChatTemplateError (a ValueError) if the template shows the answers in neither way,
-    RecordError if it refuses the conversation.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> conversation = Conversation((Message("user", "Hi"), Message("assistant", "Yo")))
-    >>> text, [(start, end)] = answer_spans(conversation, tiny_tokenizer())
-    >>> text[start:end]
-    'Yo<|im_end|>\\n'
+    Raises:
+        ChatTemplateError: the template shows the answers in neither way.
+        RecordError: it refuses the conversation.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> conversation = Conversation((Message("user", "Hi"), Message("assistant", "Yo")))
+        >>> text, [(start, end)] = answer_spans(conversation, tiny_tokenizer())
+        >>> text[start:end]
+        'Yo<|im_end|>\\n'
     """
     text = chat_text(conversation.messages, tokenizer)
     if MARK.search(tokenizer.get_chat_template()):
@@ -224,11 +240,14 @@ def _difference(text: str, prefix: str, turn: int) -> str:
 def with_template(tokenizer: "PreTrainedTokenizerBase", template: str) -> "PreTrainedTokenizerBase":
     """A copy of a tokenizer that has another chat template, a Jinja text.
 
-    Raises ChatTemplateError (a ValueError) if it is blank.
+    Raises:
+        ChatTemplateError: it is blank.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> chat_prompt("Hi", with_template(tiny_tokenizer(), BARE))
-    'Hi\\n'
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> chat_prompt("Hi", with_template(tiny_tokenizer(), BARE))
+        'Hi\\n'
     """
     if not template.strip():
         raise ChatTemplateError("the chat template is blank; give a Jinja text, such as ALPACA")
@@ -248,16 +267,21 @@ def keep_recent(
 ) -> tuple[Message, ...]:
     """The system turn, if there is one, and as many of the latest exchanges as fit.
 
-    limit: tokens of the rendered prompt, the start of the answer included; leave room for the
-    answer itself. The oldest exchanges go first, each with question and answer.
-    Raises ValueError if the messages don't end with a user turn, if limit is below 1, or if even
-    the system turn and the last question are too long; otherwise as `chat_text` does.
+    Args:
+        limit: tokens of the rendered prompt, the start of the answer included; leave room for the
+            answer itself. The oldest exchanges go first, each with question and answer.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> turns = [("system", "Be brief."), ("user", "Hi"), ("assistant", "Yo"), ("user", "Bye")]
-    >>> chat = [Message(*turn) for turn in turns]
-    >>> [message.content for message in keep_recent(chat, tiny_tokenizer(), limit=50)]
-    ['Be brief.', 'Bye']
+    Raises:
+        ValueError: the messages don't end with a user turn, if limit is below 1, or if even the
+            system turn and the last question are too long; otherwise as `chat_text` does.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> turns = [("system", "Be brief."), ("user", "Hi"), ("assistant", "Yo"), ("user", "Bye")]
+        >>> chat = [Message(*turn) for turn in turns]
+        >>> [message.content for message in keep_recent(chat, tiny_tokenizer(), limit=50)]
+        ['Be brief.', 'Bye']
     """
     require_integer(limit, "limit")
     last = messages[-1].role if messages else "no message"

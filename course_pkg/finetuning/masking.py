@@ -20,7 +20,6 @@ from course_pkg.finetuning.conversations import (
     RecordError,
 )
 from course_pkg.finetuning.formats import ChatTemplateError, answer_spans
-from course_pkg.pages.datasets import Example
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -33,7 +32,8 @@ Answers = Literal["all", "last"]
 class TokenizedExample:
     """Token ids, and as many labels; a label is IGNORE_INDEX where the loss skips the token.
 
-    Raises ValueError if there are more or fewer labels than token ids.
+    Raises:
+        ValueError: there are more or fewer labels than token ids.
     """
 
     input_ids: tuple[int, ...]
@@ -55,20 +55,18 @@ class TokenizeResult:
     report: ProblemReport
 
 
-def tokenize_example(example: Example, tokenizer: "PreTrainedTokenizerBase") -> TokenizedExample:
+def tokenize_example(
+    prompt: str, response: str, tokenizer: "PreTrainedTokenizerBase"
+) -> TokenizedExample:
     """Prompt and answer as token ids, with labels only on the answer and its end token.
 
-    Raises TypeError unless example is an Example whose prompt and response are strings; otherwise
-    as `tokenize_conversation` does, and RecordError (a ValueError) if a text is blank.
+    Raises:
+        TypeError: one of the texts is not a string.
+        RecordError: one of them is blank; otherwise as `tokenize_conversation`.
     """
-    if not isinstance(example, Example):
-        raise TypeError(
-            f"example must be an Example, got {example!r:.80}; "
-            "write Example(id, topic, prompt, response)"
-        )
-    question = Message("user", require_string(example.prompt, "prompt"))
-    answer = Message("assistant", require_string(example.response, "response"))
-    return tokenize_conversation(Conversation((question, answer), example.id), tokenizer)
+    question = Message("user", require_string(prompt, "prompt"))
+    answer = Message("assistant", require_string(response, "response"))
+    return tokenize_conversation(Conversation((question, answer)), tokenizer)
 
 
 def tokenize_conversation(
@@ -76,17 +74,25 @@ def tokenize_conversation(
 ) -> TokenizedExample:
     """A conversation as token ids, with labels only on answers and their end-of-turn tokens.
 
-    answers: "all" that are learned, or "last" for the last of these alone. What the template writes
-    after an end-of-turn token has no label, and nothing follows the last label. Nothing is cut.
-    Raises ChatTemplateError (a ValueError) if the template is absent, doesn't show where the
-    answers are, or ends them without a special token; RecordError (a ValueError) if it refuses
-    the conversation, or if a text contains a special token, which would end the turn early;
-    ValueError if the tokenizer has no end token.
+    What the template writes after an end-of-turn token has no label, and nothing follows the last
+    label. Nothing is cut.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> conversation = Conversation((Message("user", "Hi"), Message("assistant", "Yo")))
-    >>> tokenize_conversation(conversation, tiny_tokenizer()).labels[-4:]
-    (-100, 89, 111, 258)
+    Args:
+        answers: "all" that are learned, or "last" for the last of these alone.
+
+    Raises:
+        ChatTemplateError: the template is absent, doesn't show where the answers are, or ends them
+            without a special token.
+        RecordError: the template refuses the conversation, or a text contains a special token,
+            which would end the turn early.
+        ValueError: the tokenizer has no end token.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> conversation = Conversation((Message("user", "Hi"), Message("assistant", "Yo")))
+        >>> tokenize_conversation(conversation, tiny_tokenizer()).labels[-4:]
+        (-100, 89, 111, 258)
     """
     if not isinstance(conversation, Conversation):
         raise TypeError(f"conversation must be a Conversation, got {conversation!r:.80}")
@@ -111,10 +117,10 @@ def tokenize_conversation(
 
 def _check_texts(conversation: Conversation, special_tokens: Sequence[str]) -> None:
     for number, message in enumerate(conversation.messages, start=1):
-        if found := [token for token in special_tokens if token in message.content]:
+        if named := [token for token in special_tokens if token in message.content]:
             raise RecordError(
                 "special token in text",
-                f"turn {number} contains {found[0]}, which the tokenizer reads as the token itself",
+                f"turn {number} contains {named[0]}, which the tokenizer reads as the token itself",
             )
 
 
@@ -141,17 +147,23 @@ def tokenize_conversations(
 ) -> TokenizeResult:
     """Tokenize conversations; leave out each that has a problem, and report it by its id.
 
-    answers: as for `tokenize_conversation`. max_length: in tokens; None for no limit. A longer
-    conversation is left out, because truncation would lose the end of an answer with its end token.
-    Raises ValueError for unknown answers or a max_length below 2, ChatTemplateError (a ValueError)
-    for a template that doesn't show the answers.
+    Args:
+        answers: as for `tokenize_conversation`.
+        max_length: in tokens; None for no limit. A longer conversation is left out, because
+            truncation would lose the end of an answer with its end token.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> chat = Conversation((Message("user", "Hi"), Message("assistant", "Yo" * 40)), "long")
-    >>> print(tokenize_conversations([chat], tiny_tokenizer(), max_length=40).report)
-    1 record: 0 kept, 1 problem
-      1 × too long
-          long: 102 tokens, the limit is 40
+    Raises:
+        ValueError: unknown answers or a max_length below 2.
+        ChatTemplateError: the template doesn't show where the answers are.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> chat = Conversation((Message("user", "Hi"), Message("assistant", "Yo" * 40)), "long")
+        >>> print(tokenize_conversations([chat], tiny_tokenizer(), max_length=40).report)
+        1 record: 0 kept, 1 problem
+          1 × too long
+              long: 102 tokens, the limit is 40
     """
     if max_length is not None:
         require_integer(max_length, "max_length", 2)
@@ -177,14 +189,21 @@ def encode_at(
 ) -> tuple[list[int], list[int]]:
     """Token ids of a text, none of which spans a boundary, and how many come before each boundary.
 
-    boundaries: ascending positions of characters. The tokens before a boundary equal those of the
-    text that ends there, so a model that is given this text reads the tokens it was trained on. A
-    token that would span a boundary ("\\n" + "\\n…" may be one token) is split there.
-    Raises ValueError if the tokenizer can't encode the rest of a text by itself.
+    The tokens before a boundary equal those of the text that ends there, so a model that is given
+    this text reads the tokens it was trained on. A token that would span a boundary ("\\n" +
+    "\\n…" may be one token) is split there.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> encode_at("中 Yo", [2], tiny_tokenizer())
-    ([228, 184, 173, 32, 89, 111], [4])
+    Args:
+        boundaries: ascending positions of characters.
+
+    Raises:
+        ValueError: the tokenizer can't encode the rest of a text by itself.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> encode_at("中 Yo", [2], tiny_tokenizer())
+        ([228, 184, 173, 32, 89, 111], [4])
     """
     pieces = _pieces(text, tokenizer)
     if [token for piece in pieces for token in _encode(piece, tokenizer)] != _encode(
@@ -196,7 +215,7 @@ def encode_at(
     start = 0
     for piece in pieces:
         end = start + len(piece)
-        inside = [each - start for each in boundaries[len(counts) :] if each <= end]
+        inside = [boundary - start for boundary in boundaries[len(counts) :] if boundary <= end]
         piece_ids, piece_counts = _encode_piece(piece, inside, tokenizer)
         counts += [len(ids) + count for count in piece_counts]
         ids += piece_ids
@@ -209,7 +228,7 @@ def _pieces(text: str, tokenizer: "PreTrainedTokenizerBase") -> list[str]:
 
     The text before each answer would have to be encoded again for the next answer otherwise.
     """
-    tokens = {each.content for each in tokenizer.added_tokens_decoder.values()} - {""}
+    tokens = {token.content for token in tokenizer.added_tokens_decoder.values()} - {""}
     if not tokens:
         return [text]
     return re.split(f"(?={'|'.join(map(re.escape, sorted(tokens)))})", text)

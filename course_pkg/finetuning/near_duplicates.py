@@ -28,11 +28,16 @@ class SimilarPair:
 def character_ngrams(text: str, size: int = SIZE) -> set[str]:
     """The different runs of `size` characters, in lower case, with one space for any white space.
 
-    A text of fewer characters is one run. Raises TypeError unless text is a string, ValueError for
-    a size below 1.
+    A text of fewer characters is one run.
 
-    >>> sorted(character_ngrams("Rank  8", size=5))
-    ['ank 8', 'rank ']
+    Raises:
+        TypeError: text is not a string.
+        ValueError: size is below 1.
+
+    Example:
+
+        >>> sorted(character_ngrams("Rank  8", size=5))
+        ['ank 8', 'rank ']
     """
     require_integer(size, "size")
     plain = " ".join(require_string(text, "text").lower().split())
@@ -43,10 +48,13 @@ def resemblance(first: str, second: str, size: int = SIZE) -> float:
     """Jaccard similarity of two texts: their shared n-grams over all their n-grams, in [0, 1].
 
     1 for texts that differ in case and white space only. Errors as for `character_ngrams`.
+
     Source: Broder 1997, section 2, on words there and on characters here.
 
-    >>> resemblance("rank 4", "rank 8")
-    0.3333333333333333
+    Example:
+
+        >>> resemblance("rank 4", "rank 8")
+        0.3333333333333333
     """
     a = character_ngrams(first, size)
     b = character_ngrams(second, size)
@@ -61,10 +69,14 @@ def near_duplicates(
     Sorted by the number of n-grams, a text is compared only with those that can be similar enough:
     the shared part is at most the smaller set over the larger. The time still grows with the square
     of the number of texts; for millions, libraries compare short hashes (MinHash) instead.
-    Raises ValueError unless 0 <= threshold < 1; otherwise as `character_ngrams`.
 
-    >>> near_duplicates(["Merge the adapter.", "Name a fruit.", "Merge the adapters."])
-    [SimilarPair(first=0, second=2, resemblance=0.8125)]
+    Raises:
+        ValueError: threshold is not in [0, 1); otherwise as `character_ngrams`.
+
+    Example:
+
+        >>> near_duplicates(["Merge the adapter.", "Name a fruit.", "Merge the adapters."])
+        [SimilarPair(first=0, second=2, resemblance=0.8125)]
     """
     require_between(threshold, "threshold", 0, 1, closed=True)
     sets = [character_ngrams(text, size) for text in texts]

@@ -1,36 +1,48 @@
-"""Training on several processes: what the ranks deal out, add up, and agree on.
+"""Training on several processes: what they share, deal out and add up, around the plain loop.
 
 `torchrun` starts N processes, the ranks, which run one script. Each has the whole model, and
 computes its share of a step's batches; the gradients are added up, so all ranks take the same step.
-In one process, everything here returns at once.
+On GPUs, each holds only a part of each weight (FSDP2).
 
 Whole batches are dealt, not their rows: then each batch is computed as one process computes it,
-whatever its tensors are, and a step has the same targets for every N. If N doesn't divide the
-batches of a step, some ranks wait for the others.
+whatever its tensors are, and a step has the same targets for every N. Every rank reads all batches,
+so each knows the targets of the step without asking.
 
-Every rank reads all batches. So each knows the targets of the step without asking, and a mistake in
-the data is the same everywhere. Differences are found, not assumed away: a failure on one rank
-becomes the same error on all, because a rank that waits for a failed one waits forever.
+Not torch's DistributedDataParallel, which accelerate uses too: it communicates inside `backward`.
+A rank that fails there leaves the others waiting until a timeout ends them, with another error.
+Here a failure on one rank becomes the same error on all.
 
-Source: Li et al. 2020, "PyTorch Distributed". `sharding` has the way in which no rank holds the
-whole model. Chapter: finetuning/sft.
+Sources: Li et al. 2020, "PyTorch Distributed"; Zhao et al. 2023, "PyTorch FSDP".
+
+Chapter: finetuning/sft.
 """
 
 import contextlib
+import copy
 import math
 import os
 import pickle
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 
-from course_pkg.finetuning.sharding import shard, whole
-
-BUCKET = 25 * 2**20  # bytes that are summed in one call, as in torch's DistributedDataParallel
+from course_pkg.adapters.injection import trainable_parameters
+from course_pkg.finetuning.batches import Batch
+from course_pkg.finetuning.config import Callback, Evaluate, FilePath, TrainConfig
+from course_pkg.finetuning.training_state import (
+    History,
+    TrainingState,
+    random_states,
+    write_checkpoint,
+)
 
 
 @contextlib.contextmanager
@@ -59,178 +71,306 @@ def process_group() -> Iterator["Ranks"]:
 class Ranks:
     """The processes that train together, as one of them sees it.
 
-    rank, size: this process's number, and how many there are. sharded: whether each rank holds only
-    a part of each weight; None means yes on GPUs, unless a callback needs whole weights.
-    Raises ValueError for sharded=True without a process group, or with a callback.
+    Attributes:
+        rank: this process's number, from 0.
+        size: the number of processes.
+        device: where tensors must be to be sent.
     """
 
-    def __init__(self, sharded: bool | None = None, callback: object = None) -> None:
+    def __init__(self) -> None:
         self.together = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if self.together else 0
         self.size = dist.get_world_size() if self.together else 1
         nccl = self.together and "nccl" in dist.get_backend()
-        gpu = torch.cuda.current_device() if nccl else None
-        self.device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
-        if sharded and not self.together:
+        self.device = (
+            torch.device("cuda", torch.cuda.current_device()) if nccl else torch.device("cpu")
+        )
+        self.settled = False  # the ranks have agreed on an error
+        self.computing = False  # inside code that communicates by itself
+
+    def gather(self, value: Any = None, error: Exception | None = None) -> list:
+        """The values of all ranks, by rank. If one of them sends an error, all raise it."""
+        if not self.together:
+            if error is not None:
+                raise error
+            return [value]
+        messages: list = [None] * self.size
+        dist.all_gather_object(messages, (value, None if error is None else _portable(error)))
+        for rank, (_, failure) in enumerate(messages):
+            if failure is None:
+                continue
+            self.settled = True
+            if rank == self.rank:
+                raise error
+            failure.add_note(f"on rank {rank}")
+            raise failure from error
+        return [value for value, _ in messages]
+
+    @contextlib.contextmanager
+    def agreement(self) -> Iterator[None]:
+        """A block that all ranks leave together: an error on one is the same error on all.
+
+        Whatever the others gather next, they get the error. Only a failure in code that
+        communicates by itself is this rank's alone; then the launcher ends the others.
+        """
+        try:
+            yield
+        except Exception as error:
+            if self.together and not (self.settled or self.computing):
+                self.gather(error=error)
+            raise
+        self.gather()
+
+    def on_first(self, function: Callable, *arguments: Any) -> None:
+        """Call a function on rank 0 alone; all wait for it, and raise what it raises."""
+        error = None
+        if self.rank == 0:
+            try:
+                function(*arguments)
+            except Exception as raised:
+                error = raised
+        self.gather(error=error)
+
+    def require_same(self, name: str, value: Any) -> None:
+        """Raise ValueError on all ranks unless the value, tensors included, is the same on each."""
+        digests = self.gather(zlib.crc32(_text(value).encode()))
+        different = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+        if different:
+            self.settled = True
             raise ValueError(
-                "sharded=True needs a process group: run the script with torchrun, and train "
-                "inside `with process_group():`"
+                f"{name} differs between rank 0 and rank {different[0]}: give every rank the same "
+                "model, the same settings, and all batches in the same order (a DataLoader that "
+                "shuffles needs a generator with a seed); train deals the batches to the ranks "
+                "itself"
             )
+
+
+class SharedState(TrainingState):
+    """The state of a run on several ranks, each of which begins with the weights of rank 0.
+
+    The batches of a step are dealt to the ranks, and the gradients added up. A checkpoint, which
+    rank 0 writes and all read, holds whole tensors, so any number of ranks can resume it.
+
+    Args:
+        sharded: each rank holds only a part of each weight of its copy of the model, on its
+            device; `finish` gives the model the trained weights. None means yes on GPUs, unless
+            there is a callback.
+
+    Raises:
+        ValueError: the ranks' models or settings differ in more than values; sharded=True with a
+            callback; or the model is not on the GPU and must be (only parts are put there).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: TrainConfig,
+        callback: Callback | None,
+        ranks: Ranks,
+        sharded: bool | None,
+    ) -> None:
         if sharded and callback is not None:
             raise ValueError("a callback needs whole weights: train with sharded=False")
-        self.sharded = nccl and callback is None if sharded is None else sharded
+        if sharded is None:
+            sharded = ranks.device.type == "cuda" and callback is None
+        self.ranks = ranks
+        self.sharded = sharded
+        self.whole_model = model
+        self._share_weights()
+        if sharded:
+            model = shard(model, ranks.device)
+        super().__init__(model, config, callback)
+        self.seed += ranks.rank  # each rank drops out other numbers
+        if ranks.rank > 0:
+            self.config = replace(config, progress=False)
 
-    def share(self, model: nn.Module) -> nn.Module:
-        """The model, with the weights of rank 0; if sharded, a copy in which this rank has a part.
-
-        Raises ValueError if the ranks' models differ in more than values, or if the model is not on
-        the GPU and must be: shards are put there, but a whole model stays where it is.
-        """
-        if not self.together:
-            return model
-        here = {parameter.device.type for parameter in model.parameters()}
-        if self.device.type == "cuda" and not self.sharded and here != {"cuda"}:
+    def _share_weights(self) -> None:
+        model = self.whole_model
+        devices = {parameter.device.type for parameter in model.parameters()}
+        if self.ranks.device.type == "cuda" and not self.sharded and devices != {"cuda"}:
             raise ValueError(
                 'the ranks communicate between GPUs: move the model to one with model.to("cuda"), '
                 "or train with sharded=True"
             )
         kinds = [(n, p.shape, p.dtype, p.requires_grad) for n, p in model.named_parameters()]
-        self.require_same("the model", kinds)
+        self.ranks.require_same("the model", [self.sharded, kinds])
         for tensor in [*model.parameters(), *model.buffers()]:
-            first = tensor.detach().to(self.device).contiguous()
+            first = tensor.detach().to(self.ranks.device).contiguous()
             dist.broadcast(first, 0)
             tensor.detach().copy_(first)
-        return shard(model, self.device) if self.sharded else model
 
-    def deal(self, counts: Sequence[int]) -> list[tuple[int, float]]:
-        """The batches of a step that this rank computes: index and share of the step's targets.
+    @contextlib.contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Code that runs the model, in which ranks with parts of it communicate."""
+        self.ranks.computing = self.sharded
+        yield
+        self.ranks.computing = False  # after an error, it stays as it is
 
-        counts: the targets of each batch. A batch without targets is left out: its mean loss would
-        be 0/0. Sharded ranks compute together, so one with too few batches computes another one's
-        again, with weight 0.
-
-        >>> Ranks().deal([3, 0, 1])
-        [(0, 0.75), (2, 0.25)]
-        """
-        indices = [index for index, count in enumerate(counts) if count > 0]
-        mine = [(i, counts[i] / sum(counts)) for i in indices[self.rank :: self.size]]
-        if self.sharded:
-            rounds = math.ceil(len(indices) / self.size)
-            mine += [(indices[0], 0.0)] * (rounds - len(mine))
-        return mine
-
-    def sum(self, numbers: Sequence[float]) -> list[float]:
-        """The sum over the ranks of each number, in float64."""
-        if self.size == 1:
-            return list(numbers)
-        total = torch.tensor(numbers, dtype=torch.float64, device=self.device)
-        dist.all_reduce(total)
-        return total.tolist()
-
-    def of_first(self, number: float) -> float:
-        """The number that rank 0 has."""
-        return self.sum([number if self.rank == 0 else 0.0])[0]
-
-    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace each gradient by the sum over the ranks; FSDP2 has done it in the backward pass.
-
-        A rank without a gradient counts as 0. Without any, there is none, so AdamW skips it.
-        Raises RuntimeError if FSDP2 has not.
-        """
-        parameters = list(parameters)
-        if self.sharded and all(p.grad is None for p in parameters):
+    def backward(self, batches: Sequence[Batch], weights: Sequence[float]) -> list[float]:
+        """As in one process; each rank computes its share of the batches."""
+        ranks = self.ranks
+        ranks.require_same(f"the data of step {len(self.history.steps) + 1}", batches)
+        own = [0.0] * len(batches)
+        with self._computing():
+            for index, weight in deal(weights, ranks.rank, ranks.size, equally=self.sharded):
+                own[index] += self.backward_batch(batches[index], weight)
+        parameters = list(self.parameters.values())
+        present = [parameter.grad is not None for parameter in parameters]
+        losses, used = zip(*ranks.gather((own, present)), strict=True)
+        if not self.sharded:
+            used = map(any, zip(*used, strict=True))
+            add_gradients([p for p, some in zip(parameters, used, strict=True) if some])
+        elif not any(present):
             raise RuntimeError(
                 "FSDP2 found no gradient: the model's output must be a dict or a ModelOutput of "
                 "transformers, in which it finds the loss; or train with sharded=False"
             )
-        if self.size == 1 or self.sharded:
-            return
-        present = self.sum([float(p.grad is not None) for p in parameters])
-        used = [p for p, count in zip(parameters, present, strict=True) if count]
-        for parameter in used:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        for bucket in buckets([p.grad for p in used]):
-            flat = torch.cat([gradient.flatten() for gradient in bucket])
-            dist.all_reduce(flat)
-            for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
-                gradient.copy_(part.view_as(gradient))
+        return [sum(parts) for parts in zip(*losses, strict=True)]
 
-    def clip(self, parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
-        """Clip the gradients as torch's `clip_grad_norm_`; the norm is over all parts of shards."""
-        return whole(nn.utils.clip_grad_norm_(parameters, max_norm))
+    def clip_gradients(self) -> float:
+        """As in one process; the norm is over all parts of shards."""
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.config.max_grad_norm)
+        return whole(norm).item()
 
-    def gather(self, value: Any) -> list:
-        """The values of all ranks, by rank."""
-        if self.size == 1:
-            return [value]
-        values = [None] * self.size
-        dist.all_gather_object(values, value)
-        return values
+    def evaluate(self, function: Evaluate) -> float:
+        """The value that rank 0 has; all compute it."""
+        with self._computing():
+            value = super().evaluate(function)
+        return self.ranks.gather(value)[0]
 
-    @contextlib.contextmanager
-    def agree(self, computing: bool = False) -> Iterator[None]:
-        """A block that all ranks leave together: if it fails on one, the same error is on all.
+    def finish(self) -> History:
+        """As in one process, once the caller's model has the trained weights."""
+        if self.sharded:
+            with torch.no_grad():
+                for name, parameter in trainable_parameters(self.whole_model).items():
+                    parameter.copy_(whole(self.parameters[name].detach()))
+        return super().finish()
 
-        The block must not communicate. computing: it runs the model, in which sharded ranks do
-        communicate; then a failure is this rank's alone, and the launcher ends the others.
-        """
-        if self.size == 1 or (computing and self.sharded):
-            yield
-            return
-        error = None
-        try:
-            yield
-        except Exception as raised:
-            error = raised
-        if any(self.sum([float(error is not None)])):
-            errors = self.gather(error and _portable(error))
-            rank = next(rank for rank, each in enumerate(errors) if each is not None)
-            if rank == self.rank:
-                raise error
-            errors[rank].add_note(f"on rank {rank}")
-            raise errors[rank] from error
+    def save(self, path: FilePath) -> None:
+        """Rank 0 writes whole weights and optimizer, and the random states of all ranks."""
+        content = whole(self.content(), keep=self.ranks.rank == 0)
+        first, *others = self.ranks.gather(random_states())
+        content |= {**first, "other_ranks": others}
+        self.ranks.on_first(write_checkpoint, path, content)
 
-    def on_first(self, function: Callable, *arguments: Any) -> None:
-        """Call a function on rank 0 alone; all wait for it, and raise what it raises."""
-        with self.agree():
-            if self.rank == 0:
-                function(*arguments)
+    def read(self, path: FilePath) -> dict[str, Any]:
+        """A checkpoint's content, with this rank's parts and random states."""
+        content = super().read(path)
+        states = [content, *content.get("other_ranks", [])]
+        # A rank that the run didn't have keeps the random state that it has.
+        mine = states[self.ranks.rank] if self.ranks.rank < len(states) else random_states()
+        weights = {
+            name: part_like(weight, self.parameters[name])
+            for name, weight in content["weights"].items()
+        }
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        moments = {
+            index: {name: part_like(moment, parameters[index]) for name, moment in state.items()}
+            for index, state in content["optimizer"]["state"].items()
+        }
+        return content | {
+            "weights": weights,
+            "optimizer": {**content["optimizer"], "state": moments},
+            "rng": mine["rng"],
+            "cuda_rng": mine["cuda_rng"],
+        }
 
-    def require_same(self, name: str, value: Any) -> None:
-        """Raise ValueError on all ranks unless the value, tensors included, is the same on each."""
-        if self.size == 1:
-            return
-        digests = self.gather(zlib.crc32(_text(value).encode()))
-        other = next((r for r, each in enumerate(digests) if each != digests[0]), None)
-        if other is not None:
-            raise ValueError(
-                f"{name} differs between rank 0 and rank {other}: give every rank the same model, "
-                "the same settings, and all batches in the same order (a DataLoader that shuffles "
-                "needs a generator with a seed); train deals the batches to the ranks itself"
-            )
+    def check_path(self, path: FilePath) -> None:
+        """As in one process, on rank 0, which writes the file."""
+        if self.ranks.rank == 0:
+            super().check_path(path)
 
 
-def buckets(tensors: Iterable[Tensor], size: int = BUCKET) -> Iterator[list[Tensor]]:
-    """Successive tensors of one dtype and device, of at most `size` bytes unless one is larger.
+def deal(
+    weights: Sequence[float], rank: int, size: int, *, equally: bool = False
+) -> list[tuple[int, float]]:
+    """The batches of a step that a rank computes: index and weight of each.
 
-    >>> rows = [torch.zeros(2), torch.zeros(1), torch.zeros(3), torch.zeros(1).double()]
-    >>> [[len(row) for row in bucket] for bucket in buckets(rows, size=12)]
-    [[2, 1], [3], [1]]
+    Args:
+        weights: of all batches. One with weight 0 has no target, and is left out.
+        equally: a rank with too few batches computes another one's again, with weight 0, because
+            ranks with parts of a model compute together.
+
+    Example:
+
+        >>> deal([0.75, 0.0, 0.25], rank=0, size=2)
+        [(0, 0.75)]
+        >>> deal([1.0], rank=1, size=2, equally=True)
+        [(0, 0.0)]
     """
-    bucket: list[Tensor] = []
-    for tensor in tensors:
-        full = sum(each.nbytes for each in bucket) + tensor.nbytes > size
-        if bucket and (full or not _alike(tensor, bucket[0])):
-            yield bucket
-            bucket = []
-        bucket.append(tensor)
-    if bucket:
-        yield bucket
+    indices = [index for index, weight in enumerate(weights) if weight > 0]
+    own = [(index, weights[index]) for index in indices[rank::size]]
+    if equally:
+        rounds = math.ceil(len(indices) / size)
+        own += [(indices[0], 0.0)] * (rounds - len(own))
+    return own
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return (one.dtype, one.device) == (other.dtype, other.device)
+def add_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    """Replace each gradient by the sum over the ranks; one that is absent counts as 0."""
+    for parameter in parameters:
+        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        parameter.grad = gradient.contiguous()
+    sums = [dist.all_reduce(parameter.grad, async_op=True) for parameter in parameters]
+    for pending in sums:
+        pending.wait()
+
+
+def shard(model: nn.Module, device: torch.device) -> nn.Module:
+    """A copy of a model in which each rank has its part of each weight, on its device (FSDP2).
+
+    torch's `fully_shard` cuts each weight into N parts by rows. Before a layer computes, the ranks
+    gather its whole weights; afterwards they keep their own part. Gradients are added up and cut in
+    the same way, so AdamW's state is in parts too. The model itself stays whole where it is: leave
+    it on the CPU if it doesn't fit on one GPU.
+    """
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    sharded = copy.deepcopy(model)
+    for module in [*layers(sharded), sharded]:
+        fully_shard(module, mesh=mesh)
+    for module in sharded.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)  # sums over the ranks, not means
+            module.set_force_sum_reduction_for_comms(True)  # gloo can't scale while it sums
+    return sharded
+
+
+def layers(model: nn.Module) -> Iterator[nn.Module]:
+    """The modules of a model's outermost lists: a decoder's layers, one after the other.
+
+    >>> from course_pkg.lm.load import load
+    >>> [type(layer).__name__ for layer in layers(load("tiny").model)]
+    ['LlamaDecoderLayer', 'LlamaDecoderLayer']
+    """
+    for child in model.children():
+        if isinstance(child, nn.ModuleList):
+            yield from child
+        else:
+            yield from layers(child)
+
+
+def whole(value: Any, keep: bool = True) -> Any:
+    """Gather what is in parts (DTensors), also in a dict of dicts; every rank must call it.
+
+    Args:
+        keep: False returns None for each of them, for a rank that only helps the others.
+    """
+    if isinstance(value, dict):
+        return {name: whole(content, keep) for name, content in value.items()}
+    if not isinstance(value, DTensor):
+        return value
+    gathered = value.full_tensor()
+    return gathered.cpu() if keep else None
+
+
+def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
+    """This rank's part of a whole tensor, if a parameter of its shape is in parts."""
+    if not isinstance(parameter, DTensor) or tensor.shape != parameter.shape:
+        return tensor
+    tensor = tensor.to(parameter.device)
+    mesh = parameter.device_mesh
+    return distribute_tensor(tensor, mesh, parameter.placements, src_data_rank=None)
 
 
 def _portable(error: Exception) -> Exception:
@@ -244,7 +384,7 @@ def _portable(error: Exception) -> Exception:
 def _text(value: Any) -> str:
     """A value as text, which differs if a tensor in it has another number."""
     if isinstance(value, dict):
-        return ",".join(f"{name}:{_text(each)}" for name, each in value.items())
+        return ",".join(f"{name}:{_text(content)}" for name, content in value.items())
     if isinstance(value, list | tuple):
         return ",".join(map(_text, value))
     if isinstance(value, Tensor):

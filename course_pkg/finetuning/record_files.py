@@ -27,16 +27,24 @@ FIELD = 10 * 2**20  # characters of a cell
 def file_records(path: str | os.PathLike) -> Iterator[tuple[int, Any]]:
     """Yield the line number and the value of each record in a file; lines count from 1.
 
-    path: of one of SUFFIXES, in any case. Blank lines are skipped. In place of a record that can't
-    be read, or that has a field twice, the value is a RecordError, so a broken record doesn't hide
-    the others. Nothing after a syntax error in an array can be read.
-    Raises ValueError for another suffix, OSError if the file can't be read.
+    Blank lines are skipped. In place of a record that can't be read, or that has a field twice, the
+    value is a RecordError, so a broken record doesn't hide the others. Nothing after a syntax error
+    in an array can be read.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "a.csv").write_text("question,answer\\nWhy?,So.\\n")
-    ...     list(file_records(Path(folder, "a.csv")))
-    [(2, {'question': 'Why?', 'answer': 'So.'})]
+    Args:
+        path: of one of SUFFIXES, in any case.
+
+    Raises:
+        ValueError: another suffix.
+        OSError: the file can't be read.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "a.csv").write_text("question,answer\\nWhy?,So.\\n")
+        ...     list(file_records(Path(folder, "a.csv")))
+        [(2, {'question': 'Why?', 'answer': 'So.'})]
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -73,8 +81,8 @@ def _table(data: bytes, suffix: str) -> Iterator[tuple[int, Any]]:
 
 def _row(names: list[str], row: list[str]) -> dict[str, str] | RecordError:
     if len(row) != len(names):
-        found = f"{len(row)} cells, and the first line names {len(names)} columns"
-        return RecordError("invalid table", f"{found}; put quotes around a cell with separators")
+        counts = f"{len(row)} cells, and the first line names {len(names)} columns"
+        return RecordError("invalid table", f"{counts}; put quotes around a cell with separators")
     return _object(list(zip(names, row, strict=True)))
 
 
@@ -110,7 +118,7 @@ def _is_wrapped(value: Any) -> bool:
     if not isinstance(value, dict) or len(value) != 1 or value.keys() & CHATS:
         return False
     [inner] = value.values()
-    return isinstance(inner, list) and all(isinstance(each, dict) for each in inner)
+    return isinstance(inner, list) and all(isinstance(item, dict) for item in inner)
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, Any]]:
@@ -122,7 +130,9 @@ def _lines(data: bytes) -> Iterator[tuple[int, Any]]:
 def _values(text: str, start: int, closing: str = "") -> Iterator[tuple[int, Any]]:
     """The values from `start` on, to the end of the text.
 
-    closing: the brackets at the end, if the values are those of an array, with commas in between.
+    Args:
+        closing: the brackets at the end, if the values are those of an array, with commas in
+            between.
     """
     position = _skip(text, start)
     line = 1
@@ -170,8 +180,8 @@ def _end(detail: str) -> RecordError:
 
 def _unreadable(error: Exception) -> RecordError:
     if isinstance(error, UnicodeDecodeError):
-        found = f"byte 0x{error.object[error.start]:02x} at position {error.start}"
-        return RecordError("invalid UTF-8", found)
+        detail = f"byte 0x{error.object[error.start]:02x} at position {error.start}"
+        return RecordError("invalid UTF-8", detail)
     if isinstance(error, json.JSONDecodeError):
         return RecordError("invalid JSON", _syntax(error))
     if isinstance(error, RecursionError):

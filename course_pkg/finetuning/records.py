@@ -46,7 +46,8 @@ UNLEARNABLE = {
 class ReadResult:
     """The valid conversations in the source's order, and a report of everything left out.
 
-    unused: the names of fields that were not read, those of turns after their list's.
+    Attributes:
+        unused: the names of fields that were not read, those of turns after their list's.
     """
 
     conversations: tuple[Conversation, ...]
@@ -59,18 +60,25 @@ def read_conversations(
 ) -> ReadResult:
     """Read conversations, and report each record that isn't one.
 
-    source: a file (`record_files`), a list of dicts, or one split of a `datasets` data set. The
-    fields of each record decide about its format; lists of messages come first.
-    strict: raise an error at the first problem.
     The report names lines of a file ("line 4", from 1) or indices of a list ("record 3", from 0);
     that is also the id of a conversation whose record has none.
-    Raises ValueError for a problem in strict mode, TypeError for another kind of source, OSError if
-    the file can't be read.
 
-    >>> print(read_conversations([{"prompt": "Why?", "response": " "}]).report)
-    1 record: 0 kept, 1 problem
-      1 × empty answer
-          record 0: the assistant's text is ' '
+    Args:
+        source: a file (`record_files`), a list of dicts, or one split of a `datasets` data set. The
+            fields of each record decide about its format; lists of messages come first.
+        strict: raise an error at the first problem.
+
+    Raises:
+        ValueError: a problem in strict mode.
+        TypeError: another kind of source.
+        OSError: the file can't be read.
+
+    Example:
+
+        >>> print(read_conversations([{"prompt": "Why?", "response": " "}]).report)
+        1 record: 0 kept, 1 problem
+          1 × empty answer
+              record 0: the assistant's text is ' '
     """
     name = f"{os.fspath(source)}, " if isinstance(source, str | os.PathLike) else ""
     return read_located(_located(source), strict=strict, name=name)
@@ -114,8 +122,8 @@ def _conversation(record: Any, where: str, unused: dict[str, None]) -> Conversat
     record = _fields(record, "a record")
     mark = next((field for field in MARKS if field in record), None)
     if mark is None:
-        found = ", ".join(map(str, record)) or "no field"
-        raise RecordError("missing field", f"no {', '.join(MARKS)}; found {found:.80}")
+        fields = ", ".join(map(str, record)) or "no field"
+        raise RecordError("missing field", f"no {', '.join(MARKS)}; found {fields:.80}")
     turns = []
     if record.get("system"):
         turns.append(Message("system", _text(record, "system")))
@@ -200,13 +208,13 @@ def _listed(
 
 def _learned(fields: Mapping[str, Any], speaker: str) -> bool:
     """What a turn says of whether it is learned. Raises RecordError for anything but yes and no."""
-    given = {name: fields[name] for name in TURN_MARKS if name in fields}
-    for name, value in given.items():
+    marks = {name: fields[name] for name in TURN_MARKS if name in fields}
+    for name, value in marks.items():
         if value not in (0, 1):
             raise RecordError(UNLEARNED, f"{name} {value!r:.80}: expected 0 or 1, false or true")
         if value and speaker != "assistant" and name != "weight":
             raise RecordError(UNLEARNED, f"{name} {value!r}: only answers are learned")
-    return all(given.values())
+    return all(marks.values())
 
 
 def _fields(value: Any, name: str) -> dict[str, Any]:
@@ -221,8 +229,8 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
 def _text(fields: Mapping[str, Any], field: str, turn: int | None = None) -> str:
     place = "" if turn is None else f"turn {turn}: "
     if field not in fields:
-        found = ", ".join(map(str, fields)) or "no field"
-        raise RecordError("missing field", f"{place}no {field}; found {found:.80}")
+        names = ", ".join(map(str, fields)) or "no field"
+        raise RecordError("missing field", f"{place}no {field}; found {names:.80}")
     value = fields[field]
     if not isinstance(value, str):
         raise RecordError("wrong type", f"{place}{field} must be a string, got {value!r:.80}")

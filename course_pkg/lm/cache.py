@@ -72,8 +72,9 @@ def digest(path: Path) -> str:
 def inspect(folder: Path, key: str, *, deep: bool = True) -> CacheState:
     """Check a cached folder: every file is present and has the expected size and hash.
 
-    key: the hash of the source that it is built from; a different key means "build again".
-    deep: read every byte; if False, compare only names and sizes.
+    Args:
+        key: the hash of the source that it is built from; a different key means "build again".
+        deep: read every byte; if False, compare only names and sizes.
     """
     if not folder.exists():
         return CacheState(folder, "absent", "not built yet")
@@ -106,9 +107,13 @@ def _damage(folder: Path, key: str, deep: bool) -> str:
 def ensure(folder: Path, key: str, build: Callable[[Path], None], needed_bytes: int) -> Path:
     """Return the folder, after building it if it is absent or damaged.
 
-    build: writes the files into the empty folder that it is given, and nothing else.
-    needed_bytes: disk space for the result; it is checked first.
-    Raises NoSpaceError, CacheAccessError, or whatever ModelError `build` raises.
+    Args:
+        build: writes the files into the empty folder that it is given, and nothing else.
+        needed_bytes: disk space for the result; it is checked first.
+
+    Raises:
+        NoSpaceError: the disk is full or too small.
+        CacheAccessError: the folder can't be read or written; otherwise as `build`.
     """
     if inspect(folder, key).state == "valid":
         return folder

@@ -55,12 +55,18 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """The logits of each next token, (batch, tokens, vocab); last_only: (batch, 1, vocab).
 
-        ids: (batch, tokens). positions: (tokens,) or (batch, tokens); None means 0, 1, 2, …, so
-        give `cache.positions(tokens)` if a cache holds earlier tokens. attend: a function of layer,
-        query (batch, heads, tokens, head_dim), key and value (batch, kv_heads, tokens, head_dim)
-        that returns the shape of the query; None means `causal_attend(config)`. rows: the tokens
-        whose next ones are scored, (rows,), to give (batch, rows, vocab); all by default.
-        Raises ValueError if ids or positions have the wrong shape.
+        Args:
+            ids: (batch, tokens).
+            positions: (tokens,) or (batch, tokens); None means 0, 1, 2, …, so give
+                `cache.positions(tokens)` if a cache holds earlier tokens.
+            attend: a function of layer, query (batch, heads, tokens, head_dim), key and value
+                (batch, kv_heads, tokens, head_dim) that returns the shape of the query; None means
+                `causal_attend(config)`.
+            rows: the tokens whose next ones are scored, (rows,), to give (batch, rows, vocab); all
+                by default.
+
+        Raises:
+            ValueError: ids or positions have the wrong shape.
         """
         if positions is None:
             positions = torch.arange(ids.shape[-1], device=ids.device)  # (tokens,)
@@ -90,8 +96,12 @@ class Decoder(nn.Module):
     ) -> "Decoder":
         """The decoder in a folder with config.json and one or several .safetensors files.
 
-        device: None means the CPU, "auto" means a GPU if there is one. Raises ModelError if this
-        decoder cannot run the checkpoint, CorruptModelError if its files do not fit together.
+        Args:
+            device: None means the CPU, "auto" means a GPU if there is one.
+
+        Raises:
+            ModelError: this decoder cannot run the checkpoint.
+            CorruptModelError: its files do not fit together.
         """
         config, tensors = read_folder(folder)
         return cls._of(config, tensors).to(pick_device(device), dtype)
@@ -101,8 +111,10 @@ class Decoder(nn.Module):
         """The decoder for a transformers model; it shares the model's tensors.
 
         Linear layers with a quantized weight are shared as they are.
-        Raises ModelError unless it is a LlamaForCausalLM, MistralForCausalLM or Qwen2ForCausalLM,
-        TypeError if it is not of transformers.
+
+        Raises:
+            ModelError: it is not a LlamaForCausalLM, MistralForCausalLM or Qwen2ForCausalLM.
+            TypeError: it is not of transformers.
         """
         if not hasattr(model, "config"):
             raise TypeError(f"expected a transformers model, got {type(model).__name__}")
@@ -220,8 +232,10 @@ class RMSNorm(nn.Module):
 def causal_attend(config: DecoderConfig, key_mask: Tensor | None = None) -> Attend:
     """An `attend` in which a token sees itself and the tokens before it, within the layer's window.
 
-    key_mask: (batch, tokens), true at real tokens; nothing sees padding, and the logits at padding
-    mean nothing. `attend` raises ValueError if the mask is for another shape of ids.
+    Args:
+        key_mask: (batch, tokens), true at real tokens; nothing sees padding, and the logits at
+            padding mean nothing. `attend` raises ValueError if the mask is for another shape of
+            ids.
     """
 
     def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

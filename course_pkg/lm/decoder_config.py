@@ -33,10 +33,12 @@ ROPE_TYPES = {  # the settings that each needs besides rope_theta
 class DecoderConfig:
     """The sizes and settings of a decoder.
 
-    max_positions: the longest sequence of the training, for the scalings of RoPE that need it.
-    rope: "rope_type", "rope_theta", "original_max_position_embeddings", and what the type needs.
-    windows: for each layer, how many tokens a token sees, itself included; None means all.
-    tied: the output matrix is the embedding matrix.
+    Attributes:
+        max_positions: the longest sequence of the training, for the scalings of RoPE that need it.
+        rope: "rope_type", "rope_theta", "original_max_position_embeddings", and what the type
+            needs.
+        windows: for each layer, how many tokens a token sees, itself included; None means all.
+        tied: the output matrix is the embedding matrix.
     """
 
     vocab_size: int
@@ -60,57 +62,58 @@ class DecoderConfig:
         return self.windows[layer]
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> "DecoderConfig":
+    def from_dict(cls, config: Mapping[str, Any]) -> "DecoderConfig":
         """The settings in a config.json; what it leaves out has transformers' default.
 
-        Raises ModelError if the family is not Llama, Mistral or Qwen2, if a size is missing or
-        does not fit the others, or if the decoder lacks one of its features.
+        Raises:
+            ModelError: the family is not Llama, Mistral or Qwen2, if a size is missing or does not
+                fit the others, or if the decoder lacks one of its features.
         """
-        family = given.get("model_type")
+        family = config.get("model_type")
         _need(family in FAMILIES, f"model_type is {family!r}", f"one of {', '.join(FAMILIES)}")
-        optional = [name for name in ("num_key_value_heads", "head_dim") if given.get(name)]
+        optional = [name for name in ("num_key_value_heads", "head_dim") if config.get(name)]
         for name in (*SIZES, *optional):
-            size = given.get(name)
+            size = config.get(name)
             _need(isinstance(size, int) and size > 0, f"{name} is {size!r}", "a positive integer")
-        act = given.get("hidden_act", "silu")
+        act = config.get("hidden_act", "silu")
         _need(act == "silu", f"hidden_act is {act!r}", "silu")
-        heads = given["num_attention_heads"]
-        kv_heads = given.get("num_key_value_heads") or heads
-        found = f"num_key_value_heads is {kv_heads}"
-        _need(heads % kv_heads == 0, found, f"a divisor of {heads} heads")
-        head_dim = given.get("head_dim") or given["hidden_size"] // heads
+        heads = config["num_attention_heads"]
+        kv_heads = config.get("num_key_value_heads") or heads
+        ratio = f"num_key_value_heads is {kv_heads}"
+        _need(heads % kv_heads == 0, ratio, f"a divisor of {heads} heads")
+        head_dim = config.get("head_dim") or config["hidden_size"] // heads
         _need(head_dim % 2 == 0, f"head_dim is {head_dim}", "an even number, for RoPE's pairs")
-        attention_bias = family == "llama" and bool(given.get("attention_bias", False))
+        attention_bias = family == "llama" and bool(config.get("attention_bias", False))
         return cls(
-            *(given[name] for name in SIZES),
+            *(config[name] for name in SIZES),
             kv_heads=kv_heads,
             head_dim=head_dim,
-            rms_norm_eps=given.get("rms_norm_eps", 1e-6),
-            rope=_rope(given, head_dim),
-            windows=_windows(given),
-            tied=given.get("tie_word_embeddings", False),
+            rms_norm_eps=config.get("rms_norm_eps", 1e-6),
+            rope=_rope(config, head_dim),
+            windows=_windows(config),
+            tied=config.get("tie_word_embeddings", False),
             qkv_bias=family == "qwen2" or attention_bias,
             output_bias=attention_bias,
-            mlp_bias=family == "llama" and bool(given.get("mlp_bias", False)),
+            mlp_bias=family == "llama" and bool(config.get("mlp_bias", False)),
         )
 
 
-def _rope(given: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
+def _rope(config: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
     """RoPE's settings in one dictionary; transformers 4 has them in two places."""
-    rope = dict(given.get("rope_scaling") or given.get("rope_parameters") or {})
+    rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
     kind = rope["rope_type"] = rope.get("rope_type") or rope.pop("type", "default")
     _need(
         kind in ROPE_TYPES and not any(isinstance(value, dict) for value in rope.values()),
         f"RoPE's settings are {rope!r:.80}",
         f"one rope_type for all layers: {', '.join(ROPE_TYPES)}",
     )
-    part = rope.get("partial_rotary_factor", given.get("partial_rotary_factor")) or 1.0
+    part = rope.get("partial_rotary_factor", config.get("partial_rotary_factor")) or 1.0
     _need(part == 1, f"partial_rotary_factor is {part}", "1: RoPE rotates whole heads")
-    rope["rope_theta"] = rope.get("rope_theta") or given.get("rope_theta") or 10000.0
+    rope["rope_theta"] = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
     rope["original_max_position_embeddings"] = (
-        given.get("original_max_position_embeddings")
+        config.get("original_max_position_embeddings")
         or rope.get("original_max_position_embeddings")
-        or given["max_position_embeddings"]
+        or config["max_position_embeddings"]
     )
     for name in ROPE_TYPES[kind]:
         value = rope.get(name)
@@ -122,16 +125,16 @@ def _rope(given: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
     return rope
 
 
-def _windows(given: Mapping[str, Any]) -> tuple[int | None, ...]:
+def _windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
     """Each layer's window: Mistral has one for all layers, Qwen2 for the layers that it names."""
-    layers = given["num_hidden_layers"]
-    window = given.get("sliding_window", 4096)
-    slides = [given["model_type"] == "mistral"] * layers
-    if given["model_type"] == "qwen2":
-        if not given.get("use_sliding_window", False):
+    layers = config["num_hidden_layers"]
+    window = config.get("sliding_window", 4096)
+    slides = [config["model_type"] == "mistral"] * layers
+    if config["model_type"] == "qwen2":
+        if not config.get("use_sliding_window", False):
             window = None
-        first = layers if window is None else given.get("max_window_layers", 28)
-        types = given.get("layer_types") or [
+        first = layers if window is None else config.get("max_window_layers", 28)
+        types = config.get("layer_types") or [
             "full_attention" if layer < first else "sliding_attention" for layer in range(layers)
         ]
         known = {"full_attention": False, "sliding_attention": True}
@@ -144,8 +147,8 @@ def _windows(given: Mapping[str, Any]) -> tuple[int | None, ...]:
     return tuple(window if slide else None for slide in slides)
 
 
-def _need(holds: Any, found: str, expected: str) -> None:
+def _need(holds: Any, setting: str, expected: str) -> None:
     if not holds:
         raise ModelError(
-            f"the decoder cannot run this config: {found}, expected {expected}; use transformers"
+            f"the decoder cannot run this config: {setting}, expected {expected}; use transformers"
         )

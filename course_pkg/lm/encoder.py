@@ -48,7 +48,8 @@ class Encoder(NamedTuple):
 class TokenVectors(NamedTuple):
     """One text's tokens: ids (n,), special (n,) true at [CLS] and [SEP], vectors (n, width).
 
-    truncated: whether the text had more tokens than the encoder has positions.
+    Args:
+        truncated: whether the text had more tokens than the encoder has positions.
     """
 
     ids: Tensor
@@ -60,7 +61,8 @@ class TokenVectors(NamedTuple):
 def encoder_folder() -> Path:
     """The folder of the installed package that holds MiniLM-L6.
 
-    Raises MissingPackageError if the package is not installed.
+    Raises:
+        MissingPackageError: the package is not installed.
     """
     spec = util.find_spec(MODULE)
     if spec is None or not spec.submodule_search_locations:
@@ -76,12 +78,19 @@ def load_encoder(
 ) -> Encoder:
     """Return an encoder in evaluation mode, and its tokenizer.
 
-    name: "minilm-l6", or a folder that `save_pretrained` wrote. device, dtype: as for `load`.
-    Raises ModelError with a one-line message: unknown name, missing package, unreadable file,
-    unavailable device; ValueError if dtype is not floating-point.
+    Args:
+        name: "minilm-l6", or a folder that `save_pretrained` wrote.
+        device, dtype: as for `load`.
 
-    >>> load_encoder().layers
-    6
+    Raises:
+        ModelError: unknown name, missing package, unreadable file or unavailable device; the
+            message has one line.
+        ValueError: dtype is not floating-point.
+
+    Example:
+
+        >>> load_encoder().layers
+        6
     """
     check_dtype(dtype)
     target = pick_device(device)
@@ -111,14 +120,21 @@ def token_vectors(
 ) -> list[TokenVectors]:
     """Encode texts; return one `TokenVectors` per text, in order, on the model's device.
 
-    layer: the layer whose output to return, from 0 (embeddings) to `encoder.layers` (the default);
-    higher layers do not run. batch_tokens: the most tokens in a batch, padding included. Texts of
-    similar length share a batch. Equal texts are encoded once.
-    Raises TypeError if a text is not a string, ValueError if the layer does not exist.
+    Args:
+        layer: the layer whose output to return, from 0 (embeddings) to `encoder.layers` (the
+            default); higher layers do not run.
+        batch_tokens: the most tokens in a batch, padding included. Texts of similar length share a
+            batch. Equal texts are encoded once.
 
-    >>> [text] = token_vectors(load_encoder(), ["a cat"])
-    >>> text.vectors.shape, text.special.tolist()
-    (torch.Size([4, 384]), [True, False, False, True])
+    Raises:
+        TypeError: a text is not a string.
+        ValueError: the layer does not exist.
+
+    Example:
+
+        >>> [text] = token_vectors(load_encoder(), ["a cat"])
+        >>> text.vectors.shape, text.special.tolist()
+        (torch.Size([4, 384]), [True, False, False, True])
     """
     layer = check_layer(encoder, layer)
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
@@ -161,7 +177,9 @@ def token_vectors(
 def check_layer(encoder: Encoder, layer: int | None) -> int:
     """The number of a layer; None means the last one.
 
-    Raises TypeError or ValueError unless it is an integer from 0 to `encoder.layers`.
+    Raises:
+        TypeError: it is not an integer.
+        ValueError: it is not from 0 to `encoder.layers`.
     """
     if not isinstance(encoder, Encoder):
         raise TypeError(f"encoder must come from load_encoder(name), got {encoder!r:.80}")

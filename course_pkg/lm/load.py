@@ -46,16 +46,24 @@ def load(
     """Return a causal language model, in evaluation mode, and its tokenizer.
 
     Its generation stops at its own end tokens, and where its chat template ends an answer.
-    name: "smollm2-135m", "tiny", a hub id such as "owner/model", or a folder.
-    device: None means the CPU, "auto" means a GPU if there is one.
-    dtype: floating-point type of the weights. seed: for the weights of "tiny".
-    Raises ModelError with a one-line message: unknown name, missing package, corrupt file, full
-    disk, unreachable hub, unavailable device; ValueError if dtype is not floating-point; TypeError
-    if name is not a string or a path.
 
-    >>> model, tokenizer = load("tiny")
-    >>> tokenizer.decode(tokenizer("any text, 任何文字").input_ids)
-    'any text, 任何文字'
+    Args:
+        name: "smollm2-135m", "tiny", a hub id such as "owner/model", or a folder.
+        device: None means the CPU, "auto" means a GPU if there is one.
+        dtype: floating-point type of the weights.
+        seed: for the weights of "tiny".
+
+    Raises:
+        ModelError: unknown name, missing package, corrupt file, full disk, unreachable hub or
+            unavailable device; the message has one line.
+        ValueError: dtype is not floating-point.
+        TypeError: name is not a string or a path.
+
+    Example:
+
+        >>> model, tokenizer = load("tiny")
+        >>> tokenizer.decode(tokenizer("any text, 任何文字").input_ids)
+        'any text, 任何文字'
     """
     check_dtype(dtype)
     name = _checked(name)
@@ -101,7 +109,8 @@ def load_tokenizer(folder: str | os.PathLike) -> Tokenizer:
 def prepare(name: str | os.PathLike = smollm2.NAME) -> Path | None:
     """Make a model ready for use without a network; return its folder, None for "tiny".
 
-    Raises ModelError as `load` does.
+    Raises:
+        ModelError: as `load` does.
     """
     name = _checked(name)
     if name == "tiny":
@@ -119,7 +128,8 @@ def prepare(name: str | os.PathLike = smollm2.NAME) -> Path | None:
 def pick_device(device: str | torch.device | None) -> torch.device:
     """The torch device for a name; None means the CPU, "auto" means a GPU if there is one.
 
-    Raises ModelError if torch does not know the device or this machine lacks it.
+    Raises:
+        ModelError: torch does not know the device or this machine lacks it.
     """
     if device is None:
         return torch.device("cpu")
@@ -139,8 +149,10 @@ def pick_device(device: str | torch.device | None) -> torch.device:
 def stored_dtype(name: str) -> torch.dtype:
     """The type of the weights in a model's files, by its config; float32 if that says none.
 
-    >>> stored_dtype("tiny")
-    torch.float32
+    Example:
+
+        >>> stored_dtype("tiny")
+        torch.float32
     """
     if name == "tiny":
         return torch.float32

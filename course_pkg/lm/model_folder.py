@@ -26,11 +26,13 @@ FEWEST = 64
 def check_folder(folder: Path) -> dict[str, Any]:
     """What config.json says. Raises CorruptModelError for files that can't be a model's.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as name:
-    ...     _ = Path(name, "config.json").write_text('{"model_type": "llama"}')
-    ...     check_folder(Path(name))
-    {'model_type': 'llama'}
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as name:
+        ...     _ = Path(name, "config.json").write_text('{"model_type": "llama"}')
+        ...     check_folder(Path(name))
+        {'model_type': 'llama'}
     """
     stored = check_files(folder)
     config = read_settings(folder / CONFIG)
@@ -59,21 +61,23 @@ def read_settings(file: Path) -> dict[str, Any]:
     """The dictionary in a file of JSON. Raises CorruptModelError if it has something else."""
     regular_size(file)
     try:
-        found = parse_json(file.read_bytes())
+        settings = parse_json(file.read_bytes())
     except (ValueError, OSError) as error:
         raise CorruptModelError(f"{file} cannot be read ({error}): copy it again") from None
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         raise CorruptModelError(f"{file} cannot be read ({file.name} is not a dictionary)")
-    return found
+    return settings
 
 
 def regular_size(file: Path) -> int:
     """The bytes of a file. Raises CorruptModelError unless it is one, of a size to be read whole.
 
-    >>> regular_size(Path("/dev/zero"))
-    Traceback (most recent call last):
-    ...
-    course_pkg.lm.model_errors.CorruptModelError: /dev/zero is not a file: copy the folder again
+    Example:
+
+        >>> regular_size(Path("/dev/zero"))
+        Traceback (most recent call last):
+        ...
+        course_pkg.lm.model_errors.CorruptModelError: /dev/zero is not a file: copy the folder again
     """
     if not file.is_file():
         raise CorruptModelError(f"{file} is not a file: copy the folder again")

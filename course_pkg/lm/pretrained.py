@@ -32,18 +32,20 @@ VIRTUAL_TOKENS = ("base.", "prompt_encoder.")  # how names begin: course_pkg.ada
 def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, Tensor]]:
     """The settings and the tensors of a checkpoint, in one or several .safetensors files.
 
-    Raises ModelError if the decoder cannot run the checkpoint, CorruptModelError if
-    a file cannot be read or one that the index names is missing.
+    Raises:
+        ModelError: the decoder cannot run the checkpoint.
+        CorruptModelError: a file cannot be read or one that the index names is missing.
     """
-    given, tensors = read_files(folder)
-    return DecoderConfig.from_dict(given), tensors
+    config, tensors = read_files(folder)
+    return DecoderConfig.from_dict(config), tensors
 
 
 def read_files(folder: str | Path) -> tuple[dict, dict[str, Tensor]]:
     """What config.json and the .safetensors files of a checkpoint contain, whatever its model.
 
-    Raises ModelError if the folder is not a checkpoint, CorruptModelError if a file cannot be read
-    or one that the index names is missing.
+    Raises:
+        ModelError: the folder is not a checkpoint.
+        CorruptModelError: a file cannot be read or one that the index names is missing.
     """
     path = Path(folder).expanduser()
     files = {file.name: file for file in sorted(path.glob("*.safetensors"))}
@@ -53,7 +55,7 @@ def read_files(folder: str | Path) -> tuple[dict, dict[str, Tensor]]:
             "files, as save_pretrained writes it"
         )
     try:
-        given = check_folder(path)
+        config = check_folder(path)
         index = path / "model.safetensors.index.json"
         if index.is_file():
             named = set(read_settings(index)["weight_map"].values())
@@ -66,7 +68,7 @@ def read_files(folder: str | Path) -> tuple[dict, dict[str, Tensor]]:
         tensors = {name: t for file in files.values() for name, t in load_file(file).items()}
     except (ValueError, KeyError, AttributeError, SafetensorError) as error:
         raise CorruptModelError(f"{path} cannot be read ({error}): copy it again") from error
-    return given, tensors
+    return config, tensors
 
 
 def fitted(
@@ -75,45 +77,49 @@ def fitted(
     """The tensors under the decoder's names: exactly those in `shapes`, with these shapes.
 
     A checkpoint's names begin with "model."; old ones also store RoPE's frequencies, and tied ones
-    may store the embeddings a second time, as lm_head. Raises CorruptModelError if tensors are
-    missing, unknown or of the wrong shape, or if tied tensors differ, and ModelError if they
-    include an adapter that is not merged.
+    may store the embeddings a second time, as lm_head.
+
+    Raises:
+        CorruptModelError: tensors are missing, unknown or of the wrong shape, or if tied tensors
+            differ.
+        ModelError: they include an adapter that is not merged.
     """
     refuse_adapters(tensors, tied=tied)
-    found = {
+    own = {
         name.removeprefix("model."): tensor
         for name, tensor in tensors.items()
         if not name.endswith("rotary_emb.inv_freq")
     }
-    if tied and (head := found.pop("lm_head.weight", None)) is not None:
-        embeddings = found.get("embed_tokens.weight")
+    if tied and (head := own.pop("lm_head.weight", None)) is not None:
+        embeddings = own.get("embed_tokens.weight")
         if embeddings is not None and not torch.equal(head, embeddings):
             raise CorruptModelError(
                 "lm_head.weight differs from embed_tokens.weight, but the config ties them: "
                 "set tie_word_embeddings to false"
             )
-    if missing := sorted(shapes.keys() - found.keys()):
+    if missing := sorted(shapes.keys() - own.keys()):
         raise CorruptModelError(f"the checkpoint lacks {listed(missing, 'tensor')}: copy it again")
-    if surplus := sorted(found.keys() - shapes.keys()):
+    if surplus := sorted(own.keys() - shapes.keys()):
         unknown = listed(surplus, "tensor")
         raise CorruptModelError(
             f"the decoder has no {unknown}: give a checkpoint that is not quantized, and whose "
             "config.json belongs to it"
         )
     for name, shape in shapes.items():
-        if found[name].shape != shape:
+        if own[name].shape != shape:
             raise CorruptModelError(
-                f"{name} has shape {tuple(found[name].shape)}, expected {tuple(shape)}: "
+                f"{name} has shape {tuple(own[name].shape)}, expected {tuple(shape)}: "
                 "config.json belongs to another checkpoint"
             )
-    return found
+    return own
 
 
 def refuse_adapters(names: Iterable[str], *, tied: bool) -> None:
     """Raise ModelError if these tensors' names are those of a model with an unmerged adapter.
 
-    tied: the output matrix is the embedding matrix. The message names a module and says how to
-    merge the adapter, or why that is not possible.
+    Args:
+        tied: the output matrix is the embedding matrix. The message names a module and says how to
+            merge the adapter, or why that is not possible.
     """
     names = list(names)
     if any(name.startswith(VIRTUAL_TOKENS) for name in names):
@@ -125,11 +131,11 @@ def refuse_adapters(names: Iterable[str], *, tied: bool) -> None:
     if not wrapped and not any(name.startswith(PEFT_MODEL) for name in names):
         return
     where = listed(list(wrapped), "module") if wrapped else "a PeftModel"
-    found = f"the model has an unmerged adapter in {where}: "
+    problem = f"the model has an unmerged adapter in {where}: "
     shared = [name for name in wrapped if name.endswith(("lm_head", "embed_tokens"))]
     if tied and any(wrapped[name] == PEFT_LAYER for name in shared):
         raise ModelError(
-            f"{found}train it without {' and '.join(shared)} in target_modules; lm_head and "
+            f"{problem}train it without {' and '.join(shared)} in target_modules; lm_head and "
             "embed_tokens are one weight, and PEFT's merge_and_unload would change both"
         )
     advice = "call merge_and_unload() of the PeftModel, and give the model that it returns"
@@ -147,7 +153,7 @@ def refuse_adapters(names: Iterable[str], *, tied: bool) -> None:
             "; or save the adapter, and give the engine the model without it and "
             'adapters={"name": folder}'
         )
-    raise ModelError(found + advice)
+    raise ModelError(problem + advice)
 
 
 def _wrapped_modules(names: Iterable[str]) -> dict[str, str]:
@@ -175,8 +181,10 @@ def _parts_below(names: Iterable[str], wrapped: Iterable[str]) -> set[str]:
 def listed(names: list[str], kind: str) -> str:
     """The first of some names, and how many more there are.
 
-    >>> listed(["a", "b", "c"], "tensor")
-    'a and 2 more tensors'
+    Example:
+
+        >>> listed(["a", "b", "c"], "tensor")
+        'a and 2 more tensors'
     """
     if len(names) <= 2:
         return names[0] if len(names) == 1 else f"{names[0]} and 1 more {kind}"

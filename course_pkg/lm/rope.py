@@ -16,11 +16,14 @@ from course_pkg.lm.decoder_config import DecoderConfig
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate each pair (x_i, x_{i + head_dim/2}) by its angle; a rotation keeps lengths.
 
-    x: (batch, heads, tokens, head_dim). The product of a rotated query and a rotated key depends
-    only on the distance between their positions.
+    Args:
+        x: (batch, heads, tokens, head_dim). The product of a rotated query and a rotated key
+            depends only on the distance between their positions.
 
-    >>> rotate(torch.tensor([1.0, 0.0]), torch.tensor([0.6]), torch.tensor([0.8]))
-    tensor([0.6000, 0.8000])
+    Example:
+
+        >>> rotate(torch.tensor([1.0, 0.0]), torch.tensor([0.6]), torch.tensor([0.8]))
+        tensor([0.6000, 0.8000])
     """
     first, second = x.chunk(2, dim=-1)  # (batch, heads, tokens, head_dim/2) each
     rotated = (first * cos - second * sin, second * cos + first * sin)
@@ -30,8 +33,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def rotation(config: DecoderConfig, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """RoPE's cosines and sines, (batch or 1, 1, tokens, head_dim/2).
 
-    positions: (tokens,) or (batch, tokens). Two types of scaling ("dynamic", "longrope") also
-    depend on the longest position of the call.
+    Args:
+        positions: (tokens,) or (batch, tokens). Two types of scaling ("dynamic", "longrope") also
+            depend on the longest position of the call.
     """
     length = 0
     if config.rope["rope_type"] in ("dynamic", "longrope") and positions.numel():
@@ -48,7 +52,9 @@ def rope_frequencies(config: DecoderConfig, length: int = 0) -> tuple[Tensor, fl
     Pair i turns by theta ** (-2i / head_dim) per position. To reach beyond the `original` length of
     the training, a scaling slows the pairs down: all alike (linear), by a larger theta (dynamic
     NTK), only those that turn rarely within that length (llama3, yarn), or by a list (longrope).
-    length: the number of positions in use, for dynamic and longrope.
+
+    Args:
+        length: the number of positions in use, for dynamic and longrope.
     """
     rope = config.rope
     dim = config.head_dim

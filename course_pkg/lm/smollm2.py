@@ -58,8 +58,10 @@ def cache_state(*, deep: bool = True) -> CacheState:
 def prepare() -> Path:
     """Return the folder with the converted model, after converting it if necessary.
 
-    The first call takes about 25 s and 540 MB of disk, and shows a progress bar on stderr. Raises a
-    ModelError that says how to fix the problem.
+    The first call takes about 25 s and 540 MB of disk, and shows a progress bar on stderr.
+
+    Raises:
+        ModelError: the message says how to fix the problem.
     """
     return ensure(cached_folder(), GGUF_SHA256, _convert_with_progress, NEEDED_BYTES)
 
@@ -67,7 +69,8 @@ def prepare() -> Path:
 def find_gguf() -> Path:
     """The GGUF file in the installed package; no code of the package runs.
 
-    Raises MissingPackageError if the package is absent, has another version, or lacks the file.
+    Raises:
+        MissingPackageError: the package is absent, has another version, or lacks the file.
     """
     try:
         package = metadata.distribution(PACKAGE)
@@ -90,10 +93,10 @@ def find_gguf() -> Path:
 def check_gguf(path: Path) -> None:
     """Raise CorruptModelError unless the file is bit for bit the published one."""
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != GGUF_SHA256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != GGUF_SHA256:
         raise CorruptModelError(
-            f"{path} is corrupt ({path.stat().st_size} bytes, SHA-256 {found[:12]}…, expected "
+            f"{path} is corrupt ({path.stat().st_size} bytes, SHA-256 {digest[:12]}…, expected "
             f"{GGUF_SHA256[:12]}…): run {INSTALL} --force-reinstall"
         )
 
@@ -101,8 +104,12 @@ def check_gguf(path: Path) -> None:
 def convert(folder: Path, report: Callable[[str], None] = lambda stage: None) -> None:
     """Write the model and its tokenizer into a folder, as safetensors and tokenizer.json.
 
-    report: called with the name of each of STAGES as it begins.
-    Raises MissingPackageError or CorruptModelError.
+    Args:
+        report: called with the name of each of STAGES as it begins.
+
+    Raises:
+        MissingPackageError: a package that converts the model is absent.
+        CorruptModelError: the model's file is not the published one.
     """
     for module in ("gguf", "accelerate"):
         if util.find_spec(module) is None:

@@ -27,11 +27,14 @@ def byte_symbols() -> list[str]:
     """The 256 printable characters that represent bytes in a byte-level vocabulary.
 
     Printable Latin-1 bytes represent themselves; other bytes get characters from U+0100 on.
+
     Source: GPT-2 (Radford et al. 2019), section 2.2 and its released encoder.
 
-    >>> symbols = byte_symbols()
-    >>> symbols[65], symbols[32], len(set(symbols))
-    ('A', 'Ġ', 256)
+    Example:
+
+        >>> symbols = byte_symbols()
+        >>> symbols[65], symbols[32], len(set(symbols))
+        ('A', 'Ġ', 256)
     """
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
@@ -41,11 +44,13 @@ def byte_symbols() -> list[str]:
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level tokenizer: ids 0 to 255 are UTF-8 bytes; pad, bos and eos follow.
 
-    Decoding the ids of a string gives exactly that string. The special tokens have the names
-    of SmolLM2's, and the tokenizer recognizes them in text in the same way.
+    Decoding the ids of a string gives exactly that string. The special tokens have the names of
+    SmolLM2's, and the tokenizer recognizes them in text in the same way.
 
-    >>> tiny_tokenizer()("Aé").input_ids
-    [65, 195, 169]
+    Example:
+
+        >>> tiny_tokenizer()("Aé").input_ids
+        [65, 195, 169]
     """
     vocabulary = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
     tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=[]))

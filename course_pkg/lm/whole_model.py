@@ -24,12 +24,16 @@ def read_model(
 ) -> PreTrainedModel:
     """The model in a folder or on the hub, with exactly the tensors of its files.
 
-    kind: a class of transformers with `from_pretrained`, which gets the options. headless: heads
-    that are stored may be left out, and the pooler, which no hidden state depends on, may be
-    absent. Raises CorruptModelError for a tensor that is missing, unknown or of another shape, and
-    ModelError for an adapter; otherwise what transformers raises.
+    Args:
+        kind: a class of transformers with `from_pretrained`, which gets the options.
+        headless: heads that are stored may be left out, and the pooler, which no hidden state
+            depends on, may be absent.
+
+    Raises:
+        CorruptModelError: a tensor that is missing, unknown or of another shape.
+        ModelError: an adapter; otherwise what transformers raises.
     """
-    model, found = kind.from_pretrained(
+    model, loading = kind.from_pretrained(
         source,
         trust_remote_code=False,
         output_loading_info=True,
@@ -40,14 +44,14 @@ def read_model(
         raise ModelError(
             f"{source} has an adapter: give its model here, and the adapter's folder as --adapter"
         )
-    missing, unknown = found["missing_keys"], found["unexpected_keys"]
+    missing, unknown = loading["missing_keys"], loading["unexpected_keys"]
     unknown = {name for name in unknown if not name.endswith(DERIVED)}
     if headless:
         missing = {name for name in missing if not name.startswith("pooler.")}
         unknown = unknown if missing else set()
     tied = bool(getattr(model.config, "tie_word_embeddings", False))
     refuse_adapters(sorted(unknown), tied=tied)
-    if problem := _problem(missing, unknown, found["mismatched_keys"]):
+    if problem := _problem(missing, unknown, loading["mismatched_keys"]):
         raise CorruptModelError(
             f"the weights in {source} are not those of its config.json: {problem}; save the whole "
             "model there again"

@@ -9,8 +9,8 @@ from torch import nn
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.adapters.dora import DoRAConfig, DoRALinear
 from course_pkg.adapters.injection import adapter_layers, inject, merge_adapters
-from course_pkg.adapters.linear4bit import Linear4bit
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
+from course_pkg.adapters.qlora import Linear4bit
 
 
 def by_hand():

@@ -21,9 +21,13 @@ from course_pkg.adapters.injection import (
     remove_adapters,
     trainable_parameters,
 )
-from course_pkg.adapters.linear4bit import Linear4bit
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
-from course_pkg.adapters.qlora import merge_error, merge_quantized, quantize_model, requantized
+from course_pkg.adapters.qlora import (
+    Linear4bit,
+    merge_quantized,
+    quantize_model,
+    requantized,
+)
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from tests.acceleration.quantization.examples import normal
@@ -79,7 +83,7 @@ def test_autograd_saves_neither_the_weight_nor_the_input():
 def test_without_a_gradient_to_the_input_backward_dequantizes_nothing(monkeypatch):
     layer = with_adapter()
     result = layer(normal(2, 128)).sum()
-    monkeypatch.setattr("course_pkg.adapters.linear4bit.quantize", None)
+    monkeypatch.setattr("course_pkg.adapters.qlora.quantize", None)
     monkeypatch.setattr(
         "course_pkg.acceleration.quantization.blockwise.QuantizedTensor.dequantize", None
     )
@@ -299,20 +303,6 @@ def test_requantized_by_definition():
     assert not layer.merged
 
 
-def test_the_error_of_a_merge_by_definition():
-    layer = with_adapter()
-    x = normal(50, 128, seed=9)
-    cost = merge_error(layer, x)
-    with torch.no_grad():
-        before = layer(x)
-        after = requantized(layer)(x)
-        base = layer.base(x)
-    assert cost.of_output == pytest.approx(error(after, before), rel=1e-4)
-    assert cost.of_change == pytest.approx(
-        ((after - before).norm() / (before - base).norm()).item()
-    )
-
-
 def test_a_model_is_merged_into_4_bits(tiny):
     model = tiny.model
     quantize_model(model)
@@ -356,5 +346,3 @@ def test_what_cannot_be_merged_says_why():
         requantized(layer)
     layer.set_active([])
     assert requantized(layer) is layer.base
-    with pytest.raises(ValueError, match="do not change the output"):
-        merge_error(layer, normal(1, 128))

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from course_pkg.adapters.accounting import estimate_memory
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.adapters.training_memory import estimate_memory
 from course_pkg.grading.assignments.quantization import cases
 from course_pkg.grading.check import check, variant
 

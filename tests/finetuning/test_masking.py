@@ -21,7 +21,7 @@ from course_pkg.finetuning.masking import (
     tokenize_example,
 )
 from course_pkg.lm.tiny import CHAT_TEMPLATE, tiny_tokenizer
-from course_pkg.pages.datasets import Example, load_examples
+from course_pkg.pages.datasets import load_examples
 from tests.tables import each_row
 
 from .templates import (
@@ -44,13 +44,9 @@ SHORT = chat("Hi", "Yo", id="short")
 LONG = chat("Hi", "Yo", "Bye", "So long", id="long")
 
 
-def example(prompt, response):
-    return Example("1", "any", prompt, response)
-
-
 @given(TEXTS, TEXTS)
 def test_one_example_is_its_prompt_and_its_answer_encoded_apart(prompt, response):
-    tokenized = tokenize_example(example(prompt, response), TOKENIZER)
+    tokenized = tokenize_example(prompt, response, TOKENIZER)
     before = TOKENIZER(chat_prompt(prompt, TOKENIZER)).input_ids
     answer = [*response.encode(), TOKENIZER.eos_token_id]
     assert tokenized.input_ids == (*before, *answer)
@@ -62,7 +58,7 @@ def test_smollm2_reads_in_training_what_it_reads_in_use(smollm2):
     tokenizer = smollm2.tokenizer
     pairs = [(each.prompt, each.response) for each in load_examples("navigator", "held-out")]
     for prompt, answer in [*pairs, ("Hi", " Yo"), ("Hi", "\n\nYo"), ("Hi", "中文\n")]:
-        tokenized = tokenize_example(example(prompt, answer), tokenizer)
+        tokenized = tokenize_example(prompt, answer, tokenizer)
         before = tokenizer(chat_prompt(prompt, tokenizer)).input_ids
         assert list(tokenized.input_ids[: len(before)]) == before
         assert learned(tokenized, tokenizer) == [f"{answer}<|im_end|>"]
@@ -144,15 +140,14 @@ def test_a_tokenizer_without_an_end_token_is_refused():
     endless = tiny_tokenizer()
     endless.eos_token = None
     with pytest.raises(ValueError, match="the tokenizer has no end token"):
-        tokenize_example(example("Why?", "So."), endless)
+        tokenize_example("Why?", "So.", endless)
 
 
 @each_row(
     ("call", "error", "says"),
     [
         (lambda: TokenizedExample((1, 2), (1,)), ValueError, "a label for each of 2 token ids, go"),
-        (lambda: tokenize_example("Why?", TOKENIZER), TypeError, "must be an Example, got 'Why"),
-        (lambda: tokenize_example(example("Why?", None), TOKENIZER), TypeError, "must be a string"),
+        (lambda: tokenize_example("Why?", None, TOKENIZER), TypeError, "must be a string"),
         (lambda: tokenize_conversation("Hi", TOKENIZER), TypeError, "be a Conversation, got 'Hi'"),
         (
             lambda: tokenize_conversation(SHORT, TOKENIZER, answers="first"),

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import math
 import os
 import re
 import subprocess
@@ -21,7 +20,7 @@ from course_pkg.adapters.adapter_io import load_adapter
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.rank_allocator import RankAllocator
 from course_pkg.finetuning.config import Callback
-from course_pkg.finetuning.ranks import Ranks
+from course_pkg.finetuning.ranks import deal
 from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
 from tests.tables import each_row
@@ -426,21 +425,16 @@ def test_parts_need_a_process_group():
 @each_row("counts", [[3, 1], [0, 2, 0, 5, 1], [4]])
 @each_row("size", [1, 2, 3, 8])
 def test_every_batch_with_targets_is_dealt_once_and_parts_go_round_together(counts, size):
-    for sharded in (False, True):
-        dealt = []
-        for rank in range(size):
-            ranks = Ranks()
-            ranks.rank = rank
-            ranks.size = size
-            ranks.sharded = sharded
-            dealt.append(ranks.deal(counts))
-        weight = {i: 0.0 for i, count in enumerate(counts) if count}
-        for index, share in (each for rank in dealt for each in rank):
-            weight[index] += share
-        expected = {i: count / sum(counts) for i, count in enumerate(counts) if count}
-        assert weight == expected and math.isclose(sum(weight.values()), 1)
-        if sharded:
-            assert len({len(each) for each in dealt}) == 1
+    weights = [count / sum(counts) for count in counts]
+    for equally in (False, True):
+        dealt = [deal(weights, rank, size, equally=equally) for rank in range(size)]
+        totals = [0.0] * len(counts)
+        for index, weight in (batch for own in dealt for batch in own):
+            totals[index] += weight
+        assert totals == weights
+        assert all(weights[index] > 0 for own in dealt for index, _ in own)
+        if equally:
+            assert len({len(own) for own in dealt}) == 1
 
 
 def script():

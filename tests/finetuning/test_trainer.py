@@ -15,8 +15,8 @@ from course_pkg.adapters.adapter_io import load_adapter
 from course_pkg.adapters.injection import trainable_parameters
 from course_pkg.finetuning.batches import count_targets
 from course_pkg.finetuning.config import Callback
-from course_pkg.finetuning.history import Evaluation
 from course_pkg.finetuning.trainer import mean_loss, train
+from course_pkg.finetuning.training_state import Evaluation
 from course_pkg.lm.load import load
 from tests.tables import each_row
 

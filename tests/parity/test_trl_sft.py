@@ -8,9 +8,9 @@ import pytest
 import torch
 from datasets import Dataset
 
+from course_pkg.finetuning.batches import pack, packed_batches
 from course_pkg.finetuning.formats import as_dicts, with_template
 from course_pkg.finetuning.masking import tokenize_conversation
-from course_pkg.finetuning.packing import pack, packed_batches
 from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
 from tests.finetuning.runs import REFERENCE
 from tests.finetuning.templates import MARKED, chat

@@ -6,7 +6,7 @@ each: their mean is subtracted, and the dynamic code stores the differences in b
 
 Codes and scales equal those of bitsandbytes 0.50.2 on a CPU, bit for bit. So do dequantized
 numbers, where bitsandbytes doesn't depend on the processor: `tests/parity/test_bitsandbytes.py` has
-the exceptions. `adapters/linear4bit` has the layer that computes with quantized tensors.
+the exceptions. `adapters/qlora` has the layer that computes with quantized tensors.
 
 Source: Dettmers et al. 2023 (QLoRA), sections 2 and 3. Chapter: adapters/qlora.
 """

@@ -1,5 +1,11 @@
 """Fine-tuning an adapter on your own file: what `course finetune` does around the trainer.
 
-`run.finetune` is the whole run; `data_file`, `examples` and `split` prepare the data, `report` and
-`next_steps` say what came out and how to use it.
+`finetune.finetune` is the whole run; `data_file` and `token_examples` prepare the data, and
+`finetune_report` says what came out and how to use it.
 """
+
+from course_pkg.common.errors import CourseError
+
+
+class FinetuneError(CourseError, ValueError):
+    """A data file, a setting or an output folder can't be used; the message says what to do."""

@@ -2,19 +2,20 @@
 
 `records` leaves out what it can't read, and reports it. Here nothing is left out: the first record
 that doesn't fit is an error with its line, so that no example is lost unnoticed.
+
 Chapter: finetuning/chat.
 """
 
 import hashlib
 import os
+import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from course_pkg.finetuning.conversations import Conversation, RecordError
-from course_pkg.finetuning.own_data.columns import Columns
-from course_pkg.finetuning.own_data.errors import FinetuneError
+from course_pkg.finetuning.own_data import FinetuneError
 from course_pkg.finetuning.record_files import BOM, SUFFIXES, file_records
 from course_pkg.finetuning.records import MARKS, read_located
 
@@ -38,6 +39,82 @@ CONVERT = (
 CONVERTED = {".parquet": "parquet", ".xlsx": "excel", ".feather": "feather"}
 
 
+class Columns:
+    """Two texts with the names of fields in braces: what is asked, and what is answered.
+
+    `\\n` in a template is a line break, because a shell passes it on as it is. A field that is null
+    or absent is an error; one may be a number.
+
+    Raises:
+        FinetuneError: a template is not well formed or has no field.
+
+    Example:
+
+        >>> columns = Columns("{subject}\\n{body}", "{reply}")
+        >>> columns.fill({"subject": "Hi", "body": "Why?", "reply": "So.", "id": 3})
+        {'prompt': 'Hi\\nWhy?', 'completion': 'So.'}
+        >>> columns.unused
+        ('id',)
+    """
+
+    def __init__(self, prompt: str, response: str):
+        self._templates = {"prompt": _parts(prompt, "--prompt")}
+        self._templates["completion"] = _parts(response, "--response")
+        self._names = {name for parts in self._templates.values() for _, name in parts if name}
+        self._unused: dict[str, None] = {}
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The fields of the records so far that no template names."""
+        return tuple(self._unused)
+
+    def fill(self, record: Any) -> dict[str, str]:
+        """The record in the format of prompts and completions.
+
+        Raises:
+            RecordError: one that lacks a field, or is no object.
+        """
+        if isinstance(record, RecordError):
+            raise record
+        if not isinstance(record, Mapping):
+            raise RecordError("wrong type", f"a record must be an object, got {record!r:.80}")
+        self._unused |= dict.fromkeys(name for name in record if name not in self._names)
+        return {
+            field: "".join(text + (_text(record, name) if name else "") for text, name in parts)
+            for field, parts in self._templates.items()
+        }
+
+
+def _parts(template: str, option: str) -> list[tuple[str, str | None]]:
+    """Texts, each with the name of the field behind it."""
+    try:
+        parts = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise FinetuneError(f"{option} {template!r:.80}: {error}; write {{{{ for a brace") from None
+    for _, name, how, conversion in parts:
+        if how or conversion or name == "":
+            raise FinetuneError(f"{option} {template!r:.80}: expected names of fields in braces")
+    if not any(name for _, name, _, _ in parts):
+        raise FinetuneError(f"{option} {template!r:.80}: it names no field, such as {{question}}")
+    return [(_unescaped(text), name) for text, name, _, _ in parts]
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def _text(record: Mapping[str, Any], name: str) -> str:
+    value = record.get(name)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    names = ", ".join(map(str, record))
+    if value is None:
+        raise RecordError("missing field", f"no {name}; found {names:.80}")
+    raise RecordError("wrong type", f"{name} must be a text or a number, got {value!r:.80}")
+
+
 @dataclass(frozen=True)
 class PlainText:
     """A text whose every token is learned."""
@@ -45,20 +122,22 @@ class PlainText:
     text: str
 
 
-Example = Conversation | PlainText
+FileExample = Conversation | PlainText
 
 
 @dataclass(frozen=True)
 class DataFile:
     """A file's examples in their order, and the line of each.
 
-    format: what was recognized. sha256: of the file's bytes. unused: the names of fields that were
-    not read.
+    Attributes:
+        format: what was recognized.
+        sha256: of the file's bytes.
+        unused: the names of fields that were not read.
     """
 
     path: Path
     format: str
-    examples: tuple[Example, ...]
+    examples: tuple[FileExample, ...]
     lines: tuple[int, ...]
     sha256: str
     unused: tuple[str, ...] = ()
@@ -68,17 +147,23 @@ def read_data(path: str | os.PathLike, columns: Columns | None = None) -> DataFi
     """Read a file of which all records have one format.
 
     It has one of the SUFFIXES, or is plain text (.txt), with empty lines between the examples.
-    columns: how a prompt and a response are made of a record's fields. Raises FinetuneError, with
-    the line, for a record of no format or of another one than the first, for one that can't be
-    read, and for a file without any; nothing is left out.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     file = Path(folder, "mine.jsonl")
-    ...     _ = file.write_text('{"instruction": "Say hi.", "output": "Hi!"}')
-    ...     data = read_data(file)
-    >>> data.format, [message.content for message in data.examples[0].messages]
-    ('Alpaca', ['Say hi.', 'Hi!'])
+    Args:
+        columns: how a prompt and a response are made of a record's fields.
+
+    Raises:
+        FinetuneError: a record has no format or another one than the first, or can't be read, or
+            the file has none. The message names the line; nothing is left out.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder, "mine.jsonl")
+        ...     _ = file.write_text('{"instruction": "Say hi.", "output": "Hi!"}')
+        ...     data = read_data(file)
+        >>> data.format, [message.content for message in data.examples[0].messages]
+        ('Alpaca', ['Say hi.', 'Hi!'])
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -89,18 +174,18 @@ def read_data(path: str | os.PathLike, columns: Columns | None = None) -> DataFi
         if suffix == ".txt":
             if columns is not None:
                 raise FinetuneError("line 1: a text has no columns for --prompt and --response")
-            found = _text_file(content)
+            data = _text_file(path, content)
         else:
-            found = _records(path, columns)
+            data = _record_file(path, content, columns)
     except FileNotFoundError:
         raise FinetuneError(f"there is no file {path}") from None
     except IsADirectoryError:
         raise FinetuneError(f"{path} is a folder: give a file") from None
     except FinetuneError as error:
         raise FinetuneError(f"{path}, {error}") from None
-    if not found.examples:
+    if not data.examples:
         raise FinetuneError(f"{path} has no example; one record on each line, such as\n{_wanted()}")
-    return DataFile(path, *found[:3], hashlib.sha256(content).hexdigest(), found.unused)
+    return data
 
 
 def _other_kind(path: Path, suffix: str) -> str:
@@ -112,17 +197,8 @@ def _other_kind(path: Path, suffix: str) -> str:
     return f"{text}; one record on each line, such as\n{_wanted()}"
 
 
-class _Found(NamedTuple):
-    """What is in a file."""
-
-    format: str
-    examples: tuple[Example, ...]
-    lines: tuple[int, ...]
-    unused: tuple[str, ...] = ()
-
-
-def _records(path: Path, columns: Columns | None) -> _Found:
-    """What a file of records has. Raises FinetuneError that begins with the line."""
+def _record_file(path: Path, content: bytes, columns: Columns | None) -> DataFile:
+    """The examples of a file of records. Raises FinetuneError that begins with the line."""
     records: list[tuple[int, Any]] = []
     first: tuple[int, str] | None = None  # the line and the mark of the first record
     problems: list[str] = []
@@ -145,17 +221,18 @@ def _records(path: Path, columns: Columns | None) -> _Found:
             problems.append(f"line {line}: {error}{fix}")
     if problems:
         raise _first_of(problems)
+    sha256 = hashlib.sha256(content).hexdigest()
     if first is None:
-        return _Found("", (), ())
+        return DataFile(path, "", (), (), sha256)
     name = FORMATS[first[1]][0]
     lines = tuple(line for line, _ in records)
     if first[1] == TEXT:
-        return _Found(name, tuple(text for _, text in records), lines)
+        return DataFile(path, name, tuple(text for _, text in records), lines, sha256)
     read = read_located((f"line {line}", record) for line, record in records)
     if read.report.problems:
         raise _first_of([str(problem) for problem in read.report.problems])
     unused = columns.unused if columns is not None else read.unused
-    return _Found(name, read.conversations, lines, unused)
+    return DataFile(path, name, read.conversations, lines, sha256, unused)
 
 
 def _mark(record: Any) -> str:
@@ -183,15 +260,17 @@ def _plain_text(record: Mapping[str, Any]) -> PlainText:
     return PlainText(text)
 
 
-def _text_file(content: bytes) -> _Found:
+def _text_file(path: Path, content: bytes) -> DataFile:
     """Plain text, one example between empty lines."""
     try:
         text = content.removeprefix(BOM).decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise FinetuneError(f"line {line}: not UTF-8; save the file as UTF-8") from None
-    found = list(_paragraphs(text))
-    return _Found(PLAIN, tuple(text for _, text in found), tuple(line for line, _ in found))
+    paragraphs = list(_paragraphs(text))
+    texts = tuple(text for _, text in paragraphs)
+    lines = tuple(line for line, _ in paragraphs)
+    return DataFile(path, PLAIN, texts, lines, hashlib.sha256(content).hexdigest())
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, PlainText]]:
@@ -214,9 +293,9 @@ def _first_of(problems: list[str]) -> FinetuneError:
 
 
 def _short(value: Any) -> str:
-    found = ", ".join(map(str, value)) if isinstance(value, Mapping) else repr(value)
+    content = ", ".join(map(str, value)) if isinstance(value, Mapping) else repr(value)
     kind = "the fields are " if isinstance(value, Mapping) else "it is "
-    return f"{kind}{found:.{SHOWN}}"
+    return f"{kind}{content:.{SHOWN}}"
 
 
 def _wanted() -> str:

@@ -4,74 +4,67 @@ Chapter: finetuning/sft.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from course_pkg.finetuning.history import History
+from course_pkg.common.html_page import html_page
+from course_pkg.finetuning.training_state import History
 
-WIDTH = 480
-HEIGHT = 300
 LEFT = 46  # of the axes
 RIGHT = 470
 TOP = 40
 BOTTOM = 256
-STYLE = """
-.chart { width: 100%; max-width: 36rem; height: auto; display: block; font-size: 14px; }
-.chart text { fill: var(--soft); } .chart .axis { stroke: var(--line); }
-.chart polyline { fill: none; }
-.chart .steps { stroke: var(--train); stroke-width: 1; opacity: .4; }
-.chart .train { stroke: var(--train); stroke-width: 2.5; }
-.chart .valid { stroke: var(--valid); stroke-width: 2.5; stroke-dasharray: 7 4; }
-.chart rect { fill: var(--valid); }
-.chart .kept { fill: none; stroke: var(--ink); stroke-width: 2; }
-:root { --train: #0a62a8; --valid: #b4470b; }
-@media (prefers-color-scheme: dark) { :root { --train: #78b8f0; --valid: #ffa36b; } }
-"""
 Point = tuple[float, float]
 
 
 def loss_chart(history: History, before: float, kept: int) -> str:
     """Training loss of each step and its moving mean, and validation loss, before training too.
 
-    before: validation loss of the base, in nats per token. kept: the step whose weights are kept.
+    Args:
+        before: validation loss of the base, in nats per token.
+        kept: the step whose weights are kept.
 
-    >>> from course_pkg.finetuning.history import Evaluation, StepRecord
-    >>> steps = [StepRecord(n, 3.0 - n, 1e-3, 1.0, 9, 0.1) for n in (1, 2)]
-    >>> svg = loss_chart(History(steps, [Evaluation(2, 1.5)]), 3.0, 2)
-    >>> svg.count("<polyline"), svg.count("<rect")
-    (5, 3)
+    Example:
+
+        >>> from course_pkg.finetuning.training_state import Evaluation, StepRecord
+        >>> steps = [StepRecord(n, 3.0 - n, 1e-3, 1.0, 9, 0.1) for n in (1, 2)]
+        >>> svg = loss_chart(History(steps, [Evaluation(2, 1.5)]), 3.0, 2)
+        >>> svg.count("<polyline"), svg.count("<rect")
+        (5, 3)
     """
     training = [(record.step, record.loss) for record in history.steps]
-    validation = [(0, before), *((each.step, each.value) for each in history.evaluations)]
+    validation = [(0, before), *((e.step, e.value) for e in history.evaluations)]
     means = _moving_mean(training)
-    values = [value for _, value in (*means, *validation)]
-    ticks = _ticks(values)
-    low = ticks[0]
-    high = ticks[-1]
+    ticks = _ticks([loss for _, loss in (*means, *validation)])
     last = max(1, len(training))
 
-    def place(point: Point) -> Point:
-        x = LEFT + (RIGHT - LEFT) * point[0] / last
-        inside = min(max(point[1], low), high)  # a single step may be far outside
-        return x, BOTTOM - (BOTTOM - TOP) * (inside - low) / (high - low)
+    def x(step: float) -> float:
+        return LEFT + (RIGHT - LEFT) * step / last
 
-    parts = [_grid(ticks, last, place)]
-    for name, points in (("steps", training), ("train", means), ("valid", validation)):
-        pairs = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, points))
-        parts.append(f'<polyline class="{name}" points="{pairs}"/>')
-    for x, y in map(place, validation):
-        parts.append(f'<rect x="{x - 3.5:.1f}" y="{y - 3.5:.1f}" width="7" height="7"/>')
-    for point in validation:
-        if point[0] == kept:
-            x, y = place(point)
-            parts.append(f'<circle class="kept" cx="{x:.1f}" cy="{y:.1f}" r="9"/>')
-    label = (
-        f"Loss against the step, from 0 to {last}. Validation loss: "
-        + ", ".join(f"{value:.2f} at step {step}" for step, value in validation)
-        + f". The weights of step {kept} are kept."
-    )
-    return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
-        f"{''.join(parts)}{_legend()}</svg>"
+    def y(loss: float) -> float:
+        inside = min(max(loss, ticks[0]), ticks[-1])  # a single step may be far outside
+        return BOTTOM - (BOTTOM - TOP) * (inside - ticks[0]) / (ticks[-1] - ticks[0])
+
+    def polyline(points: Sequence[Point]) -> str:
+        return " ".join(f"{x(step):.1f},{y(loss):.1f}" for step, loss in points)
+
+    digits = max(len(f"{tick:.6f}".rstrip("0").partition(".")[2]) for tick in ticks)
+    values = ", ".join(f"{loss:.2f} at step {step}" for step, loss in validation)
+    return html_page(
+        "loss_chart.svg",
+        label=f"Loss against the step, from 0 to {last}. Validation loss: {values}. The weights of "
+        f"step {kept} are kept.",
+        left=LEFT,
+        right=RIGHT,
+        bottom=BOTTOM,
+        ticks=[(f"{tick:.{digits}f}", y(tick)) for tick in ticks],
+        steps=[(step, x(step)) for step in sorted({0, last // 2, last})],
+        lines={
+            "steps": polyline(training),
+            "train": polyline(means),
+            "valid": polyline(validation),
+        },
+        validation=[(step, x(step), y(loss)) for step, loss in validation],
+        kept=kept,
     )
 
 
@@ -88,8 +81,10 @@ def _moving_mean(points: Sequence[Point]) -> list[Point]:
 def _ticks(values: Sequence[float]) -> list[float]:
     """Round numbers around the values, three to seven of them.
 
-    >>> _ticks([2.51, 4.33])
-    [2.5, 3.0, 3.5, 4.0, 4.5]
+    Example:
+
+        >>> _ticks([2.51, 4.33])
+        [2.5, 3.0, 3.5, 4.0, 4.5]
     """
     low = min(values)
     high = max(values)
@@ -99,30 +94,3 @@ def _ticks(values: Sequence[float]) -> list[float]:
     first = max(0, math.floor(low / step + 0.05))
     last = math.ceil(high / step - 0.05)
     return [round(number * step, 6) for number in range(first, max(last, first + 2) + 1)]
-
-
-def _grid(ticks: Sequence[float], last: int, place: Callable[[Point], Point]) -> str:
-    parts = []
-    digits = max(len(f"{tick:.6f}".rstrip("0").partition(".")[2]) for tick in ticks)
-    for tick in ticks:
-        y = place((0, tick))[1]
-        parts.append(f'<line class="axis" x1="{LEFT}" x2="{RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(
-            f'<text x="{LEFT - 6}" y="{y + 5:.1f}" text-anchor="end">{tick:.{digits}f}</text>'
-        )
-    for step in sorted({0, last // 2, last}):
-        x = place((step, ticks[0]))[0]
-        anchor = "end" if step == last else "middle"
-        parts.append(f'<text x="{x:.1f}" y="{BOTTOM + 20}" text-anchor="{anchor}">{step}</text>')
-    middle = (LEFT + RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{BOTTOM + 40}" text-anchor="middle">step</text>')
-    return "".join(parts)
-
-
-def _legend() -> str:
-    return (
-        f'<text x="{LEFT - 40}" y="16">loss (nats per token)</text>'
-        '<polyline class="train" points="196,11 226,11"/><text x="232" y="16">training</text>'
-        '<polyline class="valid" points="322,11 352,11"/><rect x="333.5" y="7.5" width="7" '
-        'height="7"/><text x="358" y="16">validation</text>'
-    )

@@ -21,8 +21,8 @@ from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.layer import AdapterConfig
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.config import TrainConfig
-from course_pkg.finetuning.own_data.columns import Columns
-from course_pkg.finetuning.own_data.errors import FinetuneError
+from course_pkg.finetuning.own_data import FinetuneError
+from course_pkg.finetuning.own_data.data_file import Columns
 
 METHODS = ("lora", "dora", "ia3")
 RATES = ((0.5e9, 1e-3), (20e9, 2e-4), (math.inf, 1e-4))  # below so many parameters
@@ -36,13 +36,21 @@ WARMUP = 8  # the warm-up is this part of the steps, as in sft_settings
 class FinetuneSettings:
     """What a run depends on; the command's options have the same names.
 
-    prompt, response: templates of the data's fields (`columns`). validation: a file; None draws
-    validation_share of the data. epochs: passes through the training examples, which may be a
-    fraction; steps: instead of epochs. alpha: None is twice the rank.
-    learning_rate: None is `default_learning_rate`. Raises FinetuneError for a value out of range.
+    Attributes:
+        prompt, response: templates of the data's fields (`columns`).
+        validation: a file; None draws validation_share of the data.
+        alpha: None is twice the rank.
+        learning_rate: None is `default_learning_rate`.
+        epochs: passes through the training examples, which may be a fraction.
+        steps: instead of epochs.
 
-    >>> FinetuneSettings(Path("mine.jsonl"), Path("adapter"), rank=4).scale
-    8.0
+    Raises:
+        FinetuneError: a value is out of range.
+
+    Example:
+
+        >>> FinetuneSettings(Path("mine.jsonl"), Path("adapter"), rank=4).scale
+        8.0
     """
 
     data: Path
@@ -79,9 +87,9 @@ class FinetuneSettings:
             )
         least = {"rank": 1, "steps": 1, "batch_size": 1, "max_length": 2, "seed": 0}
         for name, value in least.items():
-            given = getattr(self, name)
-            if given is not None and given < value:
-                raise FinetuneError(f"{_option(name)} {given}: expected at least {value}")
+            setting = getattr(self, name)
+            if setting is not None and setting < value:
+                raise FinetuneError(f"{_option(name)} {setting}: expected at least {value}")
 
     @property
     def scale(self) -> float:
@@ -113,10 +121,12 @@ class FinetuneSettings:
     def train_config(self, pieces: int, parameters: int) -> TrainConfig:
         """The trainer's settings. pieces: to train on. parameters: of the model.
 
-        >>> settings = FinetuneSettings(Path("mine.jsonl"), Path("adapter"))
-        >>> config = settings.train_config(pieces=100, parameters=135_000_000)
-        >>> config.steps, config.warmup_steps, config.learning_rate, config.evaluate_every
-        (50, 7, 0.001, 7)
+        Example:
+
+            >>> settings = FinetuneSettings(Path("mine.jsonl"), Path("adapter"))
+            >>> config = settings.train_config(pieces=100, parameters=135_000_000)
+            >>> config.steps, config.warmup_steps, config.learning_rate, config.evaluate_every
+            (50, 7, 0.001, 7)
         """
         in_epoch = math.ceil(pieces / self.batch_size)
         steps = self.steps or max(1, round(self.epochs * in_epoch))
@@ -134,8 +144,10 @@ class FinetuneSettings:
 def default_learning_rate(method: str, parameters: int) -> float:
     """The peak rate for a method and a model of this size. Source: the module's docstring.
 
-    >>> default_learning_rate("lora", 135_000_000), default_learning_rate("lora", 7_000_000_000)
-    (0.001, 0.0002)
+    Example:
+
+        >>> default_learning_rate("lora", 135_000_000), default_learning_rate("lora", 7_000_000_000)
+        (0.001, 0.0002)
     """
     rate = next(rate for below, rate in RATES if parameters < below)
     return rate * IA3_FACTOR if method == "ia3" else rate

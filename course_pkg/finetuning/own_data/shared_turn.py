@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from course_pkg.finetuning.conversations import Conversation
-from course_pkg.finetuning.own_data.data_file import Example
+from course_pkg.finetuning.own_data.data_file import FileExample
 
 BREAK = "\n\n"  # between an instruction and its input
 ADD_SYSTEM = (
@@ -35,12 +35,14 @@ class SharedTurn:
     def added_to(self, template: str) -> str:
         """A chat template that adds the text where it is missing, and writes all else as before.
 
-        >>> from course_pkg.finetuning.formats import chat_prompt, with_template
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> tokenizer = tiny_tokenizer()
-        >>> template = SharedTurn("user", "Translate:\\n\\n").added_to(tokenizer.chat_template)
-        >>> chat_prompt("Ja", with_template(tokenizer, template)).partition("<|im_end|>")[0]
-        '<|im_start|>user\\nTranslate:\\n\\nJa'
+        Example:
+
+            >>> from course_pkg.finetuning.formats import chat_prompt, with_template
+            >>> from course_pkg.lm.tiny import tiny_tokenizer
+            >>> tokenizer = tiny_tokenizer()
+            >>> template = SharedTurn("user", "Translate:\\n\\n").added_to(tokenizer.chat_template)
+            >>> chat_prompt("Ja", with_template(tokenizer, template)).partition("<|im_end|>")[0]
+            '<|im_start|>user\\nTranslate:\\n\\nJa'
         """
         adding = ADD_SYSTEM if self.role == "system" else ADD_INSTRUCTION
         return adding.replace("SHARED", _literal(self.text)) + template
@@ -50,18 +52,21 @@ class SharedTurn:
         return f"{what} {self.text.strip()!r:.80}"
 
 
-def shared_turn(examples: Sequence[Example]) -> SharedTurn | None:
+def shared_turn(examples: Sequence[FileExample]) -> SharedTurn | None:
     """The system turn that all conversations have, or else the instruction before every question.
 
     An instruction ends in an empty line, and something different follows. None if they share
     neither, or have several questions each, of which later ones need no instruction.
 
-    >>> from course_pkg.finetuning.conversations import Message
-    >>> asked = ("Name it.\\n\\na", "Name it.\\n\\nb")
-    >>> shared_turn([Conversation((Message("user", a), Message("assistant", "x"))) for a in asked])
-    SharedTurn(role='user', text='Name it.\\n\\n')
+    Example:
+
+        >>> from course_pkg.finetuning.conversations import Message
+        >>> asked = ("Name it.\\n\\na", "Name it.\\n\\nb")
+        >>> answer = Message("assistant", "x")
+        >>> shared_turn([Conversation((Message("user", text), answer)) for text in asked])
+        SharedTurn(role='user', text='Name it.\\n\\n')
     """
-    chats = [each.messages for each in examples if isinstance(each, Conversation)]
+    chats = [example.messages for example in examples if isinstance(example, Conversation)]
     if len(chats) < max(2, len(examples)):
         return None
     firsts = {messages[0] for messages in chats}

@@ -6,9 +6,8 @@ import pandas
 import pytest
 
 from course_pkg.finetuning.conversations import Conversation
-from course_pkg.finetuning.own_data.columns import Columns
-from course_pkg.finetuning.own_data.data_file import FORMATS, read_data
-from course_pkg.finetuning.own_data.errors import FinetuneError
+from course_pkg.finetuning.own_data import FinetuneError
+from course_pkg.finetuning.own_data.data_file import FORMATS, Columns, read_data
 from tests.tables import each_row
 
 ALPACA = {"instruction": "Say hi.", "output": "Hi!"}

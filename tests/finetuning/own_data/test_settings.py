@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from course_pkg.finetuning.config import learning_rate_at
+from course_pkg.finetuning.own_data import FinetuneError
 from course_pkg.finetuning.own_data import settings as module
-from course_pkg.finetuning.own_data.errors import FinetuneError
 from course_pkg.finetuning.own_data.settings import FinetuneSettings, default_learning_rate
 from course_pkg.pages.experiments import load_experiment
 from tests.tables import each_row

@@ -26,7 +26,7 @@ COMMANDS = {
     "chat": ([], "course_pkg.deployment.chat_model.load_chat"),
     "doctor": ([], "course_pkg.cli.doctor.diagnose"),
     "eval": (["--task", "short-answers"], "course_pkg.evaluation.task_file.load_task"),
-    "finetune": (["mine.jsonl"], "course_pkg.finetuning.own_data.run.finetune"),
+    "finetune": (["mine.jsonl"], "course_pkg.finetuning.own_data.finetune.finetune"),
     "export": (["my-adapter"], "course_pkg.deployment.export.export_model.export"),
     "export-grades": ([NAME], BOOK),
     "extend": ([NAME, "ada", "--hours", "1"], BOOK),

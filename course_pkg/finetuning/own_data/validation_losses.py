@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.finetuning.batches import collate, count_targets
-from course_pkg.finetuning.own_data.examples import TokenExample
+from course_pkg.finetuning.own_data.token_examples import TokenExample
 from course_pkg.finetuning.trainer import mean_loss
 from course_pkg.metrics.paired_loss import LossChange, loss_change
 
@@ -41,7 +41,7 @@ class Losses:
 
 
 @dataclass(frozen=True)
-class Sample:
+class AnswerPair:
     """What the model wrote for a validation example, and what the example itself has."""
 
     id: str
@@ -66,8 +66,10 @@ def example_losses(model: nn.Module, examples: Sequence[TokenExample], pad: int)
 def change(before: Losses, after: Losses) -> LossChange | None:
     """The change per token with its paired interval; None for one example, which has none.
 
-    >>> change(Losses((10.0, 20.0), (5, 10)), Losses((9.0, 18.0), (5, 10))).nats
-    -0.2
+    Example:
+
+        >>> change(Losses((10.0, 20.0), (5, 10)), Losses((9.0, 18.0), (5, 10))).nats
+        -0.2
     """
     if len(before.nats) < 2:
         return None
@@ -86,4 +88,4 @@ def write_samples(
     """The model's greedy answer to the prompt of each example."""
     prompts = [example.prompt for example in examples]
     written = generate_greedy(model, tokenizer, prompts, max_new_tokens=NEW_TOKENS)
-    return [each.text + ("" if each.finish == "end" else " […]") for each in written]
+    return [answer.text + ("" if answer.finish == "end" else " […]") for answer in written]

@@ -21,7 +21,8 @@ Say = Callable[[str], None]
 class Progress(Callback):
     """The trainer's callback that reports. model: to be trained. say: prints a line; None: quiet.
 
-    done: steps of an earlier process.
+    Args:
+        done: steps of an earlier process.
     """
 
     def __init__(self, model: nn.Module, say: Say | None, done: int = 0):
@@ -70,8 +71,10 @@ class Progress(Callback):
 def duration(seconds: float) -> str:
     """A time in words.
 
-    >>> duration(42.4), duration(200), duration(7300)
-    ('42 s', '3 min 20 s', '2 h 1 min')
+    Example:
+
+        >>> duration(42.4), duration(200), duration(7300)
+        ('42 s', '3 min 20 s', '2 h 1 min')
     """
     whole = round(seconds)
     if whole < 60:

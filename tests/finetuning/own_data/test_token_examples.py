@@ -5,10 +5,9 @@ import json
 import pytest
 
 from course_pkg.finetuning.masking import IGNORE_INDEX
+from course_pkg.finetuning.own_data import FinetuneError
 from course_pkg.finetuning.own_data.data_file import read_data
-from course_pkg.finetuning.own_data.errors import FinetuneError
-from course_pkg.finetuning.own_data.examples import tokenize_file
-from course_pkg.finetuning.own_data.split import given_split, split_examples
+from course_pkg.finetuning.own_data.token_examples import given_split, split_examples, tokenize_file
 from course_pkg.lm.tiny import tiny_tokenizer
 from tests.finetuning.templates import learned
 from tests.tables import each_row

@@ -26,30 +26,30 @@ from course_pkg.adapters.own_tokenizer import TEMPLATE
 from course_pkg.common.files import write_atomically
 from course_pkg.evaluation.record import versions
 from course_pkg.finetuning.batches import batches, count_targets
-from course_pkg.finetuning.history import History
+from course_pkg.finetuning.own_data import FinetuneError
 from course_pkg.finetuning.own_data.data_file import DataFile, read_data
-from course_pkg.finetuning.own_data.errors import FinetuneError
-from course_pkg.finetuning.own_data.examples import TokenizedFile, tokenize_file
-from course_pkg.finetuning.own_data.progress import Progress, Say
-from course_pkg.finetuning.own_data.report import write_report
-from course_pkg.finetuning.own_data.result import Result, Sizes, write_result
-from course_pkg.finetuning.own_data.run_folder import open_folder
+from course_pkg.finetuning.own_data.finetune_report import write_report
+from course_pkg.finetuning.own_data.result import DataSizes, Result, open_folder, write_result
 from course_pkg.finetuning.own_data.settings import FinetuneSettings
 from course_pkg.finetuning.own_data.shared_turn import shared_turn
-from course_pkg.finetuning.own_data.split import (
+from course_pkg.finetuning.own_data.token_examples import (
     Split,
+    TokenizedFile,
     given_split,
     repeated_answers,
     split_examples,
+    tokenize_file,
 )
-from course_pkg.finetuning.own_data.validation import (
+from course_pkg.finetuning.own_data.training_progress import Progress, Say
+from course_pkg.finetuning.own_data.validation_losses import (
     NEW_TOKENS,
-    Sample,
+    AnswerPair,
     example_losses,
     sampled,
     write_samples,
 )
 from course_pkg.finetuning.trainer import mean_loss, train
+from course_pkg.finetuning.training_state import History
 from course_pkg.lm.load import load
 
 CHECKPOINTS = "checkpoints"
@@ -65,10 +65,16 @@ def finetune(
 ) -> Result:
     """Train an adapter on a file, and write it with its report into settings.output.
 
-    resume: go on with the run in that folder, which must have the same settings and data; if it is
-    finished, its result is returned. say: prints what was recognized and found; report: prints the
-    progress, None for none. Raises FinetuneError for data, settings or a folder that can't be used,
-    ModelError for a model, OSError if the folder can't be written.
+    Args:
+        resume: go on with the run in that folder, which must have the same settings and data; if it
+            is finished, its result is returned.
+        say: prints what was recognized and found.
+        report: prints the progress; None for none.
+
+    Raises:
+        FinetuneError: the data, the settings or the folder can't be used.
+        ModelError: the model can't be used.
+        OSError: the folder can't be written.
     """
     data = read_data(settings.data, settings.columns)
     say(_recognized(data))
@@ -111,7 +117,8 @@ def _run(
     longest = getattr(model.config, "max_position_embeddings", None) or settings.max_length
     if settings.max_length > longest:
         raise FinetuneError(f"--max-length {settings.max_length}: the model takes {longest} tokens")
-    files = [tokenize_file(each, tokenizer, settings.max_length) for each in (data, other) if each]
+    data_files = [data] if other is None else [data, other]
+    files = [tokenize_file(file, tokenizer, settings.max_length) for file in data_files]
     split = _split(settings, files, other)
     if shared := shared_turn(data.examples):
         say(f"all examples have {shared}: the adapter's chat template adds it where it is missing")
@@ -139,13 +146,13 @@ def _run(
         template = shared.added_to(tokenizer.chat_template)
         write_atomically(settings.output / TEMPLATE, template)
     samples = tuple(
-        Sample(example.id, example.question, *pair, example.reference)
+        AnswerPair(example.id, example.question, *pair, example.reference)
         for example, *pair in zip(shown, *texts, strict=True)
     )
     return Result(
         data=str(data.path),
         validation_file=None if other is None else str(other.path),
-        formats=tuple(each.format for each in (data, other) if each),
+        formats=tuple(file.format for file in data_files),
         settings=settings.identity | {"alpha": settings.scale, "learning_rate": _peak(history)},
         sizes=sizes,
         history=history,
@@ -177,21 +184,21 @@ def _batches(examples, settings: FinetuneSettings, pad: int, seed: int | None) -
     return batches(pieces, settings.batch_size, pad, seed=seed)
 
 
-def _sizes(split: Split, files: list[TokenizedFile], targets: int) -> Sizes:
-    return Sizes(
+def _sizes(split: Split, files: list[TokenizedFile], targets: int) -> DataSizes:
+    return DataSizes(
         train=len(split.train),
         validation=len(split.validation),
         pieces=sum(len(example.pieces) for example in split.train),
-        tokens=sum(each.tokens for each in files),
+        tokens=sum(file.tokens for file in files),
         targets=targets,
-        lost=sum(each.lost for each in files),
-        cut=tuple(line for each in files for line in each.cut),
-        left_out=tuple(line for each in files for line in each.left_out),
+        lost=sum(file.lost for file in files),
+        cut=tuple(line for file in files for line in file.cut),
+        left_out=tuple(line for file in files for line in file.left_out),
         repeated=repeated_answers(split),
     )
 
 
-def _say_sizes(sizes: Sizes, settings: FinetuneSettings, say: Say) -> None:
+def _say_sizes(sizes: DataSizes, settings: FinetuneSettings, say: Say) -> None:
     say(
         f"{sizes.train} examples for training, {sizes.validation} for validation; "
         f"{sizes.tokens} tokens, {sizes.lost} cut by --max-length {settings.max_length}"
@@ -217,7 +224,7 @@ def _train(
     train_batches: list,
     validation: list,
     settings: FinetuneSettings,
-    sizes: Sizes,
+    sizes: DataSizes,
     parameters: int,
     resume: bool,
     report: Say | None,

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.finetuning.history import Evaluation, History, StepRecord
+from course_pkg.finetuning.own_data.finetune_report import next_steps, report, summary
 from course_pkg.finetuning.own_data.loss_chart import loss_chart
-from course_pkg.finetuning.own_data.next_steps import next_steps
-from course_pkg.finetuning.own_data.report import report, summary
-from course_pkg.finetuning.own_data.result import Result, Sizes
+from course_pkg.finetuning.own_data.result import DataSizes, Result
 from course_pkg.finetuning.own_data.settings import FinetuneSettings
-from course_pkg.finetuning.own_data.validation import Losses, Sample
+from course_pkg.finetuning.own_data.validation_losses import AnswerPair, Losses
+from course_pkg.finetuning.training_state import Evaluation, History, StepRecord
 from tests.tables import each_row
 
 STEPS = [StepRecord(n, 4 - n / 4, 1e-3, 1.0, 50, 0.5) for n in range(1, 9)]
@@ -23,11 +22,11 @@ RESULT = Result(
     formats=("Alpaca",),
     settings=FinetuneSettings(Path("mine.jsonl"), Path("out")).identity
     | {"alpha": 16.0, "learning_rate": 1e-3},
-    sizes=Sizes(90, 3, 90, 5000, 2000, 120, ("line 7",), ("line 9",)),
+    sizes=DataSizes(90, 3, 90, 5000, 2000, 120, ("line 7",), ("line 9",)),
     history=History(STEPS, [Evaluation(4, 2.5), Evaluation(8, 2.75)]),
     before=Losses((30.0, 62.0, 91.0), (10, 20, 30)),
     after=Losses((25.0, 50.0, 75.0), (10, 20, 30)),
-    samples=(Sample("line 3", "Why <b>?", "<script>x</script>", "fine & short", "ref"),),
+    samples=(AnswerPair("line 3", "Why <b>?", "<script>x</script>", "fine & short", "ref"),),
     kept=4,
     trained=1000,
     parameters=100_000,

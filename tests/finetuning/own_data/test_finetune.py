@@ -13,18 +13,17 @@ from course_pkg.cli import app
 from course_pkg.deployment.export.merged import load_merged
 from course_pkg.deployment.export.ollama import chat_parts
 from course_pkg.evaluation.local_model import load_model
-from course_pkg.finetuning import checkpoint
+from course_pkg.finetuning import training_state
 from course_pkg.finetuning.formats import chat_prompt, chat_text
-from course_pkg.finetuning.own_data import validation
+from course_pkg.finetuning.own_data import FinetuneError, validation_losses
 from course_pkg.finetuning.own_data.data_file import read_data
-from course_pkg.finetuning.own_data.errors import FinetuneError
-from course_pkg.finetuning.own_data.examples import tokenize_file
-from course_pkg.finetuning.own_data.progress import Progress
-from course_pkg.finetuning.own_data.report import summary
+from course_pkg.finetuning.own_data.finetune import finetune
+from course_pkg.finetuning.own_data.finetune_report import summary
 from course_pkg.finetuning.own_data.result import FILE, read_file
-from course_pkg.finetuning.own_data.run import finetune
 from course_pkg.finetuning.own_data.settings import FinetuneSettings
-from course_pkg.finetuning.own_data.validation import Losses, change, example_losses
+from course_pkg.finetuning.own_data.token_examples import tokenize_file
+from course_pkg.finetuning.own_data.training_progress import Progress
+from course_pkg.finetuning.own_data.validation_losses import Losses, change, example_losses
 from course_pkg.lm.load import load
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.lm.tiny import tiny_tokenizer
@@ -47,7 +46,7 @@ def data(tmp_path):
 
 @pytest.fixture(autouse=True)
 def short_samples(monkeypatch):
-    monkeypatch.setattr(validation, "NEW_TOKENS", 6)
+    monkeypatch.setattr(validation_losses, "NEW_TOKENS", 6)
 
 
 def quiet(text):
@@ -103,8 +102,7 @@ def test_the_losses_of_the_result_are_those_of_the_base_and_of_the_saved_adapter
 
 def validation_of(data):
     from course_pkg.finetuning.own_data.data_file import read_data
-    from course_pkg.finetuning.own_data.examples import tokenize_file
-    from course_pkg.finetuning.own_data.split import split_examples
+    from course_pkg.finetuning.own_data.token_examples import split_examples, tokenize_file
     from course_pkg.lm.tiny import tiny_tokenizer
 
     tokenized = tokenize_file(read_data(data), tiny_tokenizer(), 128)
@@ -114,14 +112,14 @@ def validation_of(data):
 def killed_at(step, work):
     """Run something in a child that kills itself while it writes the checkpoint of a step."""
     if (child := os.fork()) == 0:
-        write = checkpoint._write_file
+        write = training_state.write_checkpoint
 
         def dying(path, content):
             if len(json.loads(content["history"])["steps"]) == step and path.name == "last.pt":
                 os.kill(os.getpid(), signal.SIGKILL)
             write(path, content)
 
-        checkpoint._write_file = dying
+        training_state.write_checkpoint = dying
         work()
         os._exit(0)
     _, status = os.waitpid(child, 0)
