@@ -49,8 +49,6 @@ LAYERS = {
     "grading": 4.1,
     "pages.labs": 4.15,
     "grading.classroom": 4.2,
-    "grading.classroom.config_passwords": 4.22,
-    "grading.classroom.bundle": 4.25,
     "grading.classroom.execution": 4.3,
     "grading.classroom.gradebook": 4.3,
     "grading.classroom.feedback": 4.4,

@@ -1,7 +1,8 @@
 """The students' copy of the course, as an archive: what they read, run and solve, and no answer.
 
 `bundle` takes only the names in SHOWN, so that nothing else in the course's folder is in it: no
-solutions, submissions, grades or secret. Checks are part of the package: students need them.
+solutions, submissions, grades or secret. Checks are part of the package: students need them. Your
+nbgrader_config.py may hold a password, so students get an example instead.
 
 Chapter: appendix/for-instructors.
 """
@@ -15,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from course_pkg.common.files import atomic_file
-from course_pkg.grading.classroom.config_passwords import lines_with_addresses, passwords
 from course_pkg.grading.classroom.release import ReleaseError, problems, require_course
 
 SHOWN = frozenset(
@@ -35,7 +35,6 @@ SHOWN = frozenset(
         "book",
         "course_pkg",
         "exercises",
-        "nbgrader_config.py",
         "pyproject.toml",
         "requirements-gpu.txt",
         "requirements.txt",
@@ -44,6 +43,8 @@ SHOWN = frozenset(
 )
 BUILT = {"__pycache__", ".ipynb_checkpoints", ".DS_Store"}
 SUFFIXES = (".tar.gz", ".tgz", ".zip")
+CONFIG = "nbgrader_config.py"
+EXAMPLE = Path(__file__).resolve().parents[2] / "data" / "nbgrader" / "nbgrader_config.example"
 SITE = PurePosixPath("_build", "html")
 # Names of files that are private, wherever they are; without git, nothing else tells.
 PRIVATE = re.compile(
@@ -51,6 +52,14 @@ PRIVATE = re.compile(
     r"|.*(roster|worksheet|gradebook|grades|secret|credential|password).*\.(csv|tsv|xlsx?|ods|txt)",
     re.I,
 )
+
+# A user, or a password, in an address; or a password among its parameters.
+_SECRET = re.compile(
+    r"""\b(?:https?://(?=[^\s/@"'<>]+@)|[\w+.-]+://[^\s/:@"'<>]*:(?=[^\s/@"'<>]+@)"""
+    r"""|[\w+.-]+://[^\s"'<>]*[?&](?:password|token)=)([^\s/@"'<>&]+)""",
+    re.I,
+)
+_VARIABLE = re.compile(r"[^@]*\$[{(]?\w+[)}]?")
 
 
 @dataclass(frozen=True)
@@ -86,11 +95,6 @@ def bundle(course: Path, into: Path, site: bool = False) -> Bundled:
             continue
         if place := next(problems(course / name, released=True), None):
             raise ReleaseError(f"{name}, {place}: delete it, and run `make release`")
-    if places := passwords(course / "nbgrader_config.py"):
-        raise ReleaseError(
-            f"nbgrader_config.py shows a password to students: move it from {', '.join(places)} to "
-            "~/.pgpass, or to an environment variable"
-        )
     for name in names:
         if "/" not in name and (lines := lines_with_addresses(course / name)):
             raise ReleaseError(
@@ -103,17 +107,18 @@ def bundle(course: Path, into: Path, site: bool = False) -> Bundled:
         )
     if site:
         names += _site(course)
+    paths = {name: course / name for name in names} | {CONFIG: EXAMPLE}
     top = PurePosixPath(into.name.removesuffix(suffix))
     with atomic_file(into, 0o644) as out:
         if suffix == ".zip":
             with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-                for name in names:
-                    archive.write(course / name, top / name)
+                for name, path in paths.items():
+                    archive.write(path, top / name)
         else:
             with tarfile.open(fileobj=out, mode="w:gz") as archive:
-                for name in names:
-                    archive.add(course / name, str(top / name), filter=_of_nobody)
-    return Bundled(len(names), tuple(sorted(left_out)))
+                for name, path in paths.items():
+                    archive.add(path, str(top / name), filter=_of_nobody)
+    return Bundled(len(paths), tuple(sorted(left_out)))
 
 
 def files(course: Path) -> tuple[list[str], list[str]]:
@@ -159,6 +164,19 @@ def _is_shown(course: Path, name: str) -> bool:
     path = course / name
     built = BUILT.intersection(PurePosixPath(name).parts) or name.endswith((".pyc", ".egg-info"))
     return not built and path.is_file() and not path.is_symlink()
+
+
+def lines_with_addresses(path: Path) -> list[int]:
+    """The numbers of a file's lines with a web address that names a user, or has a password.
+
+    A name such as ${TOKEN} is that of a variable.
+    """
+    lines = path.read_text("utf-8", "replace").splitlines()
+    return [
+        number
+        for number, line in enumerate(lines, 1)
+        if any(not _VARIABLE.fullmatch(secret) for secret in _SECRET.findall(line))
+    ]
 
 
 def _hard_links(course: Path, names: list[str]) -> list[str]:
