@@ -18,8 +18,8 @@ def release(
     """Generate the students' notebooks from solutions/.
 
     They go to exercises/. Run this in the course's folder."""
+    from course_pkg.grading.classroom.gradebook.keys import FOLDER
     from course_pkg.grading.classroom.release import release_assignment
-    from course_pkg.grading.classroom.results.keys import FOLDER
 
     for assignment in assignments:
         added = _added_cells(assignment) if Path(FOLDER).is_dir() else []

@@ -63,8 +63,8 @@ def export_grades(
     Exit code 1: the file is written, but some students are not in it. 2: the files are not usable.
     """
     from course_pkg.common.files import write_atomically
-    from course_pkg.grading.classroom.feedback import class_report, lms_export, lms_rows
-    from course_pkg.grading.classroom.results.record import State
+    from course_pkg.grading.classroom.execution.runner_output import State
+    from course_pkg.grading.classroom.feedback import class_report, lms_export
 
     course = Path.cwd()
     with _gradebook(f"course export-grades {assignment}") as book:
@@ -100,8 +100,8 @@ def export_grades(
     ]
     if unread:
         notes.append(f"0 points because nothing could be read: {', '.join(unread)}")
-    if form is Format.MOODLE and (shared := lms_rows.shared_numbers(rows)):
-        names = [row.student for row in rows if lms_rows.number(row.person) in shared]
+    if form is Format.MOODLE and (shared := lms_export.shared_numbers(rows)):
+        names = [row.student for row in rows if lms_export.number(row.person) in shared]
         notes.append(f"no feedback is packed of students with the same number: {', '.join(names)}")
     if form is Format.MOODLE and (old := lms_export.old_feedback(course, assignment, rows)):
         notes.append(
@@ -217,9 +217,9 @@ def _rows(book: "CourseGradebook", assignment: str) -> "list[Row]":
 def _gradebook(doing: str) -> "Iterator[CourseGradebook]":
     """The course's gradebook, locked. A folder without a course stays as it is."""
     from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
+    from course_pkg.grading.classroom.gradebook.keys import FOLDER, course_lock
     from course_pkg.grading.classroom.gradebook.nbgrader_api import GradebookError
     from course_pkg.grading.classroom.release import require_course
-    from course_pkg.grading.classroom.results.keys import FOLDER, course_lock
 
     require_course(Path.cwd())
     if not (Path.cwd() / FOLDER).is_dir():

@@ -19,7 +19,7 @@ from course_pkg.cli.scheduler_options import TlsCa, TlsCert, TlsKey, scheduler_o
 
 if TYPE_CHECKING:
     from course_pkg.grading.classroom.cluster.address import SchedulerAddress
-    from course_pkg.grading.classroom.results.record import Record
+    from course_pkg.grading.classroom.gradebook.record import Record
     from course_pkg.grading.classroom.runs.grade_class import Options
 
 
@@ -179,7 +179,7 @@ def exit_code(records: "Sequence[Record]", warnings: "Sequence[str]" = ()) -> in
     >>> exit_code([]), exit_code([], ["not graded: 2 students have the id ada"])
     (0, 1)
     """
-    from course_pkg.grading.classroom.results.record import State
+    from course_pkg.grading.classroom.execution.runner_output import State
 
     states = {record.state for record in records}
     if State.GRADING_ERROR in states:

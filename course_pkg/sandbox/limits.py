@@ -12,8 +12,7 @@ import resource
 from dataclasses import dataclass
 from functools import cache
 
-from course_pkg.sandbox import cgroup_parent
-from course_pkg.sandbox.cgroups import Cgroup, CgroupParent
+from course_pkg.sandbox.cgroups import Cgroup, CgroupParent, find_parent
 from course_pkg.sandbox.watchdog import Watchdog
 
 NPROC_COUNTS_BY_NAMESPACE = (5, 14)  # Linux: before that, all processes of a user counted
@@ -35,7 +34,7 @@ LimitEnforcer = Cgroup | Watchdog
 
 @cache
 def _parent() -> CgroupParent | None:
-    return cgroup_parent.find_parent()
+    return find_parent()
 
 
 def limit_enforcer(limits: ResourceLimits, name: str) -> LimitEnforcer:

@@ -12,8 +12,8 @@ from lab_notebook import ExerciseCell, contents, exercise_cells, renderer
 from playwright.sync_api import expect
 
 from course_pkg.grading.assemble import assemble
-from course_pkg.grading.classroom.results.keys import secret
-from course_pkg.grading.classroom.results.store import Store
+from course_pkg.grading.classroom.gradebook.keys import secret
+from course_pkg.grading.classroom.gradebook.record import Store
 from course_pkg.grading.classroom.runs.grade_class import Options, grade
 from course_pkg.grading.classroom.runs.progress import ProgressDisplay
 from course_pkg.grading.contract import registry

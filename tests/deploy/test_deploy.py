@@ -12,8 +12,7 @@ import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
 from course_pkg.grading.classroom.cluster.address import scheduler_of
-from course_pkg.grading.classroom.submissions.roster import Person
-from course_pkg.grading.classroom.submissions.roster_files import read_roster
+from course_pkg.grading.classroom.submissions.roster import Person, read_roster
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

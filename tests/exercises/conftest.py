@@ -7,8 +7,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course_pkg.grading.classroom.results.keys import secret
-from course_pkg.grading.classroom.results.store import Store
+from course_pkg.grading.classroom.gradebook.keys import secret
+from course_pkg.grading.classroom.gradebook.record import Store
 from course_pkg.grading.classroom.runs.grade_class import Options, grade
 from course_pkg.grading.classroom.runs.progress import ProgressDisplay
 from course_pkg.sandbox.probe import probe

@@ -6,7 +6,7 @@ import re
 import pytest
 from offline import loaded_urls
 
-from course_pkg.grading.classroom.results.record import State
+from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.contract import registry
 from tests.exercises.assignments import EXERCISES, SOLUTIONS, artifacts, notebook, places
 

@@ -10,7 +10,7 @@ import pytest
 
 from course_pkg.grading import check
 from course_pkg.grading.checker import _reply, as_json, safe_verdict, serve
-from course_pkg.grading.classroom.results.record import checked_results
+from course_pkg.grading.classroom.runs.scoring import checked_results
 from course_pkg.grading.contract.draws import PUBLIC_SECRET
 from course_pkg.grading.contract.grading_session import GradingSession
 from course_pkg.grading.contract.plain_values import send

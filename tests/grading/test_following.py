@@ -7,8 +7,8 @@ import pytest
 
 from course_pkg.grading.check import check, variant
 from course_pkg.grading.checker import as_json
-from course_pkg.grading.classroom.results.record import checked_results
-from course_pkg.grading.classroom.results.store import _record
+from course_pkg.grading.classroom.gradebook.record import _record
+from course_pkg.grading.classroom.runs.scoring import checked_results
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.grading_session import LARGEST, GradingSession, same_form
 from course_pkg.grading.contract.questions import ChecksError, parse_questions

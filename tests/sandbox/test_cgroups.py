@@ -6,14 +6,14 @@ import subprocess
 
 import pytest
 
-from course_pkg.sandbox import cgroup_parent, cgroups
+from course_pkg.sandbox import cgroups
 from course_pkg.sandbox.limits import MIB
 from tests.sandbox.conftest import CONTROL_GROUPS
 
 
 @pytest.fixture(scope="module", params=[pytest.param("here", marks=CONTROL_GROUPS)])
 def parent():
-    found = cgroup_parent.find_parent()
+    found = cgroups.find_parent()
     if found is None:
         pytest.skip("no control group can be created here")
     return found
@@ -78,7 +78,7 @@ def test_only_the_groups_of_graders_that_were_killed_are_removed(parent, group):
     dead = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True).stdout.strip()
     stale = parent.memory / f"course-{dead}-slot"
     stale.mkdir()
-    cgroup_parent._remove_stale(parent)
+    cgroups._remove_stale(parent)
     assert not stale.exists()
     assert all(folder.is_dir() for folder in group._folders)
 
@@ -98,7 +98,7 @@ def machine(tmp_path, monkeypatch):
     groups: for each folder below the top, the files in it. parents: of processes 10 and 20.
     """
     top = tmp_path / "cgroup"
-    monkeypatch.setattr(cgroup_parent, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(cgroups, "PROC", tmp_path / "proc")
 
     def build(own, mountinfo, groups, parents=()):
         (tmp_path / "proc/self").mkdir(parents=True)
@@ -121,18 +121,18 @@ def test_version_2_uses_the_ancestors_that_delegate_both_controllers(machine):
     groups = {"": DELEGATED, "user": DELEGATED, "user/session": session}
     top = machine("0::/user/session\n", V2.format(root="/"), groups, parents=(1, 1))
     expected = [cgroups.CgroupParent("cgroup v2", folder, folder) for folder in (top / "user", top)]
-    assert list(cgroup_parent._candidates()) == expected
-    leaf = top / "user/session" / cgroup_parent.LEAF
+    assert list(cgroups._candidates()) == expected
+    leaf = top / "user/session" / cgroups.LEAF
     assert not leaf.exists()  # 10 and 20 are not one process tree
 
 
 def test_alone_in_a_scope_the_grader_moves_to_a_group_below(machine, monkeypatch):
     undo = []
-    monkeypatch.setattr(cgroup_parent.atexit, "register", lambda *call: undo.append(call))
-    leaf = f"g.scope/{cgroup_parent.LEAF}"
+    monkeypatch.setattr(cgroups.atexit, "register", lambda *call: undo.append(call))
+    leaf = f"g.scope/{cgroups.LEAF}"
     groups = {"g.scope": CLOSED | {"cgroup.procs": "10\n20\n"}, leaf: {"cgroup.procs": ""}}
     top = machine("0::/g.scope\n", V2.format(root="/"), groups, parents=(1, 10))
-    list(cgroup_parent._candidates())
+    list(cgroups._candidates())
     assert (top / "g.scope/cgroup.subtree_control").read_text() == "+memory +pids"
     moved = top / leaf / "cgroup.procs"
     assert moved.read_text() in ("10", "20")  # the kernel's file would append
@@ -156,7 +156,7 @@ def test_a_scope_is_named_and_a_container_has_its_part_of_the_tree(
 ):
     top = machine(f"0::{own}\n", V2.format(root=root), {folder: DELEGATED})
     expected = cgroups.CgroupParent(kind, top / folder, top / folder)
-    assert list(cgroup_parent._candidates()) == [expected]
+    assert list(cgroups._candidates()) == [expected]
 
 
 def test_version_1_needs_both_controllers(machine):
@@ -165,6 +165,6 @@ def test_version_1_needs_both_controllers(machine):
     both = line.format("memory") + line.format("pids")
     top = machine(own, both, {"memory/job": {}, "pids/job": {}})
     expected = cgroups.CgroupParent("cgroup v1", top / "memory/job", top / "pids/job")
-    assert list(cgroup_parent._candidates()) == [expected]
-    (cgroup_parent.PROC / "self/mountinfo").write_text(line.format("memory").format(top=top))
-    assert list(cgroup_parent._candidates()) == []
+    assert list(cgroups._candidates()) == [expected]
+    (cgroups.PROC / "self/mountinfo").write_text(line.format("memory").format(top=top))
+    assert list(cgroups._candidates()) == []

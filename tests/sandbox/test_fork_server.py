@@ -11,8 +11,7 @@ import threading
 import pytest
 
 from course_pkg.sandbox import policy
-from course_pkg.sandbox.failures import why_not_started
-from course_pkg.sandbox.fork_server import MAX_MESSAGE, ForkServer
+from course_pkg.sandbox.fork_server import MAX_MESSAGE, ForkServer, why_not_started
 from course_pkg.sandbox.namespaces import SandboxFailed
 from tests.sandbox.conftest import ENVIRONMENT, LIMITS, ROOT, TARGET, needs_sandbox
 from tests.waiting import wait_until

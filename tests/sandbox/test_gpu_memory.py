@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from course_pkg.sandbox.gpu_memory import SLACK_BYTES, GpuMemory
-from course_pkg.sandbox.gpus import Gpu
+from course_pkg.sandbox.gpus import SLACK_BYTES, Gpu, GpuMemory
 from tests.waiting import wait_until
 
 GPU = Gpu(0, "GPU-fake-0", "Fake", None, ())

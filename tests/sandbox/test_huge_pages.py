@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-from course_pkg.sandbox.huge_pages import HUGE_PAGE, huge_ranges
+from course_pkg.sandbox.fork_process import HUGE_PAGE, huge_ranges
 
 MOVE = """
 import os, sys
-from course_pkg.sandbox.huge_pages import HUGE_PAGE, use_huge_pages
+from course_pkg.sandbox.fork_process import HUGE_PAGE, use_huge_pages
 kept = [str(number) * 7 for number in range(200_000)]
 before = hash(tuple(kept))
 moved = use_huge_pages()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.sandbox import cgroup_parent, limits
+from course_pkg.sandbox import cgroups, limits
 from course_pkg.sandbox.limits import MIB, ResourceLimits
 from tests.sandbox.conftest import CONTROL_GROUPS, ROOT, needs_sandbox
 
@@ -23,7 +23,7 @@ DRIVER = Path(__file__).with_name("bomb_driver.py")
 def run_bomb(request):
     """Run a bomb by name under the enforcer that is tested; returns the driver's report."""
     kind = request.param
-    if kind == "control group" and cgroup_parent.find_parent() is None:
+    if kind == "control group" and cgroups.find_parent() is None:
         pytest.skip("no control group can be created here")
 
     def run(bomb):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.grading.classroom.assignment import resolve
+from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.sandbox_views import student_view
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.policy import View, bubblewrap_command

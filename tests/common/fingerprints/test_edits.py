@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import rerun
 
-from course_pkg.grading.classroom.results.grade_key import checks_hash, current_judging_hash
+from course_pkg.grading.classroom.execution.grade_key import checks_hash, current_judging_hash
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.questions import parse_questions
 from course_pkg.pages.experiments import FOLDER, current_hashes, load_experiment, script_sources

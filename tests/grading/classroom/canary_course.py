@@ -24,8 +24,8 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
+from course_pkg.grading.classroom.gradebook.record import file_stem
 from course_pkg.grading.classroom.release import program_path
-from course_pkg.grading.classroom.results.store import file_stem
 from course_pkg.grading.classroom.runs.sample_class import named
 from course_pkg.grading.classroom.submissions.names import inert, shown
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook

@@ -12,8 +12,8 @@ import signal
 import tempfile
 from pathlib import Path
 
-from course_pkg.grading.classroom.assignment import ClassAssignment
 from course_pkg.grading.classroom.execution import local_executor, run_gpus
+from course_pkg.grading.classroom.execution.assignment import ClassAssignment
 
 KILLER = "killer"
 PROOF = "/tmp/a-worker-ran-code-here"

@@ -12,10 +12,9 @@ from pathlib import Path
 import psutil
 
 from course_pkg.grading.classroom.cluster.address import SchedulerAddress, scheduler_of
-from course_pkg.grading.classroom.execution.runner_output import RunLimits
+from course_pkg.grading.classroom.execution.runner_output import RunLimits, State
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
-from course_pkg.grading.classroom.results.keys import secret
-from course_pkg.grading.classroom.results.record import State
+from course_pkg.grading.classroom.gradebook.keys import secret
 from tests.exercises.assignments import ROOT
 from tests.grading.classroom.school import School
 from tests.waiting import wait_until

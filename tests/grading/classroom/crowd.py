@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from course_pkg.grading.classroom.gradebook.class_rows import Row
-from course_pkg.grading.classroom.results.class_scores import Points
-from course_pkg.grading.classroom.results.record import Record, State
+from course_pkg.grading.classroom.execution.runner_output import State
+from course_pkg.grading.classroom.gradebook.class_rows import Points, Row
+from course_pkg.grading.classroom.gradebook.record import Record
 from course_pkg.grading.classroom.submissions.roster import Person
 from tests.grading.classroom.recorded import questions, record, unreadable, wrong
 

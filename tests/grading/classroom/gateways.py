@@ -5,16 +5,15 @@ import socket
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
-from course_pkg.grading.classroom.assignment import resolve
-from course_pkg.grading.classroom.cluster import frames
 from course_pkg.grading.classroom.cluster.address import SchedulerAddress
 from course_pkg.grading.classroom.cluster.cluster_executor import ClusterExecutor
-from course_pkg.grading.classroom.cluster.frames import Frame, receive, to_bytes
+from course_pkg.grading.classroom.cluster.gateway_process import Frame, FrameKind, receive, to_bytes
+from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.runner_output import RunLimits
 
 LIMITS = RunLimits()
 PATIENCE_S = 120.0  # for what comes at once, however busy the machine is
-ANY = {frames.START: 2**30, frames.SUBMIT: 2**30}
+ANY = {FrameKind.START: 2**30, FrameKind.SUBMIT: 2**30}
 
 
 class Gateway:

@@ -7,9 +7,10 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_pkg.grading.assemble import questions_by_cell
+from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.grading.classroom.gradebook.graded_notebook import with_results
-from course_pkg.grading.classroom.results.record import Record, State
+from course_pkg.grading.classroom.gradebook.record import Record
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.question_record import (
     FailureRecord,

@@ -29,8 +29,8 @@ from pathlib import Path
 import psutil
 
 from course_pkg.cli.exits import FAILED, NEEDS_A_LOOK, NO_SANDBOX
+from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.release import program_path
-from course_pkg.grading.classroom.results.record import State
 from course_pkg.grading.classroom.submissions.names import valid_student
 from course_pkg.sandbox.probe import probe
 from tests.exercises.assignments import ROOT

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from course_pkg.grading.classroom.execution.local_executor import ExecutorLost
-from course_pkg.grading.classroom.runs.batch import Batch
-from course_pkg.grading.classroom.runs.recorder import Graded, Recorder
+from course_pkg.grading.classroom.runs.batch import Batch, Graded, Recorder
 from tests.grading.classroom.recorded import record
 from tests.waiting import wait_until
 

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
+from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.feedback import class_report
 from course_pkg.grading.classroom.feedback.lms_export import (
     canvas,
@@ -18,18 +19,15 @@ from course_pkg.grading.classroom.feedback.lms_export import (
     moodle,
     old_feedback,
 )
-from course_pkg.grading.classroom.gradebook.class_rows import Row, class_points, class_rows
+from course_pkg.grading.classroom.gradebook.class_rows import Points, Row, class_points, class_rows
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
+from course_pkg.grading.classroom.gradebook.keys import secret
+from course_pkg.grading.classroom.gradebook.record import Store
 from course_pkg.grading.classroom.gradebook.students import save_roster, students
-from course_pkg.grading.classroom.results.class_scores import Points
-from course_pkg.grading.classroom.results.keys import secret
-from course_pkg.grading.classroom.results.record import State
-from course_pkg.grading.classroom.results.store import Store
+from course_pkg.grading.classroom.runs.batch import Graded, Recorder
 from course_pkg.grading.classroom.runs.grade_class import with_lateness
-from course_pkg.grading.classroom.runs.recorder import Graded, Recorder
 from course_pkg.grading.classroom.submissions.collect import collect
-from course_pkg.grading.classroom.submissions.roster import Person, Roster, RosterError
-from course_pkg.grading.classroom.submissions.roster_files import read_roster
+from course_pkg.grading.classroom.submissions.roster import Person, Roster, RosterError, read_roster
 
 from .recorded import ASSIGNMENT, questions, record, wrong
 from .test_gradebook import mark, notebook

@@ -8,10 +8,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from bs4 import BeautifulSoup
 
+from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.feedback import class_report
 from course_pkg.grading.classroom.feedback.class_report import PAGE, TABLE_COLUMNS, flags, groups
 from course_pkg.grading.classroom.gradebook.class_rows import Row
-from course_pkg.grading.classroom.results.record import State
 from course_pkg.grading.classroom.submissions.roster import Person
 from tests.chromium import Tab, low_contrast
 from tests.grading.classroom.crowd import crowd

@@ -8,6 +8,7 @@ from html import unescape
 import pytest
 from bs4 import BeautifulSoup
 
+from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.feedback import class_report, pages
 from course_pkg.grading.classroom.feedback.class_report import (
     CSV_COLUMNS,
@@ -16,10 +17,8 @@ from course_pkg.grading.classroom.feedback.class_report import (
 )
 from course_pkg.grading.classroom.feedback.class_report import folder as results_folder
 from course_pkg.grading.classroom.feedback.pages import histogram
-from course_pkg.grading.classroom.gradebook.class_rows import Row
-from course_pkg.grading.classroom.results.class_scores import Points, score_statistics
-from course_pkg.grading.classroom.results.record import State
-from course_pkg.grading.classroom.results.store import file_stem
+from course_pkg.grading.classroom.gradebook.class_rows import Points, Row, score_statistics
+from course_pkg.grading.classroom.gradebook.record import file_stem
 from course_pkg.grading.classroom.submissions.roster import Person
 from tests.chromium import Tab, low_contrast
 from tests.grading.classroom.recorded import (

@@ -13,11 +13,11 @@ import time
 
 import pytest
 
-from course_pkg.grading.classroom.assignment import ClassAssignment
 from course_pkg.grading.classroom.cluster import cluster_executor
 from course_pkg.grading.classroom.cluster.address import scheduler_of
+from course_pkg.grading.classroom.execution.assignment import ClassAssignment
 from course_pkg.grading.classroom.execution.local_executor import ExecutorLost
-from course_pkg.grading.classroom.results.record import State
+from course_pkg.grading.classroom.execution.runner_output import State
 from tests.exercises.assignments import ROOT
 from tests.grading.classroom import NEEDS_SANDBOX
 from tests.grading.classroom.cluster_worker import PROOF

@@ -9,15 +9,22 @@ import sys
 import psutil
 import pytest
 
-from course_pkg.grading.classroom.assignment import resolve
-from course_pkg.grading.classroom.cluster import cluster_executor, frames, gateway_process
-from course_pkg.grading.classroom.cluster.frames import Frame, said, to_bytes
-from course_pkg.grading.classroom.cluster.gateway_process import PACKAGE, gateway_command
+from course_pkg.grading.classroom.cluster import cluster_executor, gateway_process
+from course_pkg.grading.classroom.cluster.gateway_process import (
+    HEAD,
+    MAX_NOTE,
+    PACKAGE,
+    Frame,
+    FrameKind,
+    gateway_command,
+    said,
+    to_bytes,
+)
 from course_pkg.grading.classroom.cluster.messages import Reply, read_request, reply_bytes
+from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.local_executor import ExecutorLost
 from course_pkg.grading.classroom.execution.run_gpus import NoGpu
-from course_pkg.grading.classroom.execution.runner_output import RunResult
-from course_pkg.grading.classroom.results.record import State
+from course_pkg.grading.classroom.execution.runner_output import RunResult, State
 from course_pkg.sandbox import seccomp
 from course_pkg.sandbox.namespaces import memory_file
 from tests.grading.classroom import NEEDS_SANDBOX
@@ -42,7 +49,7 @@ def test_a_task_holds_what_the_worker_needs_and_no_secret(runs, gateway):
     task = read_request(frame.body)
     assert (task.student, task.key, task.packed) == ("ada", b"key", b"zip")
     assert task.work.limits == LIMITS and task.work.assignment == "bleu"
-    gateway.send(Frame(frames.REPLY, frame.number, result(verdicts=b"[]", run_s=2)))
+    gateway.send(Frame(FrameKind.REPLY, frame.number, result(verdicts=b"[]", run_s=2)))
     assert future.result(PATIENCE_S).verdicts == b"[]"
     assert runs.start["need"] == "none" and runs.start["ca"] == ""
     assert "questions.toml" in runs.start["with_files"] and "def " not in runs.start["asked"]
@@ -53,13 +60,13 @@ def test_answers_find_their_submissions_in_any_order(runs, gateway):
     waiting = [gateway.get() for _ in futures]
     for frame in reversed(waiting):
         name = read_request(frame.body).student
-        gateway.send(Frame(frames.REPLY, frame.number, result(reason=name)))
+        gateway.send(Frame(FrameKind.REPLY, frame.number, result(reason=name)))
     assert {s: f.result(PATIENCE_S).reason for s, f in futures.items()} == {s: s for s in futures}
 
 
 def test_the_room_follows_the_workers(runs, gateway):
     assert runs.room() == 1
-    gateway.send(Frame(frames.ROOM, 8), said(frames.NOTE, "a\x1b[2J note"))
+    gateway.send(Frame(FrameKind.ROOM, 8), said(FrameKind.NOTE, "a\x1b[2J note"))
     runs.ready()
     wait_until(lambda: runs.notes)
     assert runs.room() == 11 and "\x1b" not in runs.notes[0]
@@ -75,7 +82,7 @@ def test_the_bytes_in_flight_are_bounded(runs, gateway, monkeypatch):
     for _ in futures:
         frame = gateway.get()
         alone.append(len(frame.body))
-        gateway.send(Frame(frames.REPLY, frame.number, result()))
+        gateway.send(Frame(FrameKind.REPLY, frame.number, result()))
     assert [future.result(PATIENCE_S).state for future in futures] == [State.GRADED] * 3
     assert in_flight == alone
 
@@ -86,10 +93,10 @@ def test_other_answers_have_their_own_ends(runs, gateway):
         frame = gateway.get()
         gateway.send(
             {
-                "killer": Frame(frames.GIVEN_UP, frame.number),
-                "waits": said(frames.NO_GPU, "no worker has one", frame.number),
+                "killer": Frame(FrameKind.GIVEN_UP, frame.number),
+                "waits": said(FrameKind.NO_GPU, "no worker has one", frame.number),
                 "failed": Frame(
-                    frames.REPLY, frame.number, reply_bytes(Reply("failed", "a"), LIMITS)
+                    FrameKind.REPLY, frame.number, reply_bytes(Reply("failed", "a"), LIMITS)
                 ),
             }[read_request(frame.body).student]
         )
@@ -105,10 +112,10 @@ def test_other_answers_have_their_own_ends(runs, gateway):
     ("sent", "why"),
     [
         (b"", "has ended: Traceback: it was killed"),
-        (to_bytes(said(frames.LOST, "the scheduler is gone")), "the scheduler is gone"),
-        (frames.HEAD.pack(frames.REPLY, 1, 2**40), "can't be understood"),
-        (frames.HEAD.pack(b"?", 1, 0), "can't be understood"),
-        (frames.HEAD.pack(frames.NOTE, 0, frames.MAX_NOTE + 1), "can't be understood"),
+        (to_bytes(said(FrameKind.LOST, "the scheduler is gone")), "the scheduler is gone"),
+        (HEAD.pack(FrameKind.REPLY, 1, 2**40), "can't be understood"),
+        (HEAD.pack(b"?", 1, 0), "can't be understood"),
+        (HEAD.pack(FrameKind.NOTE, 0, MAX_NOTE + 1), "can't be understood"),
     ],
 )
 def test_a_gateway_that_ends_or_sends_anything_else_ends_the_run(runs, gateway, sent, why):
@@ -128,7 +135,7 @@ def test_a_gateway_that_ends_or_sends_anything_else_ends_the_run(runs, gateway, 
 def test_an_error_while_it_is_read_ends_the_run(runs, gateway, monkeypatch):
     future = run(runs)
     monkeypatch.setattr(runs, "_take", lambda _: bytes(2**60))
-    gateway.send(Frame(frames.ALIVE), Frame(frames.ALIVE))
+    gateway.send(Frame(FrameKind.ALIVE), Frame(FrameKind.ALIVE))
     with pytest.raises(ExecutorLost, match="can't be understood"):
         future.result(PATIENCE_S)
 
@@ -162,12 +169,12 @@ def test_the_last_words_are_short_however_much_it_wrote():
 def test_a_reply_that_no_run_can_give_costs_that_submission_only(runs, gateway):
     for body in (b"", b"[]", result()[:-1]):
         future = run(runs)
-        gateway.send(Frame(frames.REPLY, gateway.get().number, body))
+        gateway.send(Frame(FrameKind.REPLY, gateway.get().number, body))
         with pytest.raises(ValueError):
             future.result(PATIENCE_S)
-    gateway.send(Frame(frames.REPLY, 10**6, b"for nobody"))
+    gateway.send(Frame(FrameKind.REPLY, 10**6, b"for nobody"))
     future = run(runs)
-    gateway.send(Frame(frames.REPLY, gateway.get().number, result()))
+    gateway.send(Frame(FrameKind.REPLY, gateway.get().number, result()))
     assert future.result(PATIENCE_S).state == State.GRADED
 
 
@@ -187,7 +194,7 @@ def test_waiting_for_the_first_worker_is_said_once(runs, gateway, monkeypatch):
     monkeypatch.setattr(runs._changed, "wait", lambda seconds: waits.append(1) or wait(seconds))
     ready = runs.threads.submit(runs.ready)
     wait_until(lambda: len(waits) > 3)
-    gateway.send(Frame(frames.ROOM, 1))
+    gateway.send(Frame(FrameKind.ROOM, 1))
     ready.result(PATIENCE_S)
     assert runs.notes == ["waiting for a worker of tcp://127.0.0.1:1 to be ready"]
 
@@ -202,8 +209,8 @@ def test_the_gateway_sees_neither_the_course_nor_a_home(tmp_path):
 
 CODE = """
 import os
-from course_pkg.grading.classroom.cluster import gateway_main
-gateway_main._leave_root()
+from course_pkg.grading.classroom.cluster.gateway_process import confine
+confine()
 assert os.getuid()
 for path in ("/proc/sys/kernel/core_pattern", "/x", "/etc/x", "/usr/x", "/dev/shm/x"):
     try:
@@ -217,8 +224,9 @@ try:
 except OSError:
     pass
 try:
-    with open("/tmp/x", "wb") as file:
-        file.write(bytes(2**27))
+    for path in ("/tmp/x", "/tmp/y"):
+        with open(path, "wb") as file:
+            file.write(bytes(2**26))
     print("filled the memory")
 except OSError:
     pass

@@ -4,10 +4,9 @@ import asyncio
 import inspect
 import selectors
 
-from course_pkg.grading.classroom.assignment import resolve
-from course_pkg.grading.classroom.cluster import frames, gateway
-from course_pkg.grading.classroom.cluster.dask_client import Disconnected
-from course_pkg.grading.classroom.cluster.frames import Frame
+from course_pkg.grading.classroom.cluster import gateway
+from course_pkg.grading.classroom.cluster.gateway import Disconnected
+from course_pkg.grading.classroom.cluster.gateway_process import HEAD, Frame, FrameKind
 from course_pkg.grading.classroom.cluster.messages import (
     Preparation,
     Reply,
@@ -17,6 +16,7 @@ from course_pkg.grading.classroom.cluster.messages import (
     work_of,
 )
 from course_pkg.grading.classroom.cluster.placement import Found
+from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.runner_output import RunLimits, RunResult
 
 LIMITS = RunLimits()
@@ -81,8 +81,8 @@ class Command:
         self.frames = []
 
     def write(self, data):
-        kind, number, _ = frames.HEAD.unpack(data[: frames.HEAD.size])
-        self.frames.append(Frame(kind, number, data[frames.HEAD.size :]))
+        kind, number, _ = HEAD.unpack(data[: HEAD.size])
+        self.frames.append(Frame(FrameKind(kind), number, data[HEAD.size :]))
 
     def of(self, kind):
         return [frame for frame in self.frames if frame.kind == kind]
@@ -143,7 +143,7 @@ def run(workers, *steps, need="none", command=None):
 
 
 def answered(command):
-    return command.of(frames.REPLY)
+    return command.of(FrameKind.REPLY)
 
 
 def ended(_):
@@ -155,7 +155,7 @@ def test_a_submission_whose_connection_ended_runs_again_and_nobody_is_blamed():
     command, _ = run(workers, answered)
     (frame,) = answered(command)
     assert read_reply(frame.body, LIMITS).result.verdicts == b"[]"
-    assert not command.of(frames.NOTE)
+    assert not command.of(FrameKind.NOTE)
 
 
 def test_a_submission_whose_worker_was_away_for_a_moment_runs_again():
@@ -167,25 +167,25 @@ def test_a_submission_whose_worker_was_away_for_a_moment_runs_again():
 
     workers = Workers(a=[FIT, away, GRADED])
     command, _ = run(workers, lambda _: workers.gone, lambda _: not workers.asked.clear(), answered)
-    assert answered(command) and not command.of(frames.NOTE)
+    assert answered(command) and not command.of(FrameKind.NOTE)
 
 
 def test_a_worker_whose_preparation_was_cut_off_is_asked_again():
     command, _ = run(Workers(a=[Disconnected("lost"), LACKS, FIT, GRADED]), answered)
-    assert answered(command) and not command.of(frames.NOTE)
+    assert answered(command) and not command.of(FrameKind.NOTE)
 
 
 def test_a_worker_that_is_never_ready_is_refused_by_name():
     command, why = run(Workers(a=["hangs"]), ended)
     assert "a: it was not ready within 1800 s" in why
-    waiting, refused = command.texts(frames.NOTE)
+    waiting, refused = command.texts(FrameKind.NOTE)
     assert waiting == gateway.NONE_LEFT and "it was not ready within 1800 s" in refused
 
 
 def test_a_worker_that_does_not_reply_is_refused_and_what_it_had_runs_elsewhere():
     command, _ = run(Workers(a=[FIT, "hangs"], b=GRADED), answered)
     assert read_reply(answered(command)[0].body, LIMITS).result.verdicts == b"[]"
-    (note,) = command.texts(frames.NOTE)
+    (note,) = command.texts(FrameKind.NOTE)
     assert note.startswith("worker a") and "did not reply to a submission within 1800 s" in note
 
 
@@ -221,7 +221,7 @@ def test_a_better_worker_has_some_seconds_to_join_after_the_others_were_refused(
     polls = []
 
     def join(command):
-        polls.append(len(command.of(frames.NOTE)))
+        polls.append(len(command.of(FrameKind.NOTE)))
         if len(polls) * gateway.POLL_S < GRACE_S / 2:
             return False
         workers.replies[AT["b"]] = GRADED
@@ -249,22 +249,22 @@ def test_a_replacement_that_is_refused_ends_the_wait():
 
 
 def test_without_a_gpu_many_learn_at_once_that_they_wait():
-    command, _ = run(Workers(a=GRADED), lambda c: c.of(frames.NO_GPU), need="required")
-    assert command.texts(frames.NO_GPU) == [gateway.NO_WORKER_HAS_ONE]
-    assert command.of(frames.ROOM)[-1].number == gateway.ROOM_TO_WAIT
+    command, _ = run(Workers(a=GRADED), lambda c: c.of(FrameKind.NO_GPU), need="required")
+    assert command.texts(FrameKind.NO_GPU) == [gateway.NO_WORKER_HAS_ONE]
+    assert command.of(FrameKind.ROOM)[-1].number == gateway.ROOM_TO_WAIT
 
 
 def test_a_gpu_worker_that_is_refused_is_named():
     workers = Workers(a=[Reply("unfit", "it is old")], b=GRADED)
     workers.found[AT["a"]] = Found("a", 1.0, "a")
-    command, _ = run(workers, lambda c: c.of(frames.NO_GPU), need="required")
-    assert command.texts(frames.NO_GPU) == ["worker a, which has a GPU, is refused: it is old"]
+    command, _ = run(workers, lambda c: c.of(FrameKind.NO_GPU), need="required")
+    assert command.texts(FrameKind.NO_GPU) == ["worker a, which has a GPU, is refused: it is old"]
 
 
 def test_an_error_of_the_gateway_itself_ends_the_run():
     class Full(Command):
         def write(self, data):
-            if data[:1] == frames.REPLY:
+            if data[:1] == FrameKind.REPLY:
                 raise MemoryError("no room for a reply")
             super().write(data)
 
@@ -273,5 +273,5 @@ def test_an_error_of_the_gateway_itself_ends_the_run():
 
 
 def test_it_says_that_it_is_alive():
-    command, _ = run(Workers(a="hangs"), lambda c: len(c.of(frames.ALIVE)) > 3)
-    assert len(command.of(frames.ALIVE)) > 3
+    command, _ = run(Workers(a="hangs"), lambda c: len(c.of(FrameKind.ALIVE)) > 3)
+    assert len(command.of(FrameKind.ALIVE)) > 3

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.grading.classroom.assignment import resolve
 from course_pkg.grading.classroom.cluster.messages import (
     MAX_LINES,
     TOO_LARGE,
@@ -23,8 +22,13 @@ from course_pkg.grading.classroom.cluster.messages import (
     task_bytes,
     work_of,
 )
-from course_pkg.grading.classroom.execution.runner_output import RunLimits, RunResult
-from course_pkg.grading.classroom.results.record import MAX_RESULTS, State
+from course_pkg.grading.classroom.execution.assignment import resolve
+from course_pkg.grading.classroom.execution.runner_output import (
+    MAX_RESULTS,
+    RunLimits,
+    RunResult,
+    State,
+)
 from course_pkg.grading.contract import registry
 
 LIMITS = RunLimits(output_bytes=1000)

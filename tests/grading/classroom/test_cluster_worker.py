@@ -10,12 +10,11 @@ import pytest
 
 from course_pkg import __version__
 from course_pkg.grading import assignments as checks
-from course_pkg.grading.classroom.assignment import resolve
 from course_pkg.grading.classroom.cluster import messages, worker
 from course_pkg.grading.classroom.cluster.messages import Preparation, Task, read_reply, work_of
+from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.run_gpus import NoGpu
-from course_pkg.grading.classroom.execution.runner_output import RunLimits, RunResult
-from course_pkg.grading.classroom.results.record import State
+from course_pkg.grading.classroom.execution.runner_output import RunLimits, RunResult, State
 from course_pkg.grading.contract import registry
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import SandboxState

@@ -14,11 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.grading.classroom.submissions import submission as submission_module
-from course_pkg.grading.classroom.submissions.collect import SourceError, collect
-from course_pkg.grading.classroom.submissions.folders import Folder, Refused
+from course_pkg.grading.classroom.submissions import collect as submission_module
+from course_pkg.grading.classroom.submissions.collect import MIB, Files, SourceError, collect
 from course_pkg.grading.classroom.submissions.names import valid_student
-from course_pkg.grading.classroom.submissions.submission import MIB, Files
+from course_pkg.grading.classroom.submissions.sources import Folder, Refused
 
 A = "lora-math"
 NOTEBOOK = b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
@@ -528,7 +527,7 @@ def test_a_damaged_zip_entry_does_not_affect_the_others(tmp_path):
 
 def test_a_zip_with_too_many_entries_is_refused(tmp_path, monkeypatch):
     path = make_zip(tmp_path / "in.zip", [(f"{i}.ipynb", b"") for i in range(200)])
-    monkeypatch.setattr("course_pkg.grading.classroom.submissions.zips.MAX_ENTRIES", 100)
+    monkeypatch.setattr("course_pkg.grading.classroom.submissions.sources.MAX_ENTRIES", 100)
     with pytest.raises(SourceError, match="200 entries; at most 100"):
         collect(path, A)
 

@@ -12,14 +12,12 @@ from typer.testing import CliRunner
 
 from course_pkg.cli import app
 from course_pkg.cli.grade_commands import exit_code
-from course_pkg.grading.classroom.assignment import ClassAssignment
 from course_pkg.grading.classroom.execution import local_executor, run_gpus
-from course_pkg.grading.classroom.execution.runner_output import RunLimits
-from course_pkg.grading.classroom.results.record import State
-from course_pkg.grading.classroom.runs.recorder import EARLIER, KEPT
+from course_pkg.grading.classroom.execution.assignment import ClassAssignment
+from course_pkg.grading.classroom.execution.runner_output import RunLimits, State
+from course_pkg.grading.classroom.runs.batch import EARLIER, KEPT
 from course_pkg.grading.classroom.runs.run_summary import summary
-from course_pkg.sandbox.gpu_memory import GpuMemory
-from course_pkg.sandbox.gpus import find_gpus
+from course_pkg.sandbox.gpus import GpuMemory, find_gpus
 from tests.grading.classroom import NEEDS_SANDBOX
 from tests.grading.classroom.clusters import ASSIGNMENT, prepare
 from tests.grading.classroom.school import School

@@ -15,6 +15,7 @@ from nbgrader.api import MissingEntry
 from sqlalchemy import text
 
 from course_pkg.grading.assemble import questions_by_cell
+from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.gradebook import nbgrader_api
 from course_pkg.grading.classroom.gradebook.autograded import replace_folder
 from course_pkg.grading.classroom.gradebook.class_rows import class_points
@@ -22,7 +23,6 @@ from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook, Gr
 from course_pkg.grading.classroom.gradebook.graded_notebook import with_note, with_results
 from course_pkg.grading.classroom.gradebook.lateness import extend, refresh_penalties
 from course_pkg.grading.classroom.release import ReleaseError
-from course_pkg.grading.classroom.results.record import State
 from tests.grading.classroom.recorded import (
     ASSIGNMENT,
     HOSTILE,

@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 from course_pkg.cli import app
 from course_pkg.cli.grade_commands import exit_code
-from course_pkg.grading.classroom.assignment import resolve
 from course_pkg.grading.classroom.execution import local_executor
-from course_pkg.grading.classroom.execution.runner_output import RunLimits
+from course_pkg.grading.classroom.execution.assignment import resolve
+from course_pkg.grading.classroom.execution.runner_output import RunLimits, State
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
-from course_pkg.grading.classroom.results.record import State, without_words
+from course_pkg.grading.classroom.gradebook.record import without_words
 from course_pkg.grading.classroom.runs import grade_class
 from course_pkg.grading.classroom.runs.batch import NO_SANDBOX, Batch
 from course_pkg.grading.classroom.submissions.collect import collect

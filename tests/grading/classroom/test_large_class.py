@@ -10,14 +10,18 @@ from hypothesis import strategies as st
 from sqlalchemy import event, inspect, text
 
 from course_pkg.grading.classroom.feedback import class_report, pages
-from course_pkg.grading.classroom.gradebook.class_rows import Row, class_points, class_rows
+from course_pkg.grading.classroom.gradebook.class_rows import (
+    Points,
+    Row,
+    class_points,
+    class_rows,
+    score_statistics,
+)
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
+from course_pkg.grading.classroom.gradebook.keys import secret
 from course_pkg.grading.classroom.gradebook.lateness import refresh_penalties
 from course_pkg.grading.classroom.gradebook.nbgrader_api import INDEXES
-from course_pkg.grading.classroom.results.class_scores import Points, score_statistics
-from course_pkg.grading.classroom.results.keys import secret
-from course_pkg.grading.classroom.results.record import with_words, without_words
-from course_pkg.grading.classroom.results.store import Store
+from course_pkg.grading.classroom.gradebook.record import Store, with_words, without_words
 from course_pkg.grading.classroom.submissions.roster import Person, Roster, agreement
 from tests.grading.classroom.crowd import crowd, crowd_record
 from tests.grading.classroom.recorded import ASSIGNMENT, questions, record, write, wrong

@@ -5,10 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from course_pkg.grading.classroom.submissions.collect import SourceError, collect
-from course_pkg.grading.classroom.submissions.folders import Refused
 from course_pkg.grading.classroom.submissions.names import valid_student
-from course_pkg.grading.classroom.submissions.roster import Person, Roster, RosterError
-from course_pkg.grading.classroom.submissions.roster_files import read_roster
+from course_pkg.grading.classroom.submissions.roster import Person, Roster, RosterError, read_roster
+from course_pkg.grading.classroom.submissions.sources import Refused
 from tests.grading.classroom import test_collect
 from tests.grading.classroom.test_collect import NOTEBOOK, A, make_zip
 from tests.tables import each_row

@@ -6,7 +6,7 @@ import psutil
 import pytest
 from nbformat.v4 import new_code_cell
 
-from course_pkg.grading.classroom.assignment import resolve
+from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.local_executor import LocalExecutor, pack
 from course_pkg.grading.classroom.execution.runner_output import NoSandbox, RunLimits, RunResult
 from course_pkg.sandbox.enter import PR_SET_CHILD_SUBREAPER, libc

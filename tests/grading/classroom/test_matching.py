@@ -9,13 +9,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from course_pkg.grading.classroom.feedback.lms_export import canvas, feedback_zip, moodle
-from course_pkg.grading.classroom.feedback.lms_rows import owners
+from course_pkg.grading.classroom.feedback.lms_export import canvas, feedback_zip, moodle, owners
 from course_pkg.grading.classroom.feedback.sanitize import clean_html
 from course_pkg.grading.classroom.submissions.layouts import canvas_file, possible_owners
 from course_pkg.grading.classroom.submissions.names import inert
-from course_pkg.grading.classroom.submissions.roster import Person, Roster, RosterError, agreement
-from course_pkg.grading.classroom.submissions.roster_files import read_roster
+from course_pkg.grading.classroom.submissions.roster import (
+    Person,
+    Roster,
+    RosterError,
+    agreement,
+    read_roster,
+)
 from tests.grading.classroom.test_class import rows
 from tests.grading.classroom.test_layouts import A, outcomes, written, zip_of
 

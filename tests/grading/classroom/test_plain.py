@@ -10,16 +10,16 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.gradebook.graded_notebook import is_test
+from course_pkg.grading.classroom.gradebook.keys import secret
+from course_pkg.grading.classroom.gradebook.record import Store, without_words
 from course_pkg.grading.classroom.release import program_path
-from course_pkg.grading.classroom.results.keys import secret
-from course_pkg.grading.classroom.results.record import IN_KERNEL, State, without_words
-from course_pkg.grading.classroom.results.store import Store
 from course_pkg.grading.classroom.runs import grade_class
 from course_pkg.grading.classroom.runs.grade_class import Options
 from course_pkg.grading.classroom.runs.progress import ProgressDisplay
 from course_pkg.grading.classroom.runs.run_summary import summary
-from course_pkg.grading.classroom.runs.scoring import NOT_RUN, UNFINISHED
+from course_pkg.grading.classroom.runs.scoring import IN_KERNEL, NOT_RUN, UNFINISHED
 from tests.grading.classroom import NEEDS_SANDBOX
 
 from .test_progress import printed

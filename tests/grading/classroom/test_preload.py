@@ -10,8 +10,8 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-from course_pkg.grading.classroom.assignment import resolve
-from course_pkg.grading.classroom.execution import fork_servers
+from course_pkg.grading.classroom.execution import local_executor
+from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.runner_output import RunLimits
 from course_pkg.grading.classroom.execution.sandbox_views import DEBUGGER, NOTEBOOKS, QUIET_DEBUGGER
 
@@ -65,8 +65,8 @@ def test_a_model_that_the_first_run_prepares_is_in_its_sandboxes(tmp_path, monke
         (cache / "smollm2-135m" / "manifest.json").touch()
 
     monkeypatch.setenv("COURSE_CACHE", str(cache))
-    monkeypatch.setattr(fork_servers.smollm2, "prepare", prepare)
-    monkeypatch.setattr(fork_servers, "ForkServer", lambda *_, **__: nullcontext())
-    with fork_servers.ForkServers(resolve("lora-script"), course, RunLimits()) as servers:
+    monkeypatch.setattr(local_executor.smollm2, "prepare", prepare)
+    monkeypatch.setattr(local_executor, "ForkServer", lambda *_, **__: nullcontext())
+    with local_executor.ForkServers(resolve("lora-script"), course, RunLimits()) as servers:
         for view in (servers._student_view, servers._checker_view):
             assert cache / "smollm2-135m" in view.readable

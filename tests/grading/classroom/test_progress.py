@@ -7,7 +7,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from course_pkg.grading.classroom.results.record import State
+from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.runs.progress import LAST, RUNNING, ProgressDisplay
 from course_pkg.grading.classroom.runs.run_summary import MOST_ODD, print_summary, summary
 

@@ -13,15 +13,18 @@ import nbformat
 import pytest
 
 from course_pkg.grading.checker import as_json
-from course_pkg.grading.classroom.results import grade_key, keys, store
-from course_pkg.grading.classroom.results.keys import (
+from course_pkg.grading.classroom.execution import grade_key
+from course_pkg.grading.classroom.execution.runner_output import MAX_RESULTS, State
+from course_pkg.grading.classroom.gradebook import keys
+from course_pkg.grading.classroom.gradebook import record as records_module
+from course_pkg.grading.classroom.gradebook.keys import (
     GradingFolderError,
     course_lock,
     secret,
     submission_key,
 )
-from course_pkg.grading.classroom.results.record import MAX_RESULTS, State, checked_results
-from course_pkg.grading.classroom.results.store import Store, file_stem
+from course_pkg.grading.classroom.gradebook.record import Store, file_stem
+from course_pkg.grading.classroom.runs.scoring import checked_results
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.grading_session import GradingSession
 from course_pkg.grading.contract.question_record import findings, nothing_earned
@@ -36,7 +39,7 @@ from tests.grading.classroom.recorded import (
     wrong,
 )
 
-IMPORTS = "import sys, pathlib; from course_pkg.grading.classroom.results import keys"
+IMPORTS = "import sys, pathlib; from course_pkg.grading.classroom.gradebook import keys"
 
 # -- the secret
 
@@ -306,7 +309,7 @@ def test_a_record_signed_with_another_secret_is_reported(records, tmp_path):
 
 
 def test_a_record_with_the_fields_of_another_version_is_graded_again(records, monkeypatch):
-    monkeypatch.setattr(store, "asdict", lambda rec: {**asdict(rec), "no_such_field": 1})
+    monkeypatch.setattr(records_module, "asdict", lambda rec: {**asdict(rec), "no_such_field": 1})
     records.save(record())
     assert records.load(ASSIGNMENT, "ada") is None
 

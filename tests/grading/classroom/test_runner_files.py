@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from course_pkg.grading.classroom.results.record import State
+from course_pkg.grading.classroom.execution.runner_output import State
 from tests.exercises.assignments import ROOT
 from tests.sandbox.fake_gpus import FakeGpus
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from course_pkg.grading.classroom.execution.runner_output import (
     RunResult,
+    State,
     read_all,
     read_runner_output,
 )
-from course_pkg.grading.classroom.results.record import State
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from course_pkg.grading.checker import as_json
-from course_pkg.grading.classroom.assignment import resolve
+from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.runner_output import RunResult
 from course_pkg.grading.classroom.runs.scoring import UNFINISHED, CheckerScoring, NotebookScoring
 from course_pkg.grading.contract.grading_session import GradingSession

@@ -16,18 +16,26 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from course_pkg.grading.classroom.assignment import ClassAssignment
-from course_pkg.grading.classroom.cluster import frames, messages
+from course_pkg.grading.classroom.cluster import messages
 from course_pkg.grading.classroom.cluster.address import SchedulerAddress
-from course_pkg.grading.classroom.cluster.gateway_guard import LENGTH, Liveness, Notes
-from course_pkg.grading.classroom.cluster.gateway_process import GatewayProcess
+from course_pkg.grading.classroom.cluster.gateway_process import (
+    LENGTH,
+    MAX_NOTE,
+    MOST_BODY,
+    Frame,
+    FrameKind,
+    GatewayProcess,
+    Liveness,
+    Notes,
+    receive,
+    to_bytes,
+)
 from course_pkg.grading.classroom.cluster.messages import Preparation
 from course_pkg.grading.classroom.cluster.placement import MOST_LOST
-from course_pkg.grading.classroom.execution.fork_servers import JUDGE_WITHIN_S
-from course_pkg.grading.classroom.execution.local_executor import ExecutorLost
+from course_pkg.grading.classroom.execution.assignment import ClassAssignment
+from course_pkg.grading.classroom.execution.local_executor import JUDGE_WITHIN_S, ExecutorLost
 from course_pkg.grading.classroom.execution.run_gpus import NoGpu
-from course_pkg.grading.classroom.execution.runner_output import RunLimits, RunResult
-from course_pkg.grading.classroom.results.record import State
+from course_pkg.grading.classroom.execution.runner_output import RunLimits, RunResult, State
 from course_pkg.grading.contract.display import one_line
 from course_pkg.sandbox.fork_server import START_WITHIN_S
 
@@ -69,7 +77,7 @@ class ClusterExecutor:
         self._liveness = Liveness(SILENT_S, ATTEMPTS * self._reply_s, clock)
         self._work = messages.work_of(assignment, limits)
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, Future[frames.Frame]] = {}
+        self._waiting: dict[int, Future[Frame]] = {}
         self._changed = threading.Condition()
         self._room = self._bytes = 0
         self._why_lost = ""
@@ -89,7 +97,7 @@ class ClusterExecutor:
             "with_files": messages.preparation_bytes(Preparation(self._work, files)).decode(),
         }
         self._gateway = GatewayProcess()
-        self._send(frames.Frame(frames.START, 0, json.dumps(start).encode()))
+        self._send(Frame(FrameKind.START, 0, json.dumps(start).encode()))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         return self
@@ -125,9 +133,9 @@ class ClusterExecutor:
         task = messages.task_bytes(messages.Task(self._work, student, key, packed, called))
         with self._in_flight(len(task)):
             frame = self._answer(task)
-        if frame.kind == frames.GIVEN_UP:
+        if frame.kind == FrameKind.GIVEN_UP:
             return RunResult(State.WORKERS_LOST, TOOK_DOWN)
-        if frame.kind == frames.NO_GPU:
+        if frame.kind == FrameKind.NO_GPU:
             raise NoGpu(one_line(_text(frame), LENGTH))  # in the line of each submission
         with self._reading:
             reply = messages.read_reply(frame.body, self._limits)
@@ -154,16 +162,16 @@ class ClusterExecutor:
                 self._bytes -= size
                 self._changed.notify_all()
 
-    def _answer(self, task: bytes) -> frames.Frame:
+    def _answer(self, task: bytes) -> Frame:
         number = next(self._numbers)
-        answer: Future[frames.Frame] = Future()
+        answer: Future[Frame] = Future()
         with self._changed:
             self._require_running()
             if not self._waiting:
                 self._liveness.ended()
             self._waiting[number] = answer
         try:
-            self._send(frames.Frame(frames.SUBMIT, number, task))
+            self._send(Frame(FrameKind.SUBMIT, number, task))
             return answer.result()
         finally:
             with self._changed:
@@ -173,20 +181,20 @@ class ClusterExecutor:
         if self._why_lost:
             raise ExecutorLost(f"{self._scheduler.address}: {self._why_lost}; {AGAIN}")
 
-    def _send(self, frame: frames.Frame) -> None:
+    def _send(self, frame: Frame) -> None:
         try:
             with self._sending:
-                self._gateway.sock.sendall(frames.to_bytes(frame))
+                self._gateway.sock.sendall(to_bytes(frame))
         except OSError as error:
             self._lose(f"the gateway to the cluster has ended ({error})")
 
     def _read(self) -> None:
         """In a thread of its own: take what the gateway sends, until its end."""
-        most = frames.MOST_BYTES | {frames.REPLY: messages.most_bytes(self._limits)}
+        most = MOST_BODY | {FrameKind.REPLY: messages.most_bytes(self._limits)}
         try:
             self._gateway.sock.settimeout(SILENT_S)  # to send to it: it may hang
             while not self._why_lost:
-                self._take(frames.receive(self._gateway.sock, most, self._seconds_left))
+                self._take(receive(self._gateway.sock, most, self._seconds_left))
         except TimeoutError:
             self._lose(self._liveness.why(waiting=bool(self._waiting)))
         except (EOFError, OSError):
@@ -198,17 +206,17 @@ class ClusterExecutor:
     def _seconds_left(self) -> float:
         return self._liveness.seconds_left(waiting=bool(self._waiting))
 
-    def _take(self, frame: frames.Frame) -> None:
+    def _take(self, frame: Frame) -> None:
         """Act on a frame. Only a sign of life or the end of a submission gives more time."""
-        if frame.kind == frames.NOTE:
+        if frame.kind == FrameKind.NOTE:
             self._notes.take(frame.number, _text(frame))
-        elif frame.kind == frames.LOST:
+        elif frame.kind == FrameKind.LOST:
             self._lose(_text(frame))
-        elif frame.kind == frames.ROOM:
+        elif frame.kind == FrameKind.ROOM:
             with self._changed:
                 self._room = min(frame.number, 2**16)
                 self._changed.notify_all()
-        elif frame.kind == frames.ALIVE:
+        elif frame.kind == FrameKind.ALIVE:
             self._liveness.heard()
         else:
             with self._changed:
@@ -240,5 +248,5 @@ def reply_within_s(assignment: ClassAssignment, limits: RunLimits) -> float:
     return 2 * (limits.time_limit_s + judge_s + 2 * START_WITHIN_S)
 
 
-def _text(frame: frames.Frame) -> str:
-    return one_line(frame.body.decode(errors="replace"), frames.MAX_NOTE)
+def _text(frame: Frame) -> str:
+    return one_line(frame.body.decode(errors="replace"), MAX_NOTE)

@@ -1,32 +1,137 @@
-"""Sends submissions to the workers that suit them, and follows workers as they come and go.
+"""The gateway: the process between the command and a cluster's workers, where all of Dask runs.
 
-It runs in the process of `gateway_main`, as all of Dask does (`dask_client`). `placement` decides
-who runs what.
+Dask's messages may hold pickles, which can do anything in the process that reads them. So this
+process reads them, which has no secret and can't see the course, and gives the command bytes. It
+sends submissions to the workers that suit them (`placement` decides), follows workers as they come
+and go, and ends with the command: then it cancels what runs.
 
 Chapter: appendix/threat-model.
 """
 
 import asyncio
+import json
 import math
+import socket
+import ssl
+import sys
 import time
-from collections.abc import Callable, Coroutine
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from course_pkg.grading.classroom.cluster import frames
-from course_pkg.grading.classroom.cluster.address import why_open
-from course_pkg.grading.classroom.cluster.dask_client import DaskClient, Disconnected, Requests
-from course_pkg.grading.classroom.cluster.gateway_guard import machine_of
-from course_pkg.grading.classroom.cluster.messages import MAX_WORDS, Reply, reply_bytes
-from course_pkg.grading.classroom.cluster.placement import Placement
+from distributed import Client
+from distributed.client import FutureCancelledError
+
+from course_pkg.grading.classroom.cluster import messages, worker
+from course_pkg.grading.classroom.cluster.address import SchedulerAddress, why_open
+from course_pkg.grading.classroom.cluster.gateway_process import (
+    Frame,
+    FrameKind,
+    confine,
+    machine_of,
+    next_frame,
+    said,
+    to_bytes,
+)
+from course_pkg.grading.classroom.cluster.placement import Found, Placement, gpus_in
 from course_pkg.grading.contract.display import one_line
 
+ANSWER_S = 30.0  # for the scheduler
+RECONNECT_S = 5.0
 POLL_S = 0.5
 AGAIN_S = 2.0  # before a submission or worker is tried again whose connection ended
 NONE_LEFT_S = 10.0  # without a worker that can run anything: then it is said
 NONE_LEFT = "no worker of the cluster is left that can run submissions: waiting for one"
 ROOM_TO_WAIT = 64  # submissions that are told at a time that there is no GPU
 NO_WORKER_HAS_ONE = "no worker of the cluster has a GPU (a Dask resource: `--resources GPU=1`)"
+END_S = 5.0
+CERTIFICATES = "--tls-ca is the authority's, --tls-cert and --tls-key are yours and its key"
+
+
+class Disconnected(Exception):
+    """The connection to the scheduler ended while a worker ran a request; it may be there again."""
+
+
+class DaskClient:
+    """The requests of one run. client: asynchronous, and connected. run: the run's name."""
+
+    def __init__(self, client: Client, run: str) -> None:
+        self._client = client
+        self._run = run
+        self._keys = 0
+
+    async def workers(self) -> tuple[str, dict[str, Found]]:
+        """The address of the scheduler, and the workers that it lists, by address.
+
+        Raises OSError or TimeoutError if it does not answer.
+        """
+        if self._client.status != "running":
+            raise OSError("the connection to it is lost")
+        listed = await asyncio.wait_for(self._client.scheduler.identity(n_workers=-1), ANSWER_S)
+        found = {
+            address: Found(
+                name=str(one["name"]),
+                gpus=gpus_in(one["resources"]),
+                instance=str(one["local_directory"]),
+                running=one["status"] == "running",
+            )
+            for address, one in listed["workers"].items()
+        }
+        return listed["address"], found
+
+    async def connects_again(self) -> bool:
+        """Whether a connection that was lost is there again, after some seconds at most."""
+        lost = self._client.status != "running"
+        until = time.monotonic() + RECONNECT_S
+        while self._client.status != "running" and time.monotonic() < until:
+            await asyncio.sleep(0.2)
+        return lost and self._client.status == "running"
+
+    async def is_gone(self, address: str, instance: str) -> bool:
+        """Whether the scheduler no longer lists this worker at its address, or can't be asked."""
+        with suppress(Exception):
+            _, found = await self.workers()
+            return address not in found or found[address].instance != instance
+        return True
+
+    async def reply(self, address: str, payload: bytes, gpu: bool) -> bytes:
+        """What a worker replies; waits without end if it is gone.
+
+        gpu: whether it takes one of the worker's GPUs. Raises Disconnected, TypeError for anything
+        but bytes, and whatever the worker raised.
+        """
+        self._keys += 1
+        future = self._client.submit(
+            worker.handle,
+            payload,
+            gpu,
+            key=f"course-{self._run}-{self._keys}",
+            workers=[address],
+            allow_other_workers=False,
+            pure=False,
+            resources={"GPU": 1} if gpu else None,
+        )
+        try:
+            body = await future
+        except FutureCancelledError as error:
+            raise Disconnected(str(error)) from None
+        finally:
+            if not future.done():
+                with suppress(Exception):
+                    await self._client.cancel([future], force=True)
+            future.release()
+        if not isinstance(body, bytes):
+            raise TypeError(f"the reply is of type {type(body).__name__}")
+        return body
+
+    async def close(self, busy: list[str]) -> None:
+        """End the run's submissions on the busy workers, named by address, and the connection."""
+        with suppress(Exception):
+            if busy:
+                await self._client.run(worker.stop, self._run, workers=busy, on_error="ignore")
+        with suppress(Exception):
+            await self._client.close(timeout=2)
 
 
 class Gateway:
@@ -45,7 +150,10 @@ class Gateway:
         self._dask = dask
         self._writer = writer
         self._clock = clock
-        self._requests = Requests(dask, start)
+        self._asked = start["asked"].encode()
+        self._with_files = start["with_files"].encode()
+        self._work = messages.read_request(self._asked).work
+        self._within_s: float = start["reply_s"]
         self._placement = Placement(start["need"])
         self._grace_s = start["grace_s"]
         self._payloads: dict[int, bytes] = {}
@@ -87,7 +195,7 @@ class Gateway:
             self._say_if_none_is_left()
             if why := self._broken or self._unusable():
                 return why
-            self._send(frames.Frame(frames.ALIVE))
+            self._send(Frame(FrameKind.ALIVE))
             await asyncio.sleep(POLL_S)
 
     async def close(self) -> None:
@@ -110,7 +218,7 @@ class Gateway:
             return f"no worker of the cluster can grade: {'; '.join(refusals)}"
         self._tell_room(ROOM_TO_WAIT)
         for number in self._payloads.keys() - self._attempts.keys():
-            self._answer(frames.said(frames.NO_GPU, self._no_gpu, number))
+            self._answer(said(FrameKind.NO_GPU, self._no_gpu, number))
         return ""
 
     def _say_if_none_is_left(self) -> None:
@@ -118,17 +226,17 @@ class Gateway:
             self._quiet_until = self._clock() + NONE_LEFT_S
         elif self._clock() > self._quiet_until:
             self._quiet_until = math.inf  # until a worker can run submissions again
-            self._send(frames.said(frames.NOTE, NONE_LEFT))
+            self._send(said(FrameKind.NOTE, NONE_LEFT))
 
     def _give_up(self, number: int) -> None:
         """Answer for a submission that has taken down too many workers."""
         if self._placement.given_up(number):
-            self._answer(frames.Frame(frames.GIVEN_UP, number))
+            self._answer(Frame(FrameKind.GIVEN_UP, number))
 
     def _tell_room(self, room: int) -> None:
         if room != self._room:
             self._room = room
-            self._send(frames.Frame(frames.ROOM, room))
+            self._send(Frame(FrameKind.ROOM, room))
 
     def _place(self) -> None:
         for number, address in self._placement.place():
@@ -151,13 +259,12 @@ class Gateway:
         """Run a submission on a worker; `watch` cancels this if the worker ends."""
         instance = self._placement.workers[address].instance
         gpu = self._placement.uses_gpu(address)
-        asked = self._requests.ask(address, self._payloads[number], gpu)
+        asked = self._ask(address, self._payloads[number], gpu)
         reply = None
         try:
-            reply, body = await self._requests.in_time(asked, address, instance)
+            reply, body = await self._in_time(asked, address, instance)
         except TimeoutError:
-            within = self._requests.within_s
-            self._refuse(address, f"it did not reply to a submission within {within:g} s")
+            self._refuse(address, f"it did not reply to a submission within {self._within_s:g} s")
         except Disconnected:
             await asyncio.sleep(AGAIN_S)
             if self._attempts.get(number) is asyncio.current_task():  # or `watch` placed it again
@@ -166,26 +273,53 @@ class Gateway:
                 self._place()
             return
         except Exception as error:
-            why = one_line(f"a task failed ({type(error).__name__}: {error})", MAX_WORDS)
-            reply = Reply("failed", why)
-            body = reply_bytes(reply, self._requests.limits)
+            why = one_line(f"a task failed ({type(error).__name__}: {error})", messages.MAX_WORDS)
+            reply = messages.Reply("failed", why)
+            body = messages.reply_bytes(reply, self._work.limits)
         if self._attempts.get(number) is not asyncio.current_task():
             return
         del self._attempts[number]
         if reply is None:
             self._placement.silent(number)
             self._give_up(number)
-        elif failure := reply.failure(self._requests.checked):
+        elif failure := reply.failure(bool(self._work.checks)):
             if not self._placement.failed(number, address, failure):
-                self._answer(frames.Frame(frames.REPLY, number, body))
+                self._answer(Frame(FrameKind.REPLY, number, body))
         elif reply.kind == "result":
             for blamed, why in self._placement.ran(number, address).items():
                 self._refuse(blamed, why)
-            self._answer(frames.Frame(frames.REPLY, number, body))
+            self._answer(Frame(FrameKind.REPLY, number, body))
         else:
             self._not_fit(address, reply.kind, reply.why)
             self._placement.again(number)
         self._place()
+
+    async def _fitness(self, address: str, gpu: bool) -> messages.Reply:
+        """How a worker can run submissions; it is sent the checks if it lacks them."""
+        reply, _ = await self._ask(address, self._asked, gpu)
+        if reply.kind == "lacks":
+            reply, _ = await self._ask(address, self._with_files, gpu)
+        return reply
+
+    async def _ask(self, address: str, payload: bytes, gpu: bool) -> tuple[messages.Reply, bytes]:
+        """What a worker replies, and as it was sent. Raises what `reply` raises, or ValueError."""
+        body = await self._dask.reply(address, payload, gpu)
+        return messages.read_reply(body, self._work.limits), body
+
+    async def _in_time(self, asked: Awaitable[Any], address: str, instance: str) -> Any:
+        """The result of asking a worker.
+
+        Raises TimeoutError if it does not come in time, and Disconnected if the worker or the
+        connection to it has ended.
+        """
+        try:
+            return await asyncio.wait_for(asked, self._within_s)
+        except (TimeoutError, Disconnected):
+            raise
+        except Exception:
+            if await self._dask.is_gone(address, instance):
+                raise Disconnected from None
+            raise
 
     def _prepare(self, address: str) -> None:
         earlier = self._preparing.get(address)  # of another worker that had the address
@@ -196,11 +330,11 @@ class Gateway:
     async def _prepared(self, address: str) -> None:
         """Ask a worker whether it can run submissions, and send it the checks if it needs them."""
         known = self._placement.workers[address]
-        asked = self._requests.prepare(address, self._placement.uses_gpu(address))
+        asked = self._fitness(address, self._placement.uses_gpu(address))
         try:
-            reply = await self._requests.in_time(asked, address, known.instance)
+            reply = await self._in_time(asked, address, known.instance)
         except TimeoutError:
-            self._refuse(address, f"it was not ready within {self._requests.within_s:g} s")
+            self._refuse(address, f"it was not ready within {self._within_s:g} s")
         except Disconnected:
             await asyncio.sleep(AGAIN_S)
             if self._placement.workers.get(address) is known:
@@ -226,7 +360,7 @@ class Gateway:
         known.gpus = 0.0
         known.room = 0
         self._no_gpu = f"the GPU of worker {known.name} can't be used: {why}"
-        self._send(frames.said(frames.NOTE, self._no_gpu, machine_of(address)))
+        self._send(said(FrameKind.NOTE, self._no_gpu, machine_of(address)))
         if self._placement.wants(address):
             self._prepare(address)
 
@@ -237,13 +371,74 @@ class Gateway:
             if known.gpus:
                 self._no_gpu = f"worker {known.name}, which has a GPU, is refused: {why}"
             text = f"worker {known.name} at {address} is refused: {why}"
-            self._send(frames.said(frames.NOTE, text, machine_of(address)))
+            self._send(said(FrameKind.NOTE, text, machine_of(address)))
 
-    def _answer(self, frame: frames.Frame) -> None:
+    def _answer(self, frame: Frame) -> None:
         """The last word on a submission."""
         self._placement.done(frame.number)
         del self._payloads[frame.number]
         self._send(frame)
 
-    def _send(self, frame: frames.Frame) -> None:
-        self._writer.write(frames.to_bytes(frame))
+    def _send(self, frame: Frame) -> None:
+        self._writer.write(to_bytes(frame))
+
+
+async def _serve(sock: socket.socket) -> None:
+    """Serve the command until it ends, or until nothing can be run any longer."""
+    reader, writer = await asyncio.open_unix_connection(sock=sock)
+    start = json.loads((await next_frame(reader))[1])
+    options = {"asynchronous": True, "set_as_default": False, "timeout": start["connect_s"]}
+    at = SchedulerAddress(*(start[name] for name in ("address", "ca", "certificate", "key")))
+    first = asyncio.create_task(next_frame(reader))
+    try:
+        client = Client(at.address, security=at.security, **options)
+    except ssl.SSLError as error:
+        await _say_lost(writer, f"the certificates can't be used ({error}): {CERTIFICATES}")
+        return
+    connecting = asyncio.ensure_future(client)
+    await asyncio.wait({first, connecting}, return_when="FIRST_COMPLETED")
+    if not connecting.done():  # the command has ended
+        return
+    if error := connecting.exception():
+        how = "with certificates of the same authority" if at.ca else "without TLS"
+        why = f"no scheduler answers ({type(error).__name__}: {error}); is one there, {how}?"
+        await _say_lost(writer, why)
+        return
+    gateway = Gateway(DaskClient(client, start["run"]), writer, start)
+    watching = asyncio.create_task(gateway.watch())
+    reading = asyncio.create_task(_read(reader, first, gateway))
+    await asyncio.wait({watching, reading}, return_when="FIRST_COMPLETED")
+    if watching.done():
+        error = watching.exception()
+        why = watching.result() if error is None else f"{type(error).__name__}: {error}"
+        await _say_lost(writer, why)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(END_S):
+            await gateway.close()
+
+
+async def _say_lost(writer: asyncio.StreamWriter, why: str) -> None:
+    writer.write(to_bytes(said(FrameKind.LOST, why)))
+    with suppress(OSError):
+        await writer.drain()
+
+
+async def _read(reader: asyncio.StreamReader, first: Any, gateway: Gateway) -> None:
+    """Take submissions until the command ends."""
+    with suppress(asyncio.IncompleteReadError, OSError):
+        number, payload = await first
+        while True:
+            gateway.submit(number, payload)
+            number, payload = await next_frame(reader)
+
+
+def main(descriptor: int) -> None:
+    """The gateway's process. descriptor: its end of the socket to the command."""
+    warnings.simplefilter("ignore")  # such as of large tasks
+    confine()
+    with socket.socket(fileno=descriptor) as sock:
+        asyncio.run(_serve(sock))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

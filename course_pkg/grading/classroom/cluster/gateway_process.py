@@ -1,27 +1,230 @@
-"""Starts the gateway to a cluster, which reads pickles from machines that are not trusted.
+"""The command's end of the gateway: its process, the frames that it sends, and guards against it.
 
-It is confined like a submission, except that it has the network: it can write only to one small
-folder in memory, and as root it becomes a user that owns nothing (`gateway_main`).
+The gateway reads pickles from machines that are not trusted, so a worker may take it over. It is
+confined like a submission, except that it has the network: it can write only to one small folder in
+memory, and as root it becomes a user that owns nothing. The command accepts a frame only up to the
+size that its kind may have. `Notes` bounds and escapes what a cluster prints on the instructor's
+terminal. `Liveness` finds out whether a run still gets anywhere. Imports no Dask.
 
 Chapter: appendix/threat-model.
 """
 
+import asyncio
 import os
 import platform
+import resource
+import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
+from course_pkg.grading.contract.display import one_line
 from course_pkg.sandbox import policy, seccomp
 from course_pkg.sandbox.namespaces import memory_file
 from course_pkg.sandbox.probe import find_bubblewrap
 
+HEAD = struct.Struct("!cIQ")
+MAX_NOTE = 4_000
+
+
+class FrameKind(bytes, Enum):
+    """What a frame is: the first two come from the command, the others from the gateway."""
+
+    START = b"s"
+    SUBMIT = b"t"
+    ROOM = b"r"  # how many submissions may be sent
+    REPLY = b"a"  # a worker's reply about a submission
+    GIVEN_UP = b"k"  # a submission took down too many workers
+    NO_GPU = b"g"  # a submission needs a GPU
+    NOTE = b"n"  # for the instructor
+    LOST = b"l"  # nothing can be run any longer
+    ALIVE = b"h"  # the gateway still runs
+
+
+MOST_BODY = {
+    FrameKind.NO_GPU: MAX_NOTE,
+    FrameKind.NOTE: MAX_NOTE,
+    FrameKind.LOST: MAX_NOTE,
+    FrameKind.GIVEN_UP: 0,
+    FrameKind.ROOM: 0,
+    FrameKind.ALIVE: 0,
+}  # bytes, by kind
+
+
+class Frame(NamedTuple):
+    """One frame. number: of a submission; for ROOM, how many; for NOTE, of a machine."""
+
+    kind: FrameKind
+    number: int = 0
+    body: bytes = b""
+
+
+def said(kind: FrameKind, text: str, number: int = 0) -> Frame:
+    """A frame with a text, which is cut if it is too long. number: as for `Frame`."""
+    return Frame(kind, number, text.encode(errors="replace")[:MAX_NOTE])
+
+
+def to_bytes(frame: Frame) -> bytes:
+    """The whole frame.
+
+    >>> len(to_bytes(Frame(FrameKind.ROOM, 8)))
+    13
+    """
+    return HEAD.pack(frame.kind, frame.number, len(frame.body)) + frame.body
+
+
+def receive(
+    sock: socket.socket, most: Mapping[FrameKind, int], seconds_left: Callable[[], float]
+) -> Frame:
+    """The next frame. most: the bytes that each kind's body may have.
+
+    seconds_left: how long to wait for the whole frame. Raises EOFError at the end, ValueError for
+    an unknown kind or a body that is too large, and TimeoutError.
+    """
+    byte, number, size = HEAD.unpack(_exactly(sock, HEAD.size, seconds_left))
+    kind = FrameKind(byte)
+    if size > most.get(kind, -1):
+        raise ValueError(f"a frame {kind!r} of {size:,} bytes; expected at most {most.get(kind)}")
+    return Frame(kind, number, _exactly(sock, size, seconds_left))
+
+
+async def next_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """The number and the body of the command's next frame."""
+    _, number, size = HEAD.unpack(await reader.readexactly(HEAD.size))
+    return number, await reader.readexactly(size)
+
+
+def _exactly(sock: socket.socket, size: int, seconds_left: Callable[[], float]) -> bytes:
+    pieces = []
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    while size:
+        left = seconds_left()
+        # Whoever sends without a pause would be waited for without an end.
+        if left <= 0 or not poll.poll(1000 * left):
+            raise TimeoutError
+        piece = sock.recv(min(size, 2**20))
+        if not piece:
+            raise EOFError
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+LENGTH = 500  # characters of a note
+MOST = 100  # notes in a run
+PER_MACHINE = 10  # notes about one machine in a run
+AT_ONCE = 20  # notes without a pause
+EVERY_S = 5.0  # after them, one note each time these seconds have passed
+
+
+def machine_of(address: str) -> int:
+    """A number for the machine of a worker, the same for all its workers; never 0.
+
+    >>> machine_of("tls://10.0.0.7:40001") == machine_of("tls://10.0.0.7:40002")
+    True
+    """
+    return zlib.crc32(address.rpartition(":")[0].encode(errors="replace")) or 1
+
+
+class Notes:
+    """Passes notes on to `show`, without control characters; counts those above the limits.
+
+    >>> notes = Notes(print)
+    >>> notes.take(7, "worker a is refused:\\x1b[2J it is too old")
+    worker a is refused:�[2J it is too old
+    """
+
+    def __init__(
+        self, show: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._show = show
+        self._clock = clock
+        self._shown: Counter[int] = Counter()  # by machine
+        self._room = float(AT_ONCE)
+        self._filled = clock()
+        self.left_out = 0
+
+    def take(self, machine: int, text: str) -> None:
+        """Show a note about a machine, or count it as left out. machine: see `machine_of`."""
+        now = self._clock()
+        self._room = min(AT_ONCE, self._room + (now - self._filled) / EVERY_S)
+        self._filled = now
+        too_many = self._shown.total() >= MOST or self._shown[machine] >= PER_MACHINE
+        if too_many or self._room < 1:
+            self.left_out += 1
+            return
+        self._room -= 1
+        self._shown[machine] += 1
+        self._show(one_line(text, LENGTH))
+
+    def close(self) -> None:
+        """Say how many notes were left out, if any were."""
+        if self.left_out:
+            self._show(
+                f"{self.left_out:,} more notes about the cluster were left out: at most {MOST} are "
+                f"shown in a run, {PER_MACHINE} about one machine, {AT_ONCE} at once"
+            )
+
+
+class Liveness:
+    """Two clocks that a note does not reset.
+
+    silent_s: seconds without a sign that the gateway runs. stuck_s: seconds in which no submission
+    ends, so that the gateway runs and delivers nothing.
+    """
+
+    def __init__(
+        self, silent_s: float, stuck_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._silent_s = silent_s
+        self._stuck_s = stuck_s
+        self._clock = clock
+        self._heard = self._ended = clock()
+
+    def heard(self) -> None:
+        """The gateway said that it runs."""
+        self._heard = self._clock()
+
+    def ended(self) -> None:
+        """A submission has ended, or the first one has been sent."""
+        self._ended = self._heard = self._clock()
+
+    def seconds_left(self, waiting: bool) -> float:
+        """Until the run is lost. waiting: whether any submission has no result yet."""
+        return self._first(waiting)[0] - self._clock()
+
+    def why(self, waiting: bool) -> str:
+        """Why the run is lost, once no seconds are left: the clock that ran out first.
+
+        >>> Liveness(120, 3600).why(waiting=True)
+        'the gateway to the cluster has said nothing for 120 s'
+        """
+        return self._first(waiting)[1]
+
+    def _first(self, waiting: bool) -> tuple[float, str]:
+        """When the first clock runs out, and what that means."""
+        silent = f"the gateway to the cluster has said nothing for {self._silent_s:g} s"
+        stuck = f"no submission has ended for {self._stuck_s / 3600:.1f} hours"
+        clocks = [(self._heard + self._silent_s, silent)]
+        if waiting:
+            clocks.append((self._ended + self._stuck_s, stuck))
+        return min(clocks)
+
+
 PACKAGE = Path(__file__).resolve().parents[3]
-MODULE = "course_pkg.grading.classroom.cluster.gateway_main"
+MODULE = "course_pkg.grading.classroom.cluster.gateway"
 ETC = (
     "hosts",
     "nsswitch.conf",
@@ -34,7 +237,9 @@ ETC = (
     "localtime",
     "ssl/openssl.cnf",
 )
-DISK = 64 * 2**20  # bytes that it may write
+UID = 0x6FFF_FFFF  # owns nothing: no account, container or sandbox has this id
+DISK = 64 * 2**20  # bytes that it may write, and of a file, such as standard error
+MEMORY = 8 * 2**30  # bytes of address space: a reply can't fill the machine
 LAST_WORDS = 600  # bytes of what it wrote before it died
 END_WITHIN_S = 10.0
 
@@ -67,6 +272,19 @@ def gateway_command(descriptor: int, calls: int | None = None) -> list[str]:
         line += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
     line += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
     return [*line, "--", sys.executable, "-P", "-m", MODULE, str(descriptor)]
+
+
+def confine() -> None:
+    """What the gateway does first: bound its memory and its files, and leave root.
+
+    As root it becomes a user that owns nothing: root may write to what is root's.
+    """
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (DISK, DISK))
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setresgid(UID, UID, UID)
+        os.setresuid(UID, UID, UID)
 
 
 class GatewayProcess:

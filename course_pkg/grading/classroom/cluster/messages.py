@@ -17,16 +17,18 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from course_pkg import __version__
-from course_pkg.grading.classroom.assignment import ClassAssignment
+from course_pkg.grading.classroom.execution.assignment import ClassAssignment
+from course_pkg.grading.classroom.execution.grade_key import judging_hash
 from course_pkg.grading.classroom.execution.runner_output import (
+    MAX_RESULTS,
     RunLimits,
     RunResult,
+    State,
     most_values,
     parsed,
     read_cell,
+    strict_json,
 )
-from course_pkg.grading.classroom.results.grade_key import judging_hash
-from course_pkg.grading.classroom.results.record import MAX_RESULTS, State, strict_json
 from course_pkg.grading.contract.display import one_line
 
 MAX_WORDS = 1_000  # characters of a text

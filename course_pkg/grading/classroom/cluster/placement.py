@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+MOST_GPUS = 1024  # of one worker
 MOST_LOST = 3  # workers that a submission may take down
 MOST_FAILED = 3  # workers on which one submission fails, and submissions that fail on one worker
 FAILS = f"its grader failed on {MOST_FAILED} submissions in a row that others could run"
@@ -59,6 +60,18 @@ class Worker:
         if self.alone or not self.open:
             return 0
         return self.room - len(self.running)
+
+
+def gpus_in(resources: object) -> float:
+    """The GPUs that a worker says it has; 0 for anything but a number from 1 on.
+
+    >>> gpus_in({"GPU": 2.0}), gpus_in({"GPU": 0.5}), gpus_in({"GPU": float("nan")}), gpus_in({})
+    (2.0, 0.0, 0.0, 0.0)
+    """
+    amount = resources.get("GPU") if isinstance(resources, dict) else None
+    if type(amount) not in (int, float) or not 1 <= amount <= MOST_GPUS:
+        return 0.0
+    return float(int(amount))
 
 
 class Placement:

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from course_pkg.common.files import private_folder
 from course_pkg.grading import assignments as checks
-from course_pkg.grading.classroom.assignment import resolve
 from course_pkg.grading.classroom.cluster.messages import (
     MAX_WORDS,
     Preparation,
@@ -31,15 +30,15 @@ from course_pkg.grading.classroom.cluster.messages import (
     reply_bytes,
     version,
 )
-from course_pkg.grading.classroom.execution.fork_servers import SLOTS
-from course_pkg.grading.classroom.execution.local_executor import LocalExecutor
-from course_pkg.grading.classroom.execution.run_gpus import NoGpu
-from course_pkg.grading.classroom.execution.runner_output import NoSandbox
-from course_pkg.grading.classroom.results.grade_key import (
+from course_pkg.grading.classroom.execution.assignment import resolve
+from course_pkg.grading.classroom.execution.grade_key import (
     checks_hash,
     current_judging_hash,
     judging_hash,
 )
+from course_pkg.grading.classroom.execution.local_executor import SLOTS, LocalExecutor
+from course_pkg.grading.classroom.execution.run_gpus import NoGpu
+from course_pkg.grading.classroom.execution.runner_output import NoSandbox
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.questions import ChecksError, parse_questions

@@ -1,31 +1,249 @@
-"""Run the submissions of a run on this machine, several at a time.
+"""Run submissions on this machine: each kernel in one sandbox, its checker in another.
 
-`cluster.cluster_executor.ClusterExecutor` has the same methods for a cluster, each of whose workers
-has a `LocalExecutor`.
+Verdicts come from the checker alone. The lines from the student's sandbox are untrusted: they say
+what to show, never what to score. A plain nbgrader assignment has no checker, and its score comes
+from those lines. `cluster.cluster_executor.ClusterExecutor` has the same methods as
+`LocalExecutor` for a cluster, each of whose workers has a `LocalExecutor`.
 
-Chapter: appendix/for-instructors.
+Chapter: appendix/threat-model.
 """
 
 import io
+import os
 import queue
+import socket
+import tempfile
+import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
 from course_pkg.common.errors import FailedError
-from course_pkg.grading.classroom.assignment import ClassAssignment
-from course_pkg.grading.classroom.execution.fork_servers import ForkServers
+from course_pkg.common.files import private_folder
+from course_pkg.grading.classroom.execution.assignment import ClassAssignment
 from course_pkg.grading.classroom.execution.run_gpus import (
+    GpuPool,
+    GpuRun,
     NoGpu,
+    fork_server_environment,
+    gpu_environment,
     gpu_pool,
+    gpu_view,
     trial_failure,
     trial_notebook,
 )
-from course_pkg.grading.classroom.execution.runner_output import NoSandbox, RunLimits, RunResult
-from course_pkg.grading.classroom.results.record import State
+from course_pkg.grading.classroom.execution.runner_output import (
+    MAX_RESULTS,
+    NoSandbox,
+    RunLimits,
+    RunResult,
+    State,
+    explain,
+    read_all,
+    read_runner_output,
+)
+from course_pkg.grading.classroom.execution.sandbox_views import (
+    DEBUGGER,
+    QUIET_DEBUGGER,
+    checker_view,
+    kernel_modules,
+    known_places,
+    student_view,
+)
+from course_pkg.lm import smollm2
+from course_pkg.sandbox import policy
+from course_pkg.sandbox.fork_server import ForkServer
+from course_pkg.sandbox.gpus import Gpu
+from course_pkg.sandbox.namespaces import SandboxFailed, memory_file
+from course_pkg.sandbox.policy import View
 from course_pkg.sandbox.probe import SandboxState
+from course_pkg.sandbox.process import SandboxedProcess
+
+BASE_UID = 0x7000_0000  # no account, container or service has ids as high as these
+JUDGE_WITHIN_S = 60.0  # without artifacts
+SLOTS = 32  # submissions that can run at a time
+SO_PASSRIGHTS = 83
+RUNNER = "course_pkg.grading.classroom.execution.notebook_runner:run"
+CHECKER = "course_pkg.grading.checker"
+
+
+class ForkServers:
+    """The fork servers that fork the kernels and checkers of one assignment. A context manager.
+
+    course: the folder that no sandbox may see. gpus: for the kernels; None for an assignment that
+    uses none. On entry both start to import their modules.
+    """
+
+    def __init__(
+        self,
+        assignment: ClassAssignment,
+        course: Path,
+        limits: RunLimits,
+        gpus: GpuPool | None = None,
+    ) -> None:
+        self.assignment = assignment
+        self._limits = limits
+        self._gpus = gpus
+        self._course = course
+        self._uid = None if os.geteuid() else BASE_UID + (os.getpid() % 2**22) * 2 * SLOTS
+        self._student_view: View | None = None
+        self._checker_view: View | None = None
+        self._kernels: ForkServer | None = None
+        self._checkers: ForkServer | None = None
+        self._running: set[SandboxedProcess] = set()
+        self._stopped = False
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "ForkServers":
+        if self.assignment.models:
+            smollm2.prepare()  # no sandbox can write the cache
+        if self._limits.sandboxed:
+            disk_bytes = self._limits.disk_bytes
+            self._student_view = student_view(self.assignment, self._course, disk_bytes)
+            if self.assignment.checks:
+                self._checker_view = checker_view(self.assignment, self._course)
+        private = self._stack.enter_context(private_folder("course-fork-"))
+        extra = {**known_places(), **QUIET_DEBUGGER, "TMPDIR": str(private)}
+        env = policy.environment(extra | fork_server_environment(self._gpus))
+        kernels = ForkServer(RUNNER, kernel_modules(self.assignment), env)
+        self._kernels = self._stack.enter_context(kernels)
+        if self.assignment.checks:
+            prepare = f"{CHECKER}:prepare:{self.assignment.name}"
+            checkers = ForkServer(f"{CHECKER}:run", [prepare], forked_by=self._kernels)
+            self._checkers = self._stack.enter_context(checkers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def ready(self) -> None:
+        """Wait until all modules are imported. Raises SandboxFailed, with the reason, if not."""
+        for server in filter(None, (self._kernels, self._checkers)):
+            server.ready()
+
+    def run_submission(
+        self, student: str, key: bytes, packed: bytes, slot: int, called: tuple[str, ...] = ()
+    ) -> RunResult:
+        """Run one submission. slot: a number that no other running submission has, 0 to 31.
+
+        key, packed: from `submission_key` and `local_executor.pack`. called: names that the
+        student may use in the notebook. Waits for a GPU if it uses
+        one. Raises SandboxFailed if the grader fails, NoGpu if one is required and there is none.
+        """
+        if not 0 <= slot < SLOTS:
+            raise ValueError(f"slot {slot}; expected 0 to {SLOTS - 1}")
+        result = RunResult()
+        with ExitStack() as stack:
+            lease = stack.enter_context(ExitStack())
+            gpu = None if self._gpus is None else lease.enter_context(self._gpus.lease())
+            began = time.monotonic()
+            place = "" if self._limits.sandboxed else _unsafe_folder(stack)
+            kernel_end, checker_end = (stack.enter_context(s) for s in socket.socketpair())
+            with suppress(OSError):  # from Linux 6.16 on: no descriptors through this socket
+                checker_end.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
+            verdicts, verdicts_in = _pipe(stack)
+            lines, lines_in = _pipe(stack)
+            secret = stack.enter_context(memory_file(key.hex().encode()))
+            content = stack.enter_context(memory_file(packed))
+
+            checker = None
+            if self._checkers is not None:
+                checker = stack.enter_context(self._checker_process(slot))
+            kernel = stack.enter_context(self._kernel_process(slot, gpu))
+            on_gpu = gpu and GpuRun(gpu, self._gpus, self._limits.gpu_bytes, kernel)
+            if checker is not None:
+                ends = [end.fileno() for end in (verdicts_in, checker_end, secret)]
+                job = {"assignment": self.assignment.name, "student": student, "called": called}
+                checker.start(self._checkers, job, ends)
+            processes = [process for process in (checker, kernel) if process is not None]
+            stack.enter_context(self._can_be_stopped(processes))
+            ends = [end.fileno() for end in (lines_in, kernel_end, content)]
+            kernel.start(self._kernels, self._job(place, gpu), ends)
+            if on_gpu is not None:
+                stack.enter_context(on_gpu)
+            for mine in (verdicts_in, checker_end, lines_in):
+                mine.close()
+
+            read_runner_output(result, lines.fileno(), self._limits, began)
+            explain(result, kernel, self._limits)
+            kernel.kill()
+            if on_gpu is not None:
+                on_gpu.ended(result)
+            lease.close()  # the next submission runs on the GPU while this one is judged
+
+            with suppress(OSError):  # the checker judges now, even if the other end is still open
+                kernel_end.shutdown(socket.SHUT_RDWR)
+            if checker is not None:
+                within_s = JUDGE_WITHIN_S + self.assignment.artifacts_s
+                result.verdicts, why = read_all(verdicts.fileno(), MAX_RESULTS, within_s)
+                if checker.enforcer.out_of_memory():
+                    why = "it used more than its memory"
+                result.no_verdicts = why
+            if result.state == State.KERNEL_DIED or (checker and not result.verdicts):
+                self._require_servers()
+        result.run_s = time.monotonic() - began - result.start_s
+        return result
+
+    def stop(self) -> None:
+        """End every running submission at once, when the run is interrupted."""
+        self._stopped = True
+        if self._gpus is not None:
+            self._gpus.close()
+        for process in list(self._running):
+            process.kill()
+
+    def _kernel_process(self, slot: int, gpu: Gpu | None) -> SandboxedProcess:
+        uid = None if self._uid is None else self._uid + slot
+        view = gpu_view(self._student_view, gpu)
+        return SandboxedProcess(view, uid, self._limits.student(), f"{os.getpid()}-{slot}-student")
+
+    def _checker_process(self, slot: int) -> SandboxedProcess:
+        uid = None if self._uid is None else self._uid + SLOTS + slot
+        name = f"{os.getpid()}-{slot}-checker"
+        return SandboxedProcess(self._checker_view, uid, self._limits.checker(), name)
+
+    def _require_servers(self) -> None:
+        """Raise SandboxFailed if a fork server has ended, and with it all that it forked."""
+        for server in filter(None, (self._kernels, self._checkers)):
+            if not server.alive():
+                raise SandboxFailed("the fork server has ended")
+
+    @contextmanager
+    def _can_be_stopped(self, processes: list[SandboxedProcess]) -> Iterator[None]:
+        self._running.update(processes)
+        if self._stopped:
+            raise SandboxFailed("the run was interrupted")
+        try:
+            yield
+        finally:
+            self._running.difference_update(processes)
+
+    def _job(self, place: str, gpu: Gpu | None) -> dict[str, Any]:
+        extra = known_places() | DEBUGGER | gpu_environment(gpu, self._limits.gpu_bytes)
+        return {
+            "work": f"{place}/home/student/work",
+            "runtime": f"{place}/tmp/.runtime",
+            "environment": policy.environment(extra),
+            "cell_timeout_s": self._limits.cell_timeout_s,
+            "max_output_bytes": self._limits.output_bytes,
+        }
+
+
+def _unsafe_folder(stack: ExitStack) -> str:
+    """A temporary folder for a student's files, without a sandbox."""
+    made = tempfile.TemporaryDirectory(prefix="course-unsafe-", ignore_cleanup_errors=True)
+    return stack.enter_context(made)
+
+
+def _pipe(stack: ExitStack) -> tuple[Any, Any]:
+    out, into = os.pipe()
+    reader = stack.enter_context(os.fdopen(out, "rb", 0))
+    return reader, stack.enter_context(os.fdopen(into, "wb", 0))
 
 
 class ExecutorLost(FailedError, RuntimeError):

@@ -20,11 +20,9 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 
 from course_pkg.common.files import readable_size
-from course_pkg.grading.classroom.execution.runner_output import RunResult
-from course_pkg.grading.classroom.results.record import State
+from course_pkg.grading.classroom.execution.runner_output import RunResult, State
 from course_pkg.grading.contract.display import one_line
-from course_pkg.sandbox.gpu_memory import GpuMemory
-from course_pkg.sandbox.gpus import Gpu, find_gpus, library_path
+from course_pkg.sandbox.gpus import Gpu, GpuMemory, find_gpus, library_path
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.policy import View
 from course_pkg.sandbox.process import SandboxedProcess

@@ -10,11 +10,11 @@ import json
 import os
 import time
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from course_pkg.common.errors import NO_SANDBOX, FailedError
 from course_pkg.common.files import readable_size
-from course_pkg.grading.classroom.results.record import MAX_RESULTS, State
 from course_pkg.grading.contract.fair_time import crowding
 from course_pkg.sandbox.limits import ResourceLimits
 from course_pkg.sandbox.probe import SandboxState
@@ -22,6 +22,91 @@ from course_pkg.sandbox.waiting import readable
 
 if TYPE_CHECKING:
     from course_pkg.sandbox.process import SandboxedProcess
+
+MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write
+
+
+class State(StrEnum):
+    """How the grading of a submission ended. Points earned before the end are kept.
+
+    >>> State("kernel-died").means
+    'the kernel died; later cells were not run'
+    """
+
+    GRADED = "graded", "every cell was run"
+    ANSWER_LATE = (
+        "answer-late",
+        "one or more answers came after their question's time limit and don't count",
+    )
+    CELL_TIMED_OUT = (
+        "cell-timed-out",
+        "one or more cells took too long and were interrupted; the others ran",
+    )
+    TIMED_OUT = (
+        "timed-out",
+        "the time limit of the submission was reached; later cells were not run",
+    )
+    KERNEL_DIED = "kernel-died", "the kernel died; later cells were not run"
+    OUT_OF_MEMORY = "out-of-memory", "the memory limit was exceeded; later cells were not run"
+    TOO_MUCH_OUTPUT = (
+        "too-much-output",
+        "one or more cells put out far too much, and were interrupted: see its reason",
+    )
+    UNREADABLE = "unreadable", "the file is not a readable notebook; nothing was run"
+    REFUSED = "refused", "the submission was not accepted; nothing was run"
+    RECORD_CHANGED = (
+        "record-changed",
+        "the stored record was changed by somebody else; nothing was graded",
+    )
+    GRADING_ERROR = (
+        "grading-error",
+        "the grader failed, which is not the student's fault: grade it again",
+    )
+    WORKERS_LOST = (
+        "workers-lost",
+        "three workers of the cluster ended while they graded it: see its reason",
+    )
+    WAITING = (
+        "waiting: needs a GPU",
+        "it has no score yet: run `course grade` again on a machine with a GPU",
+    )
+
+    means: str
+
+    def __new__(cls, value: str, means: str) -> "State":
+        """A state with its name, and what it means in a sentence."""
+        state = str.__new__(cls, value)
+        state._value_ = value
+        state.means = means
+        return state
+
+    @property
+    def has_score(self) -> bool:
+        """Whether the score says something about the student's work."""
+        none = (State.RECORD_CHANGED, State.GRADING_ERROR, State.WORKERS_LOST, State.WAITING)
+        return self not in none
+
+
+def strict_json(text: bytes) -> Any:
+    """The value of a JSON text. Raises ValueError for NaN, a repeated name, and deep nesting.
+
+    >>> strict_json(b'{"a": [1]}')
+    {'a': [1]}
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError("a repeated name in one object")
+        return dict(pairs)
+
+    def never(name: str) -> Any:
+        raise ValueError(f"{name} is not allowed")
+
+    try:
+        return json.loads(text.decode("utf-8"), object_pairs_hook=once, parse_constant=never)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
 
 MAX_CELLS = 2**20  # larger indices are ignored; the notebook has fewer cells anyway
 MAX_VALUES = 200_000  # JSON values in one line

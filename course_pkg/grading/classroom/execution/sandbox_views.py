@@ -9,7 +9,7 @@ Chapter: appendix/threat-model.
 import os
 from pathlib import Path
 
-from course_pkg.grading.classroom.assignment import ClassAssignment
+from course_pkg.grading.classroom.execution.assignment import ClassAssignment
 from course_pkg.grading.contract import registry
 from course_pkg.lm.cache import cache_root
 from course_pkg.sandbox import policy

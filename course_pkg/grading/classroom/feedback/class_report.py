@@ -17,10 +17,8 @@ from pathlib import Path
 
 from course_pkg.common.files import write_atomically
 from course_pkg.grading.classroom.feedback import pages
-from course_pkg.grading.classroom.gradebook.class_rows import Row
-from course_pkg.grading.classroom.results.class_scores import score_statistics
-from course_pkg.grading.classroom.results.record import without_words
-from course_pkg.grading.classroom.results.store import file_stem
+from course_pkg.grading.classroom.gradebook.class_rows import Row, score_statistics
+from course_pkg.grading.classroom.gradebook.record import file_stem, without_words
 from course_pkg.grading.classroom.submissions.names import inert
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.question_record import notes

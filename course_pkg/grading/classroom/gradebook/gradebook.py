@@ -39,8 +39,8 @@ from course_pkg.grading.classroom.gradebook.nbgrader_api import (
     save_person,
 )
 from course_pkg.grading.classroom.gradebook.penalties import assign_penalties
+from course_pkg.grading.classroom.gradebook.record import Record
 from course_pkg.grading.classroom.release import release_assignment
-from course_pkg.grading.classroom.results.record import Record
 from course_pkg.grading.classroom.submissions.roster import Person
 
 

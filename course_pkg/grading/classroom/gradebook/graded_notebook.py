@@ -15,7 +15,8 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
 
-from course_pkg.grading.classroom.results.record import Record, State
+from course_pkg.grading.classroom.execution.runner_output import State
+from course_pkg.grading.classroom.gradebook.record import Record
 from course_pkg.grading.contract.display import NO_TEX, one_line
 from course_pkg.grading.contract.report_html import report_html
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from course_pkg.common.errors import CourseError, FailedError
-from course_pkg.grading.classroom.assignment import ClassAssignment, resolve
+from course_pkg.grading.classroom.execution.assignment import ClassAssignment, resolve
 from course_pkg.grading.classroom.gradebook.server_lock import FileLock, Held, ServerLock
 from course_pkg.grading.classroom.release import program_path, require_course
 from course_pkg.grading.classroom.submissions.names import valid_assignment

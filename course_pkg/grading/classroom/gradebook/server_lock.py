@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from course_pkg.grading.classroom.results.keys import length_prefixed
+from course_pkg.grading.classroom.execution.grade_key import length_prefixed
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

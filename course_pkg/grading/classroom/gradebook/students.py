@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from course_pkg.grading.classroom.gradebook.keys import secret
 from course_pkg.grading.classroom.gradebook.nbgrader_api import GradebookError, save_person
-from course_pkg.grading.classroom.results.keys import secret
-from course_pkg.grading.classroom.results.store import Store
+from course_pkg.grading.classroom.gradebook.record import Store
 from course_pkg.grading.classroom.submissions.names import valid_student
 from course_pkg.grading.classroom.submissions.roster import Person, Roster, folded
 

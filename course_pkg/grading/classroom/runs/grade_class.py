@@ -12,23 +12,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from course_pkg.grading.classroom.assignment import ClassAssignment
 from course_pkg.grading.classroom.cluster.address import SchedulerAddress
+from course_pkg.grading.classroom.execution.assignment import ClassAssignment
 from course_pkg.grading.classroom.execution.local_executor import LocalExecutor
 from course_pkg.grading.classroom.execution.runner_output import NoSandbox, RunLimits
 from course_pkg.grading.classroom.feedback import class_report
 from course_pkg.grading.classroom.gradebook.class_rows import class_rows
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
+from course_pkg.grading.classroom.gradebook.keys import course_lock
 from course_pkg.grading.classroom.gradebook.lateness import late_without_time
 from course_pkg.grading.classroom.gradebook.nbgrader_api import find_assignment
+from course_pkg.grading.classroom.gradebook.record import Record, without_words
 from course_pkg.grading.classroom.gradebook.students import save_roster, students, with_known_ids
-from course_pkg.grading.classroom.results.keys import course_lock
-from course_pkg.grading.classroom.results.record import Record, without_words
 from course_pkg.grading.classroom.runs.batch import Batch
 from course_pkg.grading.classroom.runs.progress import ProgressDisplay
-from course_pkg.grading.classroom.submissions.collect import collect
-from course_pkg.grading.classroom.submissions.roster_files import read_roster
-from course_pkg.grading.classroom.submissions.submission import Submission
+from course_pkg.grading.classroom.submissions.collect import Submission, collect
+from course_pkg.grading.classroom.submissions.roster import read_roster
 from course_pkg.sandbox.probe import probe
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from course_pkg.grading.classroom.results.record import Record
+from course_pkg.grading.classroom.gradebook.record import Record
 from course_pkg.grading.classroom.runs.run_summary import name_text, score_text, state_text, why
 from course_pkg.grading.contract.display import one_line
 

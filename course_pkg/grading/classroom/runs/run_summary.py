@@ -15,8 +15,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from course_pkg.grading.classroom.results.class_scores import score_statistics
-from course_pkg.grading.classroom.results.record import Record, State
+from course_pkg.grading.classroom.execution.runner_output import State
+from course_pkg.grading.classroom.gradebook.class_rows import score_statistics
+from course_pkg.grading.classroom.gradebook.record import Record
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.question_record import program_points_text
 

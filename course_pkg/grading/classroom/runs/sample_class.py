@@ -16,8 +16,8 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_pkg.common.errors import FailedError
+from course_pkg.grading.classroom.gradebook.record import Record
 from course_pkg.grading.classroom.release import ReleaseError, program_path
-from course_pkg.grading.classroom.results.record import Record
 from course_pkg.grading.classroom.runs.grade_class import Options
 from course_pkg.grading.classroom.runs.grade_class import grade as grade_class
 from course_pkg.grading.classroom.runs.progress import ProgressDisplay

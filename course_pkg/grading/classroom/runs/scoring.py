@@ -18,20 +18,27 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_pkg.grading.assemble import questions_by_cell
-from course_pkg.grading.classroom.assignment import ClassAssignment
-from course_pkg.grading.classroom.execution.runner_output import RunResult
+from course_pkg.grading.classroom.execution.assignment import ClassAssignment
+from course_pkg.grading.classroom.execution.grade_key import code_structure, length_prefixed
+from course_pkg.grading.classroom.execution.runner_output import MAX_RESULTS, RunResult, strict_json
 from course_pkg.grading.classroom.gradebook.graded_notebook import is_test
-from course_pkg.grading.classroom.results.grade_key import code_structure
-from course_pkg.grading.classroom.results.keys import length_prefixed
-from course_pkg.grading.classroom.results.record import IN_KERNEL, checked_results
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.question_record import (
     FailureRecord,
     PropertyRecord,
     QuestionRecord,
+    explanations,
     nothing_earned,
+    question_record,
 )
-from course_pkg.grading.contract.verdict import UNANSWERED, late
+from course_pkg.grading.contract.questions import Question
+from course_pkg.grading.contract.verdict import UNANSWERED, late, says
+
+MAX_TEXT = 1_000  # characters of one text in them
+IN_KERNEL = (
+    "the tests ran in the student's kernel, where code can forge points and read hidden tests"
+)
+
 
 AGAIN = "grade it again with --regrade --student; if that does not help, report it as a bug"
 NOT_RUN = "this test was not run"
@@ -217,3 +224,71 @@ def _earned(cell: NotebookNode, outputs: Any) -> tuple[float, str]:
     if not errors:
         return earned, "the test gave a part" if earned else "the test wrote to stderr"
     return earned, f"{FAILED}: {one_line(': '.join(filter(None, said)), 300)}"
+
+
+def checked_results(text: bytes, questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:
+    """The verdicts that a checker wrote, if they judge every one of `questions`, in their order.
+
+    Points and words are those of `questions`; a property earns all its points or none. The right
+    value of a number worked by hand is dropped. Raises ValueError for anything else.
+
+    >>> checked_results(b"[]", {})
+    ()
+    """
+    if len(text) > MAX_RESULTS:
+        raise ValueError(
+            f"the results are {len(text):,} bytes; at most {MAX_RESULTS:,} are accepted"
+        )
+    rows = strict_json(text)
+    if not isinstance(rows, list) or len(rows) != len(questions):
+        raise ValueError(f"the results are not a list of the {len(questions)} questions")
+    return tuple(
+        _question(row, question) for row, question in zip(rows, questions.values(), strict=True)
+    )
+
+
+def _question(row: Any, question: Question) -> QuestionRecord:
+    _require(row, {"question", "failures", "late_s", "follows"})
+    if row["question"] != question.name:
+        raise ValueError(f"expected the question {question.name}")
+    _require(row["failures"], {p.name for p in question.properties})
+    failures = {name: _failure(question, found) for name, found in row["failures"].items()}
+    late_s = row["late_s"]
+    if late_s is not None and not (type(late_s) in (int, float) and 0 < late_s < 1e6):
+        raise ValueError(f"{question.name}: late_s is not a number of seconds")
+    follows = row["follows"]
+    if follows not in ([], list(question.follows)) or (follows and any(failures.values())):
+        raise ValueError(f"{question.name}: `follows` does not fit the question")
+    return question_record(question, failures, late_s, tuple(follows))
+
+
+def _shown(text: str | None) -> str | None:
+    """A text to show; None if there is none."""
+    return None if text is None else one_line(text, MAX_TEXT)
+
+
+def _require(row: Any, names: set[str]) -> None:
+    if not isinstance(row, dict) or set(row) != names:
+        raise ValueError(f"expected an object with {sorted(names)}")
+
+
+def _failure(question: Question, row: Any) -> FailureRecord | None:
+    if row is None:
+        return None
+    _require(row, {"inputs", "expected", "given", "reason", "note", "recognized", "is_form"})
+    texts = {name: row[name] for name in ("inputs", "expected", "given", "reason", "note")}
+    for name, text in texts.items():
+        if text is None and name not in ("reason", "note"):
+            continue
+        if not isinstance(text, str) or len(text) > MAX_TEXT:
+            raise ValueError(f"{question.name}: {name} is not a short text")
+    names = row["recognized"]
+    if not isinstance(names, list) or not set(map(str, names)) <= says(question).keys():
+        raise ValueError(f"{question.name}: no such wrong answer")
+    shown = {name: _shown(texts[name]) for name in ("inputs", "expected", "given")}
+    if question.variant:  # the student should work it out
+        shown["expected"] = None
+    reason, note = (one_line(texts[name], MAX_TEXT) for name in ("reason", "note"))
+    told = explanations(question, names)
+    is_form = row["is_form"] is True
+    return FailureRecord(reason, **shown, explanations=told, note=note, is_form=is_form)

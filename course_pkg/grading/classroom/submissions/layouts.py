@@ -10,10 +10,9 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from course_pkg.grading.classroom.submissions.folders import Folder, Parts
 from course_pkg.grading.classroom.submissions.names import shown
 from course_pkg.grading.classroom.submissions.roster import Person, Roster, same_name
-from course_pkg.grading.classroom.submissions.zips import Zip
+from course_pkg.grading.classroom.submissions.sources import Folder, Parts, Zip
 
 LAYOUTS = ("auto", "nbgrader", "flat", "moodle", "canvas")
 NOT_DATA = {".ipynb_checkpoints", "__MACOSX", ".DS_Store", "Thumbs.db", "Icon\r"}

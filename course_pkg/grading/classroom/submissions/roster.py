@@ -1,17 +1,28 @@
 """The roster: who is in the class, and which of them an entry of a zip or of a table is.
 
+`read_roster` reads a CSV file of any spreadsheet. Its columns tell three kinds apart: your own
+(`id`, and any of `first_name`, `last_name`, `email`, `lms_user_id`, `submitted_at`), Moodle's
+grading worksheet (`Identifier`, `Full name`, …), and Canvas's gradebook export (`Student`, `ID`,
+`SIS Login ID`, …).
+
 Chapter: appendix/for-instructors.
 """
 
+import csv
+import io
 import re
 import unicodedata
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from difflib import get_close_matches
+from pathlib import Path
 
 from course_pkg.common.errors import CourseError
-from course_pkg.grading.classroom.submissions.names import shown
+from course_pkg.grading.classroom.submissions.names import shown, valid_student
+from course_pkg.grading.contract.display import one_line
 
 
 class RosterError(CourseError, ValueError):
@@ -174,3 +185,189 @@ def _keys(person: Person) -> set[tuple[str, str]]:
 
 def _nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text)
+
+
+ID = ("id", "student_id")
+LMS = ("lms_user_id", "moodle_id", "canvas_id")
+MOODLE_TIMES = ("%d %B %Y, %I:%M %p", "%d %B %Y, %H:%M", "%d %B %Y, %H:%M:%S")
+SUBMITTED = "Last modified (submission)"
+POINTS = "Points Possible"  # the row of Canvas's gradebook that belongs to no student
+MAX_FIELD = 128  # characters of a name or address; nbgrader's gradebook keeps as many
+FIRST_YEAR = 1970
+LAST_YEAR = 9998  # in every time zone
+MAX_BYTES = 16 * 1024 * 1024  # of a CSV file
+
+
+def read_roster(path: Path) -> Roster:
+    """The people in a CSV file. Raises RosterError if nobody in it can be graded.
+
+    A student's id is the column `id` of your own file; in Moodle's the `Username`, else the
+    `ID number`, else the e-mail address; in Canvas's the `SIS Login ID`, else the `SIS User ID`.
+    Somebody whose id is impossible, or also somebody else's, or whose time can't be read, is among
+    the roster's `refused`.
+    """
+    header, rows = read_table(path)
+    if people_in(header, []) is None:
+        raise RosterError(
+            f"{path} has the columns {', '.join(map(shown, header[:8])) or 'none'}; expected id, "
+            "first_name, last_name, email of your own; or Identifier, Full name, Email address of "
+            "Moodle's grading worksheet, downloaded with Moodle in English; or Student, ID, SIS "
+            "Login ID of Canvas's gradebook"
+        )
+    rows = [row for row in rows if not is_points_row(row)]
+    made = [(person, row) for row in rows for person in people_in(header, [row]) or ()]
+    made = _without_shared_addresses(made)
+    times = Counter(folded(person.id) for person, _ in made)
+    people = []
+    refused = []
+    for person, row in made:
+        name = shown(person.full_name or person.email or person.id or "a row")
+        if not valid_student(person.id):
+            why = f"{path}: {name} has the id {shown(person.id)!r}, which can't be one"
+        elif times[folded(person.id)] > 1:
+            why = f"{path}: {times[folded(person.id)]} students have the id {person.id}"
+        else:
+            try:
+                people.append(replace(person, submitted_at=_submitted_at(row)))
+                continue
+            except RosterError as error:
+                why = f"{path}: {name}: {error}"
+        refused.append((person, why))
+    if refused and not people:
+        raise RosterError(refused[0][1])
+    return Roster(people, complete=True, refused=refused)
+
+
+def people_in(header: Sequence[str], rows: Sequence[dict[str, str]]) -> list[Person] | None:
+    """The people in a table, without times; None if its columns are not those of a roster."""
+    if "Identifier" in header and not {"Full name", "Grade"}.isdisjoint(header):
+        return [_moodle(row) for row in rows]
+    if "ID" in header and ("Student" in header or "LastName" in header):
+        return [_canvas(row) for row in rows if any(row.get(n) for n in ("ID", "SIS Login ID"))]
+    if any(name in header for name in ID):
+        return [_own(row) for row in rows]
+    return None
+
+
+def is_points_row(row: dict[str, str]) -> bool:
+    """Whether it is the row of Canvas's gradebook that has the points possible."""
+    return any(POINTS in row.get(name, "") for name in ("Student", "LastName", "FirstName"))
+
+
+def _without_shared_addresses(
+    made: list[tuple[Person, dict[str, str]]],
+) -> list[tuple[Person, dict[str, str]]]:
+    """The people of Moodle's worksheet, where students may write a classmate's address as theirs.
+
+    An address of several people identifies none of them: their id is then Moodle's identifier.
+    """
+    times = Counter(folded(person.id) for person, _ in made)
+    return [
+        (replace(person, id=row["Identifier"].strip(), email=""), row)
+        if times[folded(person.id)] > 1 and "@" in person.id and row.get("Identifier")
+        else (person, row)
+        for person, row in made
+    ]
+
+
+def _own(row: dict[str, str]) -> Person:
+    return _person(
+        _first(row, *ID),
+        _first(row, "first_name"),
+        _first(row, "last_name"),
+        _first(row, "email"),
+        _first(row, *LMS),
+    )
+
+
+def _moodle(row: dict[str, str]) -> Person:
+    first, _, last = _first(row, "Full name").rpartition(" ")
+    number = re.search(r"[0-9]+$", _first(row, "Identifier"))
+    known = ("Username", "ID number", "Email address")
+    if not _first(row, "Full name"):  # anonymous marking
+        known = (*known, "Identifier")
+    name = _first(row, *known)
+    person = _person(
+        name.lower() if "@" in name else name,
+        first,
+        last,
+        _first(row, "Email address"),
+        number[0] if number else "",
+    )
+    return replace(person, group=one_line(_first(row, "Group"), MAX_FIELD))
+
+
+def _canvas(row: dict[str, str]) -> Person:
+    last, _, first = _first(row, "Student").partition(",")
+    login = _first(row, "SIS Login ID", "SIS User ID", "ID")
+    return _person(
+        login.lower() if "@" in login else login,
+        _first(row, "FirstName") or first,
+        _first(row, "LastName") or last,
+        login if "@" in login else "",
+        _first(row, "ID"),
+    )
+
+
+def _first(row: dict[str, str], *names: str) -> str:
+    """The first of these cells that is not empty."""
+    return next((text for name in names if (text := row.get(name, "").strip())), "")
+
+
+def _person(name: str, first: str, last: str, email: str, number: str) -> Person:
+    texts = (one_line(text.strip(), MAX_FIELD) for text in (first, last, email, number))
+    return Person(unicodedata.normalize("NFC", name), *texts)
+
+
+def _submitted_at(row: dict[str, str]) -> datetime | None:
+    """When a row says that its student submitted. Raises RosterError."""
+    at = _first(row, "submitted_at", SUBMITTED)
+    return _time(at) if at.strip("-") else None
+
+
+def _time(text: str) -> datetime:
+    """A time in ISO format, or as Moodle writes it in English; without a zone, of this machine.
+
+    "UTC" may stand for ISO's "Z", as in the due dates that nbgrader takes.
+    """
+    text = re.sub(r"(?<=\d) ?(UTC|GMT)$", "Z", text)
+    bare = re.sub(r"^[^\W\d]+, ", "", text)  # the day of the week
+    for form in (None, *MOODLE_TIMES):
+        with suppress(ValueError, OverflowError, OSError):
+            read = datetime.strptime(bare, form) if form else datetime.fromisoformat(text)
+            if FIRST_YEAR <= read.year <= LAST_YEAR:
+                return read.astimezone(UTC)
+    raise RosterError(
+        f"the time {shown(text)!r} is not clear; expected 2026-03-01 12:00, perhaps with UTC, "
+        "or as Moodle writes it in English"
+    )
+
+
+def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """The columns and rows of a CSV with commas, semicolons or tabs. Raises RosterError.
+
+    Every row has every column; cells that a row lacks are "".
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise RosterError(f"{path} can't be read ({error.strerror})") from None
+    if len(data) > MAX_BYTES:
+        raise RosterError(f"{path} is larger than {MAX_BYTES:,} bytes")
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError:
+        text = data.decode("cp1252", "replace")  # as older spreadsheets write it
+    first = text.split("\n", 1)[0]
+    mark = max(",;\t", key=first.count)
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
+        table = list(reader)
+    except csv.Error as error:
+        where = f"line {reader.line_num}: {error}; is a quotation mark missing?"
+        raise RosterError(f"{path} is not a CSV file ({where})") from None
+    header = [name.strip("\ufeff \t\r\n\xa0") for name in table[0]] if table else []
+    empty = dict.fromkeys(header, "")
+    return header, [empty | dict(zip(header, row, strict=False)) for row in table[1:] if any(row)]

@@ -20,7 +20,6 @@ from typing import Any
 from course_pkg.common.fingerprints.reach import LOADED, WHOLE, Name, Sources
 from course_pkg.common.fingerprints.structure import structure
 from course_pkg.grading import assignments as checks
-from course_pkg.grading.classroom.results.keys import length_prefixed
 from course_pkg.grading.contract.questions import Assignment
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -108,3 +107,8 @@ def _texts(found: Mapping[str, str]) -> list[str]:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256(length_prefixed(*parts)).hexdigest()
+
+
+def length_prefixed(*parts: str) -> bytes:
+    """The parts joined, each after its length, so that different parts give different bytes."""
+    return b"".join(len(raw).to_bytes(8, "big") + raw for raw in (p.encode() for p in parts))

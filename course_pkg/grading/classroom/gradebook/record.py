@@ -1,30 +1,29 @@
-"""Where records are kept: signed, one file for each student, in the course's `.grading`.
+"""The record of one graded submission: what is kept of it, in a signed file of its own.
 
-A record is written whole or not at all. If its signature does not match, `load` gives
-a record with State.RECORD_CHANGED, and the student is reported, not graded. The key of a record is
-a hash of all that the grading depends on: the submission, the checks, the limits, what judges
-(`grade_key`) and the secret. As long as it stays the same, there is nothing to grade again.
+The files are in the course's `.grading`, one for each student. A record is written whole or not at
+all. If its signature does not match, `Store.load` gives a record with State.RECORD_CHANGED, and the
+student is reported, not graded. The key of a record is a hash of all that the grading depends on:
+the submission, the checks, the limits, what judges (`grade_key`) and the secret. As long as it
+stays the same, there is nothing to grade again.
 
 Chapter: appendix/for-instructors.
 """
 
+import functools
 import hashlib
 import hmac
 import json
+import math
 import re
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from course_pkg.common.files import write_atomically
-from course_pkg.grading.classroom.results.keys import (
-    FOLDER,
-    derived_key,
-    grading_folder,
-    length_prefixed,
-)
-from course_pkg.grading.classroom.results.record import Record, State, strict_json
+from course_pkg.grading.classroom.execution.grade_key import length_prefixed
+from course_pkg.grading.classroom.execution.runner_output import State, strict_json
+from course_pkg.grading.classroom.gradebook.keys import FOLDER, derived_key, grading_folder
 from course_pkg.grading.classroom.submissions.names import valid_assignment
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.question_record import (
@@ -32,6 +31,92 @@ from course_pkg.grading.contract.question_record import (
     PropertyRecord,
     QuestionRecord,
 )
+from course_pkg.grading.contract.verdict import UNANSWERED
+
+
+@dataclass(frozen=True)
+class Record:
+    """Everything that is known about one graded submission.
+
+    reason: "" for State.GRADED, else one sentence. remarks: what else an instructor should know.
+    start_s, run_s, write_s: seconds to start sandbox and kernel, to run the cells, and to write
+    to the gradebook. peak_bytes: peak memory, None if nothing measures it. limits: what enforced
+    memory and processes. sandbox: what confined it. unprotected: what could be forged all the
+    same, "" for nothing. files: `keys.digest` of what was submitted, "" if unknown. key:
+    `store.content_key`, hex. graded_at: ISO time, UTC. gpu: the name of the GPU that it had, ""
+    for none. gpu_peak_bytes: the most of its memory in use, None if unknown. submitted: while it
+    waits, the ISO time of the submission, for the late penalty; "" if unknown.
+    """
+
+    student: str
+    assignment: str
+    state: State
+    reason: str
+    questions: tuple[QuestionRecord, ...]
+    remarks: tuple[str, ...] = ()
+    start_s: float = 0.0
+    run_s: float = 0.0
+    write_s: float = 0.0
+    peak_bytes: int | None = None
+    limits: str = ""
+    sandbox: str = ""
+    unprotected: str = ""
+    files: str = ""
+    key: str = ""
+    graded_at: str = ""
+    gpu: str = ""
+    gpu_peak_bytes: int | None = None
+    submitted: str = ""
+
+    @property
+    def score(self) -> float:
+        """The automatic points earned: a whole number wherever a checker judged."""
+        total = math.fsum(question.earned for question in self.questions)
+        return int(total) if total.is_integer() else total
+
+    @property
+    def is_unsafe(self) -> bool:
+        """Whether the submission was graded without a sandbox."""
+        return self.sandbox.startswith("NONE")
+
+    @property
+    def max_score(self) -> float:
+        """All automatic points of the assignment."""
+        return math.fsum(question.points for question in self.questions)
+
+
+def without_words(record: Record) -> Record:
+    """The record, without what its lost properties say in the student's words; notes stay.
+
+    This is what is kept of a whole class in memory: records without words share their questions.
+    `with_words` is the other way.
+    """
+    return replace(record, questions=tuple(_without_words(q) for q in record.questions))
+
+
+def with_words(record: Record, stored: Record | None) -> Record:
+    """A record with the words of the stored one, if that is of the same grading."""
+    if stored is None or stored.graded_at != record.graded_at:
+        return record
+    if without_words(stored).questions != without_words(record).questions:
+        return record
+    return replace(record, questions=stored.questions)
+
+
+def _without_words(question: QuestionRecord) -> QuestionRecord:
+    properties = []
+    for p in question.properties:
+        if p.failure is not None and p.failure.reason != UNANSWERED:
+            p = replace(p, failure=FailureRecord("", note=p.failure.note))
+        properties.append(p)
+    return _shared(replace(question, properties=tuple(properties)))
+
+
+@functools.lru_cache(maxsize=2**12)
+def _shared(question: QuestionRecord) -> QuestionRecord:
+    """The first of the questions that are equal to this one, so that equal ones share memory."""
+    return question
+
 
 MAX_RECORD = 16 * 1024 * 1024  # bytes of a record's file
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,79}(?<!\.)")

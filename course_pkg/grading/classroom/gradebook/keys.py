@@ -18,6 +18,7 @@ from pathlib import Path
 
 from course_pkg.common.errors import CourseError
 from course_pkg.common.files import lock, write_atomically
+from course_pkg.grading.classroom.execution.grade_key import length_prefixed
 
 FOLDER = ".grading"
 _SECRET = re.compile(rb"[0-9a-f]{64}\n")
@@ -109,11 +110,6 @@ def digest(notebook: bytes, beside: Mapping[str, bytes]) -> str:
 def secret_id(secret: bytes) -> str:
     """A public name for the secret, 16 hex digits: results of another secret are out of date."""
     return derived_key(secret, "id").hex()[:16]
-
-
-def length_prefixed(*parts: str) -> bytes:
-    """The parts joined, each after its length, so that different parts give different bytes."""
-    return b"".join(len(raw).to_bytes(8, "big") + raw for raw in (p.encode() for p in parts))
 
 
 @contextlib.contextmanager

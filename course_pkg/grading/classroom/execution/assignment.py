@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from course_pkg.grading.classroom.results.grade_key import checks_hash
+from course_pkg.grading.classroom.execution.grade_key import checks_hash
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.questions import Assignment
 
