@@ -72,6 +72,12 @@ class Cluster:
             options = ("--name", name, "--no-dashboard", "--no-nanny", *more)
             self.workers[name] = self._start("worker", *options, package=package)
 
+    def only(self, *names: str, **options: object) -> None:
+        """Let these workers run, and no others. options: as for `add`, of those that are new."""
+        alive = set(self.alive())
+        self.kill(*[name for name in self.workers if name not in alive.intersection(names)])
+        self.add(*[name for name in names if name not in self.workers], **options)
+
     def wait(self) -> None:
         """Until all workers have found the scheduler."""
         wait_until(lambda: self.log().count("Registered to:") >= self._added, shows=self.log)
