@@ -1,6 +1,6 @@
 """`course grade --scheduler` on real workers: the same results as on one machine, whatever dies.
 
-The tests of this module share a cluster; each starts the workers that it needs, and ends the others.
+The tests of this module share a cluster. Each starts the workers that it needs, ends the others.
 """
 
 import os
