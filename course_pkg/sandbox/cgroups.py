@@ -226,8 +226,8 @@ def _own_folders() -> dict[str, Path]:
         before, after = line.split(" - ", 1)
         _, _, _, root, point, *_ = before.split()
         kind, _, options = after.split()
-        found = {"cgroup": paths.keys() & set(options.split(",")), "cgroup2": {""}}
-        for controller in found.get(kind, ()):
+        by_kind = {"cgroup": paths.keys() & set(options.split(",")), "cgroup2": {""}}
+        for controller in by_kind.get(kind, ()):
             path = paths.get(controller, "/")
             inside = Path(path).is_relative_to(root)  # otherwise only a container's part is mounted
             folder = Path(point) / (Path(path).relative_to(root) if inside else "")

@@ -82,8 +82,8 @@ Python: run `make setup`, or pip install it)"
     if code == -signal.SIGKILL:
         return f"it was killed ({KILLED})"
     lines = [line for line in errors.strip().splitlines() if line.strip()][-LAST_LINES:]
-    found = [line.strip()[:500] for line in lines if not line.startswith((" ", "Traceback"))]
-    said = "\n".join(found or lines)
+    reasons = [line.strip()[:500] for line in lines if not line.startswith((" ", "Traceback"))]
+    said = "\n".join(reasons or lines)
     if not said:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"it ended with {how} and said nothing ({DOCTOR})"

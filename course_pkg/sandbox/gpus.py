@@ -104,9 +104,9 @@ def library_path() -> str:
 
     The usual place is one of the system's own folders, and then this is "".
     """
-    given = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
-    found = [folder for folder in (*given, *LIBRARIES) if Path(folder, "libcuda.so.1").exists()]
-    return ":".join(dict.fromkeys(found))
+    folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    holding = [folder for folder in (*folders, *LIBRARIES) if Path(folder, "libcuda.so.1").exists()]
+    return ":".join(dict.fromkeys(holding))
 
 
 def _nvidia_smi(*arguments: str) -> str:

@@ -139,12 +139,12 @@ def python_folders() -> tuple[Path, ...]:
     """
     package = Path(__file__).resolve().parents[1]
     prefixes = {Path(sys.prefix), Path(sys.base_prefix)}
-    found = {prefix / name for prefix in prefixes for name in OF_PREFIX}
-    found = {path for path in found if path.exists()}
-    found |= {Path(sys.executable).resolve().parent, package}
+    folders = {prefix / name for prefix in prefixes for name in OF_PREFIX}
+    folders = {path for path in folders if path.exists()}
+    folders |= {Path(sys.executable).resolve().parent, package}
     if site.ENABLE_USER_SITE and Path(site.getusersitepackages()).is_dir():
-        found.add(Path(site.getusersitepackages()))
-    outside = [path for path in found if not any(_within(path, Path(s)) for s in SYSTEM)]
+        folders.add(Path(site.getusersitepackages()))
+    outside = [path for path in folders if not any(_within(path, Path(s)) for s in SYSTEM)]
     tops = [p for p in outside if not any(q != p and _within(p, q) for q in outside)]
     return tuple(sorted(tops))
 
@@ -157,8 +157,8 @@ def private_paths() -> tuple[Path, ...]:
     """
     roots = {Path("/usr"), Path("/usr/local"), Path(sys.prefix), Path(sys.base_prefix)}
     inside = [root for root in roots if any(_within(root, Path(s)) for s in SYSTEM)]
-    found = [root / name for root in inside for name in PRIVATE]
-    return tuple(sorted(path for path in found if path.exists()))
+    paths = [root / name for root in inside for name in PRIVATE]
+    return tuple(sorted(path for path in paths if path.exists()))
 
 
 def unused_packages() -> tuple[Path, ...]:
@@ -172,13 +172,13 @@ def unused_packages() -> tuple[Path, ...]:
     """
     used = [Path(entry).resolve() for entry in (*sys.path, sys.prefix) if entry]
     roots = {Path("/usr"), Path("/usr/local"), Path(sys.base_prefix)}
-    found = {
+    packages = {
         path.resolve()
         for root in roots
         for kind in ("site", "dist")
         for path in root.glob(f"lib*/python3*/{kind}-packages")
     }
-    return tuple(sorted(f for f in found if not any(_within(path, f) for path in used)))
+    return tuple(sorted(f for f in packages if not any(_within(path, f) for path in used)))
 
 
 def module_masks(modules: Iterable[str], stub: str) -> dict[Path, str]:

@@ -58,8 +58,8 @@ def probe() -> SandboxState:
     True
     """
     if sys.platform != "linux":
-        found = f"bubblewrap needs Linux and this is {sys.platform}"
-        return SandboxState(False, found, "read and answer here; grade on a Linux machine")
+        why = f"bubblewrap needs Linux and this is {sys.platform}"
+        return SandboxState(False, why, "read and answer here; grade on a Linux machine")
     program = find_bubblewrap()
     if program is None:
         return SandboxState(False, "bubblewrap is not installed", INSTALL)

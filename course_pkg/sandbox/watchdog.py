@@ -206,22 +206,22 @@ def _open_folders(init_pid: int) -> list[int]:
 
 def _tmpfs_mounts(pid: int | str) -> list[tuple[int, str]]:
     """Device number and mount point of every tmpfs that process `pid` can see."""
-    found = []
+    mounts = []
     for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines():
         before, after = line.split(" - ", 1)
         _, _, device, _, point, *_ = before.split()
         if after.split()[0] == "tmpfs":
             plain = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
             major, minor = map(int, device.split(":"))
-            found.append((os.makedev(major, minor), plain))
-    return found
+            mounts.append((os.makedev(major, minor), plain))
+    return mounts
 
 
 def _fields(folder: int | None, path: str) -> dict[str, int]:
     """The lines of a /proc file of the form `Name:  123 kB`."""
     with open(path, opener=lambda name, flags: os.open(name, flags, dir_fd=folder)) as file:
-        found = re.findall(r"^(\w+):\s+(\d+)", file.read(), re.MULTILINE)
-    return {name: int(value) for name, value in found}
+        pairs = re.findall(r"^(\w+):\s+(\d+)", file.read(), re.MULTILINE)
+    return {name: int(value) for name, value in pairs}
 
 
 def _machine_is_short() -> bool:

@@ -133,14 +133,14 @@ def files(course: Path) -> tuple[list[str], list[str]]:
         return [n for n in tracked if _is_shown(course, n)], [
             n for n in others if _is_shown(course, n)
         ]
-    found = [
+    names = [
         name
         for folder in sorted(SHOWN)
         for name in _walk(course, folder)
         if _is_shown(course, name)
     ]
-    private = {n for n in found if n not in SHOWN and PRIVATE.fullmatch(PurePosixPath(n).name)}
-    return [name for name in found if name not in private], sorted(private)
+    private = {n for n in names if n not in SHOWN and PRIVATE.fullmatch(PurePosixPath(n).name)}
+    return [name for name in names if name not in private], sorted(private)
 
 
 def _git_files(course: Path, *which: str) -> list[str]:
@@ -185,14 +185,14 @@ def _hard_links(course: Path, names: list[str]) -> list[str]:
     linked = {(s.st_dev, s.st_ino): name for name, s in stats.items() if s.st_nlink > 1}
     if not linked:
         return []
-    found = []
+    clashes = []
     for folder, _, inside in os.walk(course):
         for path in (Path(folder) / name for name in inside):
             stat = path.lstat()
             name = linked.get((stat.st_dev, stat.st_ino))
             if name and path.relative_to(course).as_posix() not in stats:
-                found.append(name)
-    return found
+                clashes.append(name)
+    return clashes
 
 
 def _site(course: Path) -> list[str]:

@@ -83,11 +83,11 @@ def release_assignment(
     )
     if done.returncode:
         raise ReleaseError(f"nbgrader can't release {source}/{assignment}:\n{done.stderr[-2000:]}")
-    found = folder_files(target)
+    present = folder_files(target)
     released = folder_files(fresh)
-    if found == released:
+    if present == released:
         return False
-    if found and found != last and not _as_committed(course, target):
+    if present and present != last and not _as_committed(course, target):
         raise ReleaseError(
             f"{release}/{assignment} has been changed by hand: move your work to "
             f"work/{assignment}, then delete {release}/{assignment} or restore it with git, "
@@ -109,8 +109,8 @@ def _folder(course: Path, parent: str, assignment: str) -> Path:
     require_course(course)
     known = sorted({path.parent.name for path in (course / parent).glob("*/*.ipynb")})
     if assignment not in known:
-        found = ", ".join(known) or "none"
-        raise ReleaseError(f"there is no {parent}/{assignment}; found: {found}")
+        names = ", ".join(known) or "none"
+        raise ReleaseError(f"there is no {parent}/{assignment}; found: {names}")
     return course / parent / assignment
 
 

@@ -20,7 +20,7 @@ from course_pkg.grading.classroom.cluster.gateway_process import (
     said,
     to_bytes,
 )
-from course_pkg.grading.classroom.cluster.messages import Reply, read_request, reply_bytes
+from course_pkg.grading.classroom.cluster.messages import WorkerReply, read_request, reply_bytes
 from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.local_executor import ExecutorLost
 from course_pkg.grading.classroom.execution.run_gpus import NoGpu
@@ -40,7 +40,7 @@ def runs(gateway):
 
 
 def result(**fields):
-    return reply_bytes(Reply("result", result=RunResult(**fields)), LIMITS)
+    return reply_bytes(WorkerReply("result", result=RunResult(**fields)), LIMITS)
 
 
 def test_a_task_holds_what_the_worker_needs_and_no_secret(runs, gateway):
@@ -96,7 +96,7 @@ def test_other_answers_have_their_own_ends(runs, gateway):
                 "killer": Frame(FrameKind.GIVEN_UP, frame.number),
                 "waits": said(FrameKind.NO_GPU, "no worker has one", frame.number),
                 "failed": Frame(
-                    FrameKind.REPLY, frame.number, reply_bytes(Reply("failed", "a"), LIMITS)
+                    FrameKind.REPLY, frame.number, reply_bytes(WorkerReply("failed", "a"), LIMITS)
                 ),
             }[read_request(frame.body).student]
         )

@@ -9,23 +9,23 @@ from course_pkg.grading.classroom.cluster.gateway import Disconnected
 from course_pkg.grading.classroom.cluster.gateway_process import HEAD, Frame, FrameKind
 from course_pkg.grading.classroom.cluster.messages import (
     Preparation,
-    Reply,
+    WorkerReply,
     preparation_bytes,
     read_reply,
     reply_bytes,
     work_of,
 )
-from course_pkg.grading.classroom.cluster.placement import Found
+from course_pkg.grading.classroom.cluster.placement import ListedWorker
 from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.runner_output import RunLimits, RunResult
 
 LIMITS = RunLimits()
 WORK = work_of(resolve("bleu"), LIMITS)
 ASKED = preparation_bytes(Preparation(WORK))
-FIT = Reply("fit", room=1)
-LACKS = Reply("lacks")
-GRADED = Reply("result", result=RunResult(verdicts=b"[]"))
-NO_VERDICTS = Reply("result", result=RunResult(no_verdicts="it took longer than 60 s"))
+FIT = WorkerReply("fit", room=1)
+LACKS = WorkerReply("lacks")
+GRADED = WorkerReply("result", result=RunResult(verdicts=b"[]"))
+NO_VERDICTS = WorkerReply("result", result=RunResult(no_verdicts="it took longer than 60 s"))
 GRACE_S = 5.0
 REPLY_S = 1_800.0
 AT = {
@@ -36,12 +36,13 @@ AT = {
 class Workers:
     """What a test says of Dask. found: the workers. replies: what each says, by address.
 
-    A reply is a Reply, an exception, or a list of them, one for each request; "hangs" never ends.
+    A reply is a WorkerReply, an exception, or a list of them, one for each request; "hangs" never
+    ends.
     """
 
     def __init__(self, **replies):
         self.replies = {AT[name]: said for name, said in replies.items()}
-        self.found = {AT[name]: Found(name, 0.0, name) for name in replies}
+        self.found = {AT[name]: ListedWorker(name, 0.0, name) for name in replies}
         self.asked = []
         self.gone = False
 
@@ -197,7 +198,7 @@ def test_a_result_without_verdicts_runs_on_another_worker():
 
 
 def test_a_refused_worker_does_not_end_the_run_while_the_good_one_may_come_back():
-    workers = Workers(old=[Reply("unfit", "it is old")], a="hangs")
+    workers = Workers(old=[WorkerReply("unfit", "it is old")], a="hangs")
 
     def lose(_):
         workers.found.pop(AT["a"])
@@ -205,7 +206,7 @@ def test_a_refused_worker_does_not_end_the_run_while_the_good_one_may_come_back(
 
     def come_back(command):
         workers.replies[AT["b"]] = GRADED
-        workers.found[AT["b"]] = Found("b", 0.0, "b")
+        workers.found[AT["b"]] = ListedWorker("b", 0.0, "b")
         return True
 
     def later(_, times=iter(range(40))):  # noqa: B008
@@ -217,7 +218,7 @@ def test_a_refused_worker_does_not_end_the_run_while_the_good_one_may_come_back(
 
 
 def test_a_better_worker_has_some_seconds_to_join_after_the_others_were_refused():
-    workers = Workers(old=[Reply("unfit", "it is old")])
+    workers = Workers(old=[WorkerReply("unfit", "it is old")])
     polls = []
 
     def join(command):
@@ -225,7 +226,7 @@ def test_a_better_worker_has_some_seconds_to_join_after_the_others_were_refused(
         if len(polls) * gateway.POLL_S < GRACE_S / 2:
             return False
         workers.replies[AT["b"]] = GRADED
-        workers.found[AT["b"]] = Found("b", 0.0, "b")
+        workers.found[AT["b"]] = ListedWorker("b", 0.0, "b")
         return True
 
     command, why = run(workers, join, answered)
@@ -234,14 +235,14 @@ def test_a_better_worker_has_some_seconds_to_join_after_the_others_were_refused(
 
 
 def test_a_replacement_that_is_refused_ends_the_wait():
-    workers = Workers(old=[Reply("unfit", "it is old")], a="hangs")
+    workers = Workers(old=[WorkerReply("unfit", "it is old")], a="hangs")
 
     def replace(_):
         if not any(payload == b"one" for _, payload in workers.asked):
             return False
         workers.found.pop(AT["a"])
-        workers.replies[AT["b"]] = [Reply("unfit", "it is old, too")]
-        workers.found[AT["b"]] = Found("b", 0.0, "b")
+        workers.replies[AT["b"]] = [WorkerReply("unfit", "it is old, too")]
+        workers.found[AT["b"]] = ListedWorker("b", 0.0, "b")
         return True
 
     _, why = run(workers, replace, ended)
@@ -255,8 +256,8 @@ def test_without_a_gpu_many_learn_at_once_that_they_wait():
 
 
 def test_a_gpu_worker_that_is_refused_is_named():
-    workers = Workers(a=[Reply("unfit", "it is old")], b=GRADED)
-    workers.found[AT["a"]] = Found("a", 1.0, "a")
+    workers = Workers(a=[WorkerReply("unfit", "it is old")], b=GRADED)
+    workers.found[AT["a"]] = ListedWorker("a", 1.0, "a")
     command, _ = run(workers, lambda c: c.of(FrameKind.NO_GPU), need="required")
     assert command.texts(FrameKind.NO_GPU) == ["worker a, which has a GPU, is refused: it is old"]
 

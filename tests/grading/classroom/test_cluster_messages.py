@@ -12,8 +12,8 @@ from course_pkg.grading.classroom.cluster.messages import (
     MAX_LINES,
     TOO_LARGE,
     Preparation,
-    Reply,
-    Task,
+    SubmissionTask,
+    WorkerReply,
     most_bytes,
     preparation_bytes,
     read_reply,
@@ -41,12 +41,12 @@ JSON = st.recursive(
 
 
 def through(result: RunResult) -> RunResult:
-    return read_reply(reply_bytes(Reply("result", result=result), LIMITS), LIMITS).result
+    return read_reply(reply_bytes(WorkerReply("result", result=result), LIMITS), LIMITS).result
 
 
 def changed(**facts: object) -> bytes:
     """A reply with one fact changed, as a hostile worker may send it."""
-    lines = reply_bytes(Reply("result", result=RunResult()), LIMITS).split(b"\n")
+    lines = reply_bytes(WorkerReply("result", result=RunResult()), LIMITS).split(b"\n")
     last = json.loads(lines[-1])
     last["result"] |= facts
     return b"\n".join([*lines[:-1], json.dumps(last).encode()])
@@ -54,7 +54,7 @@ def changed(**facts: object) -> bytes:
 
 @given(st.text(min_size=1), st.binary(), st.binary())
 def test_a_task_arrives_as_it_was_sent(student, key, packed):
-    task = Task(WORK, student, key, packed)
+    task = SubmissionTask(WORK, student, key, packed)
     assert read_request(task_bytes(task)) == task
 
 
@@ -167,7 +167,9 @@ def test_of_what_a_student_made_of_the_outputs_no_reply_is_refused_but_what_is_r
             nested[depth] = [nested[depth]]
     outputs = {0: ["shown"], 1: ["," * 300_000], 2**19: ["no such cell"], **nested}
     limits = RunLimits()
-    sent = reply_bytes(Reply("result", result=RunResult(verdicts=b"[]", outputs=outputs)), limits)
+    sent = reply_bytes(
+        WorkerReply("result", result=RunResult(verdicts=b"[]", outputs=outputs)), limits
+    )
     found = read_reply(sent, limits).result
     assert found.outputs[0] == ["shown"] and found.verdicts == b"[]"
     assert not {1, 2**19} & found.outputs.keys()
@@ -180,27 +182,29 @@ def test_lines_that_are_no_cells_are_ignored_as_those_of_a_sandbox():
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_a_reply_says_whether_the_grader_failed(checked):
-    assert Reply("failed", "no space").failure(checked) == "no space"
+    assert WorkerReply("failed", "no space").failure(checked) == "no space"
     failed = RunResult(State.GRADING_ERROR, "the machine ran short of memory")
-    assert Reply("result", result=failed).failure(checked) == "the machine ran short of memory"
+    assert (
+        WorkerReply("result", result=failed).failure(checked) == "the machine ran short of memory"
+    )
     died = RunResult(State.KERNEL_DIED, verdicts=b"[]")
-    assert not Reply("result", result=died).failure(checked)
-    assert not Reply("unfit", "old").failure(checked)
+    assert not WorkerReply("result", result=died).failure(checked)
+    assert not WorkerReply("unfit", "old").failure(checked)
 
 
 def test_a_checker_that_wrote_nothing_is_a_failure_if_there_is_one():
-    late = Reply("result", result=RunResult(no_verdicts="it took longer than 60 s"))
+    late = WorkerReply("result", result=RunResult(no_verdicts="it took longer than 60 s"))
     assert (late.failure(True), late.failure(False)) == ("it took longer than 60 s", "")
-    assert Reply("result", result=RunResult()).failure(True) == "its checker wrote no results"
+    assert WorkerReply("result", result=RunResult()).failure(True) == "its checker wrote no results"
 
 
 def test_a_long_reason_with_many_commas_can_be_read():
     why = ", ".join(map(str, range(200)))
-    assert read_reply(reply_bytes(Reply("failed", why), LIMITS), LIMITS).why == why
+    assert read_reply(reply_bytes(WorkerReply("failed", why), LIMITS), LIMITS).why == why
 
 
 def test_words_of_a_worker_can_not_move_the_cursor():
-    reply = reply_bytes(Reply("unfit", "a\x1b[2J\nb"), LIMITS)
+    reply = reply_bytes(WorkerReply("unfit", "a\x1b[2J\nb"), LIMITS)
     assert "\x1b" not in read_reply(reply, LIMITS).why
 
 

@@ -11,7 +11,12 @@ import pytest
 from course_pkg import __version__
 from course_pkg.grading import assignments as checks
 from course_pkg.grading.classroom.cluster import messages, worker
-from course_pkg.grading.classroom.cluster.messages import Preparation, Task, read_reply, work_of
+from course_pkg.grading.classroom.cluster.messages import (
+    Preparation,
+    SubmissionTask,
+    read_reply,
+    work_of,
+)
 from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.run_gpus import NoGpu
 from course_pkg.grading.classroom.execution.runner_output import RunLimits, RunResult, State
@@ -79,13 +84,13 @@ def warm(monkeypatch, tmp_path):
 
 
 def ask(request, gpu=False):
-    is_task = isinstance(request, Task)
+    is_task = isinstance(request, SubmissionTask)
     data = messages.task_bytes(request) if is_task else messages.preparation_bytes(request)
     return read_reply(worker.handle(data, gpu), LIMITS)
 
 
 def submission(student="ada", work=WORK):
-    return Task(work, student, b"key", b"packed")
+    return SubmissionTask(work, student, b"key", b"packed")
 
 
 @pytest.fixture

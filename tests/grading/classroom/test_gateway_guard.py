@@ -16,8 +16,8 @@ from course_pkg.grading.classroom.cluster.gateway_process import (
     said,
     to_bytes,
 )
-from course_pkg.grading.classroom.cluster.messages import Reply, reply_bytes
-from course_pkg.grading.classroom.cluster.placement import Found
+from course_pkg.grading.classroom.cluster.messages import WorkerReply, reply_bytes
+from course_pkg.grading.classroom.cluster.placement import ListedWorker
 from course_pkg.grading.classroom.execution.local_executor import ExecutorLost
 from course_pkg.grading.classroom.execution.run_gpus import NoGpu
 from course_pkg.grading.classroom.execution.runner_output import RunResult
@@ -140,7 +140,7 @@ def test_a_gateway_that_lives_but_delivers_nothing_ends_the_run(gateway, monkeyp
 
 def test_every_submission_that_ends_gives_the_next_ones_the_whole_time(gateway, monkeypatch):
     monkeypatch.setattr(cluster_executor, "SILENT_S", 1e6)
-    body = reply_bytes(Reply("result", result=RunResult(verdicts=b"[]")), LIMITS)
+    body = reply_bytes(WorkerReply("result", result=RunResult(verdicts=b"[]")), LIMITS)
     with opened(gateway) as runs:
         futures = [run(runs, name) for name in "abc"]
         numbers = [gateway.get().number for _ in futures]
@@ -156,7 +156,7 @@ def test_a_worker_that_comes_back_under_other_names_is_one_machine():
     workers = Workers()
     for port in range(100, 140):
         address = f"tcp://127.0.0.1:{port}"
-        workers.found[address] = Found(f"name-{port}", 0.0, f"instance-{port}")
+        workers.found[address] = ListedWorker(f"name-{port}", 0.0, f"instance-{port}")
         workers.replies[address] = [LACKS, LACKS]
     command, _ = run_gateway(workers, lambda c: len(c.of(FrameKind.NOTE)) == 40)
     sent = command.of(FrameKind.NOTE)

@@ -6,13 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.grading.classroom.cluster.placement import FAILS, MOST_LOST, Found, Placement
+from course_pkg.grading.classroom.cluster.placement import (
+    FAILS,
+    MOST_LOST,
+    ListedWorker,
+    SubmissionPlacement,
+)
 
 
 def placement(*names, need="none", room=2, gpus=()):
     """A placement with workers of these names, which can all run submissions."""
-    made = Placement(need)
-    found = {name: Found(name, float(name in gpus), name) for name in names}
+    made = SubmissionPlacement(need)
+    found = {name: ListedWorker(name, float(name in gpus), name) for name in names}
     made.update(found)
     for name in names:
         made.workers[name].room = room
@@ -62,7 +67,7 @@ def test_a_worker_that_comes_back_under_its_address_is_another_one():
     made, found = placement("a")
     made.add(1)
     made.place()
-    found["a"] = Found("a", 0.0, "another")
+    found["a"] = ListedWorker("a", 0.0, "another")
     assert made.update(found) == (["a"], [1])
     assert made.place() == []  # it is not known yet whether it can run submissions
 
@@ -95,14 +100,14 @@ def test_what_can_use_a_gpu_runs_only_on_workers_that_have_one(need, used):
 
 def test_without_any_gpu_only_what_needs_one_can_not_run():
     assert placement("a", need="required")[0].no_gpu()
-    assert not Placement("required").no_gpu()  # there are no workers yet
+    assert not SubmissionPlacement("required").no_gpu()  # there are no workers yet
     assert not placement("a", need="optional")[0].no_gpu()
     assert placement("a", need="optional")[0].room() == 2
 
 
 def test_a_worker_that_is_paused_or_about_to_end_gets_nothing_new():
     made, found = placement("a")
-    found["a"] = Found("a", 0.0, "a", running=False)
+    found["a"] = ListedWorker("a", 0.0, "a", running=False)
     made.update(found)
     made.add(1)
     assert made.place() == []
@@ -183,7 +188,7 @@ def test_workers_that_do_not_reply_count_as_lost():
 def test_killers_end_after_three_workers_and_nobody_else_is_given_up(seed, workers, room):
     """Every third submission kills its worker as soon as it runs; a new one starts for it."""
     rng = random.Random(seed)
-    made = Placement("none")
+    made = SubmissionPlacement("none")
     names = iter(range(10**6))
     found = {str(next(names)): None for _ in range(workers)}
     running = {}
@@ -192,7 +197,7 @@ def test_killers_end_after_three_workers_and_nobody_else_is_given_up(seed, worke
     for number in range(12):
         made.add(number)
     for _ in range(500):
-        found = {name: Found(name, 0.0, name) for name in found}
+        found = {name: ListedWorker(name, 0.0, name) for name in found}
         new, lost = made.update(found)
         for number in lost:
             del running[number]

@@ -77,25 +77,25 @@ def scheduler_of(
     """
     if find_spec("distributed") is None:
         raise AddressError(f"--scheduler needs Dask, which is not installed here: {DASK}")
-    found = _ADDRESS.fullmatch(address)
-    if not found or not 0 < int(found["port"]) < 2**16:
+    match = _ADDRESS.fullmatch(address)
+    if not match or not 0 < int(match["port"]) < 2**16:
         raise AddressError(f"{address!r} is not a scheduler's address; expected tls://HOST:PORT")
-    scheme = found["scheme"] or "tcp"
-    given = (ca, cert, key)
+    scheme = match["scheme"] or "tcp"
+    paths = (ca, cert, key)
     if scheme not in ("tcp", "tls"):
         raise AddressError(f"{address!r} starts with {scheme}://; expected tls:// or tcp://")
-    whole = f"{scheme}://{found['host']}:{found['port']}"
-    if scheme == "tcp" and any(given):
+    whole = f"{scheme}://{match['host']}:{match['port']}"
+    if scheme == "tcp" and any(paths):
         raise AddressError(f"{whole} does not use the certificates: give tls:// for TLS")
-    if scheme == "tcp" and not is_loopback(found["host"].strip("[]")):
+    if scheme == "tcp" and not is_loopback(match["host"].strip("[]")):
         raise AddressError(
             f"{whole} is not on this machine, and not encrypted: anybody on the way could read "
             f"the submissions and change the points; {HOW}"
         )
     if scheme == "tcp":
         return SchedulerAddress(whole)
-    if any(given):
-        texts = [_pem(*item) if item[1] else "" for item in zip(SETTINGS, given, strict=True)]
+    if any(paths):
+        texts = [_pem(*item) if item[1] else "" for item in zip(SETTINGS, paths, strict=True)]
     else:
         texts = list(map(_setting, SETTINGS.values()))
     if not all(texts[:2]):
@@ -110,9 +110,9 @@ def why_open(address: str) -> str:
     >>> why_open("tcp://127.0.0.1:40001")
     ''
     """
-    found = _ADDRESS.fullmatch(address)
-    scheme = found["scheme"] if found else None
-    if scheme == "tls" or (scheme == "tcp" and is_loopback(found["host"].strip("[]"))):
+    match = _ADDRESS.fullmatch(address)
+    scheme = match["scheme"] if match else None
+    if scheme == "tls" or (scheme == "tcp" and is_loopback(match["host"].strip("[]"))):
         return ""
     return (
         f"it listens at {address}, without encryption: start it with --host 127.0.0.1 if the whole "
@@ -124,8 +124,8 @@ def _setting(name: str) -> str:
     """The certificate of one of Dask's settings, which hold a file's path, or the text itself."""
     import dask.config
 
-    found = str(dask.config.get(name, None) or "")
-    return found if "\n" in found or not found else _pem(name, Path(found))
+    text = str(dask.config.get(name, None) or "")
+    return text if "\n" in text or not text else _pem(name, Path(text))
 
 
 def _pem(name: str, path: Path) -> str:

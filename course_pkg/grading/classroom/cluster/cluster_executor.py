@@ -130,7 +130,9 @@ class ClusterExecutor:
         Raises NoGpu, ExecutorLost, ValueError if a worker's reply is not what a run can give, and
         RuntimeError with the worker's reason if its grader failed.
         """
-        task = messages.task_bytes(messages.Task(self._work, student, key, packed, called))
+        task = messages.task_bytes(
+            messages.SubmissionTask(self._work, student, key, packed, called)
+        )
         with self._in_flight(len(task)):
             frame = self._answer(task)
         if frame.kind == FrameKind.GIVEN_UP:

@@ -23,7 +23,7 @@ from typing import Any
 from distributed import Client
 from distributed.client import FutureCancelledError
 
-from course_pkg.grading.classroom.cluster import messages, worker
+from course_pkg.grading.classroom.cluster import messages, placement, worker
 from course_pkg.grading.classroom.cluster.address import SchedulerAddress, why_open
 from course_pkg.grading.classroom.cluster.gateway_process import (
     Frame,
@@ -34,7 +34,7 @@ from course_pkg.grading.classroom.cluster.gateway_process import (
     said,
     to_bytes,
 )
-from course_pkg.grading.classroom.cluster.placement import Found, Placement, gpus_in
+from course_pkg.grading.classroom.cluster.messages import WorkerReply
 from course_pkg.grading.contract.display import one_line
 
 ANSWER_S = 30.0  # for the scheduler
@@ -61,24 +61,24 @@ class DaskClient:
         self._run = run
         self._keys = 0
 
-    async def workers(self) -> tuple[str, dict[str, Found]]:
+    async def workers(self) -> tuple[str, dict[str, placement.ListedWorker]]:
         """The address of the scheduler, and the workers that it lists, by address.
 
         Raises OSError or TimeoutError if it does not answer.
         """
         if self._client.status != "running":
             raise OSError("the connection to it is lost")
-        listed = await asyncio.wait_for(self._client.scheduler.identity(n_workers=-1), ANSWER_S)
-        found = {
-            address: Found(
+        answer = await asyncio.wait_for(self._client.scheduler.identity(n_workers=-1), ANSWER_S)
+        listed = {
+            address: placement.ListedWorker(
                 name=str(one["name"]),
-                gpus=gpus_in(one["resources"]),
+                gpus=placement.gpus_in(one["resources"]),
                 instance=str(one["local_directory"]),
                 running=one["status"] == "running",
             )
-            for address, one in listed["workers"].items()
+            for address, one in answer["workers"].items()
         }
-        return listed["address"], found
+        return answer["address"], listed
 
     async def connects_again(self) -> bool:
         """Whether a connection that was lost is there again, after some seconds at most."""
@@ -91,8 +91,8 @@ class DaskClient:
     async def is_gone(self, address: str, instance: str) -> bool:
         """Whether the scheduler no longer lists this worker at its address, or can't be asked."""
         with suppress(Exception):
-            _, found = await self.workers()
-            return address not in found or found[address].instance != instance
+            _, listed = await self.workers()
+            return address not in listed or listed[address].instance != instance
         return True
 
     async def reply(self, address: str, payload: bytes, gpu: bool) -> bytes:
@@ -154,7 +154,7 @@ class Gateway:
         self._with_files = start["with_files"].encode()
         self._work = messages.read_request(self._asked).work
         self._within_s: float = start["reply_s"]
-        self._placement = Placement(start["need"])
+        self._placement = placement.SubmissionPlacement(start["need"])
         self._grace_s = start["grace_s"]
         self._payloads: dict[int, bytes] = {}
         self._attempts: dict[int, asyncio.Task[None]] = {}
@@ -175,14 +175,14 @@ class Gateway:
         """Follow the workers as they come and go, until nothing can be run; the reason."""
         while True:
             try:
-                scheduler, found = await self._dask.workers()
+                scheduler, listed = await self._dask.workers()
             except (OSError, TimeoutError) as error:
                 if await self._dask.connects_again():
                     continue
                 return f"the scheduler does not answer ({type(error).__name__}: {error})"
             if why := why_open(scheduler):
                 return f"the scheduler is refused: {why}"
-            new, lost = self._placement.update(found)
+            new, lost = self._placement.update(listed)
             for number in lost:
                 self._attempts.pop(number).cancel()
                 self._give_up(number)
@@ -274,7 +274,7 @@ class Gateway:
             return
         except Exception as error:
             why = one_line(f"a task failed ({type(error).__name__}: {error})", messages.MAX_WORDS)
-            reply = messages.Reply("failed", why)
+            reply = WorkerReply("failed", why)
             body = messages.reply_bytes(reply, self._work.limits)
         if self._attempts.get(number) is not asyncio.current_task():
             return
@@ -294,14 +294,14 @@ class Gateway:
             self._placement.again(number)
         self._place()
 
-    async def _fitness(self, address: str, gpu: bool) -> messages.Reply:
+    async def _fitness(self, address: str, gpu: bool) -> WorkerReply:
         """How a worker can run submissions; it is sent the checks if it lacks them."""
         reply, _ = await self._ask(address, self._asked, gpu)
         if reply.kind == "lacks":
             reply, _ = await self._ask(address, self._with_files, gpu)
         return reply
 
-    async def _ask(self, address: str, payload: bytes, gpu: bool) -> tuple[messages.Reply, bytes]:
+    async def _ask(self, address: str, payload: bytes, gpu: bool) -> tuple[WorkerReply, bytes]:
         """What a worker replies, and as it was sent. Raises what `reply` raises, or ValueError."""
         body = await self._dask.reply(address, payload, gpu)
         return messages.read_reply(body, self._work.limits), body

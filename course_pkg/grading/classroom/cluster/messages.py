@@ -47,7 +47,7 @@ TOO_LARGE = "its outputs are too large to send, so they are not shown"
 
 
 @dataclass(frozen=True)
-class Work:
+class RunWork:
     """What all tasks of a run have in common.
 
     run: a name of the run. judging: `judging_hash`. version: the same for people. checks:
@@ -63,10 +63,10 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Task:
+class SubmissionTask:
     """One submission to run: as for `LocalExecutor.run_submission`."""
 
-    work: Work
+    work: RunWork
     student: str
     key: bytes
     packed: bytes
@@ -77,12 +77,12 @@ class Task:
 class Preparation:
     """Asks a worker whether it can run submissions. files: of the checks, if it lacks them."""
 
-    work: Work
+    work: RunWork
     files: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
-class Reply:
+class WorkerReply:
     """What a worker says.
 
     kind: one of `_LastLine.kind`. why: the reason, for "unfit", "no-gpu" and "failed". room:
@@ -146,13 +146,13 @@ def version() -> str:
     return f"course_pkg {__version__} (code {code}, Python {platform.python_version()})"
 
 
-def work_of(assignment: ClassAssignment, limits: RunLimits) -> Work:
+def work_of(assignment: ClassAssignment, limits: RunLimits) -> RunWork:
     """The work of a run that starts now."""
     run = secrets.token_hex(8)
-    return Work(run, judging_hash(), version(), assignment.name, assignment.hash, limits)
+    return RunWork(run, judging_hash(), version(), assignment.name, assignment.hash, limits)
 
 
-def task_bytes(task: Task) -> bytes:
+def task_bytes(task: SubmissionTask) -> bytes:
     """A task as a line of JSON, then the packed submission."""
     head = {"work": asdict(task.work), "student": task.student, "key": task.key.hex()}
     head["called"] = task.called
@@ -164,20 +164,20 @@ def preparation_bytes(asked: Preparation) -> bytes:
     return json.dumps(asdict(asked)).encode() + b"\n"
 
 
-def read_request(data: bytes) -> Task | Preparation:
+def read_request(data: bytes) -> SubmissionTask | Preparation:
     """What `task_bytes` or `preparation_bytes` wrote.
 
-    >>> work = Work("r", "c", "v", "lora-math", "", RunLimits())
-    >>> read_request(task_bytes(Task(work, "ada", b"k", b"zip"))).packed
+    >>> work = RunWork("r", "c", "v", "lora-math", "", RunLimits())
+    >>> read_request(task_bytes(SubmissionTask(work, "ada", b"k", b"zip"))).packed
     b'zip'
     """
     line, _, packed = data.partition(b"\n")
     head = json.loads(line)
-    work = Work(**{**head["work"], "limits": RunLimits(**head["work"]["limits"])})
+    work = RunWork(**{**head["work"], "limits": RunLimits(**head["work"]["limits"])})
     if "student" not in head:
         return Preparation(work, head["files"])
     called = tuple(head["called"])
-    return Task(work, head["student"], bytes.fromhex(head["key"]), packed, called)
+    return SubmissionTask(work, head["student"], bytes.fromhex(head["key"]), packed, called)
 
 
 def most_bytes(limits: RunLimits) -> int:
@@ -190,7 +190,7 @@ def _most_outputs(limits: RunLimits) -> int:
     return 3 * limits.output_bytes + 2**20
 
 
-def reply_bytes(reply: Reply, limits: RunLimits) -> bytes:
+def reply_bytes(reply: WorkerReply, limits: RunLimits) -> bytes:
     """A reply as lines of JSON: one for each cell with outputs, and a last one for the rest."""
     lines = []
     last: dict[str, Any] = {"kind": reply.kind, "why": reply.why, "room": reply.room}
@@ -222,7 +222,7 @@ def _facts(result: RunResult) -> dict[str, Any]:
     return {**facts, "verdicts": verdicts, "remarks": list(result.remarks)}
 
 
-def read_reply(data: bytes, limits: RunLimits) -> Reply:
+def read_reply(data: bytes, limits: RunLimits) -> WorkerReply:
     """The reply in these bytes, from a worker that is not trusted. Raises ValueError.
 
     >>> read_reply(b'{"kind": "fit", "why": "", "room": 4}', RunLimits()).room
@@ -243,7 +243,7 @@ def read_reply(data: bytes, limits: RunLimits) -> Reply:
         raise ValueError(f"the last line: {place}: {wrong['msg']}") from None
     _require((line.kind == "result") == (line.result is not None), "the kind")
     result = None if line.result is None else _result(line.result, cells)
-    return Reply(line.kind, line.why, line.room, result)
+    return WorkerReply(line.kind, line.why, line.room, result)
 
 
 def _result(facts: _Facts, cells: list[bytes]) -> RunResult:

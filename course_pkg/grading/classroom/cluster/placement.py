@@ -23,7 +23,7 @@ FAILS = f"its grader failed on {MOST_FAILED} submissions in a row that others co
 
 
 @dataclass(frozen=True)
-class Found:
+class ListedWorker:
     """A worker as the scheduler describes it.
 
     gpus: its resource GPU. instance: tells it from another one that has got the same address.
@@ -40,7 +40,7 @@ class Found:
 class Worker:
     """One worker. room: submissions at a time; 0 until it is known that it can run some.
 
-    gpus, instance: as for Found. refused: why it gets no submission, "" if it may.
+    gpus, instance: as for ListedWorker. refused: why it gets no submission, "" if it may.
     """
 
     name: str
@@ -74,7 +74,7 @@ def gpus_in(resources: object) -> float:
     return float(int(amount))
 
 
-class Placement:
+class SubmissionPlacement:
     """The workers, and the submissions that wait or run, by number.
 
     need: whether the assignment needs a GPU: "none", "optional" or "required". If it can use one
@@ -89,25 +89,25 @@ class Placement:
         self._lost: Counter[int] = Counter()
         self._failed_on: dict[int, set[str]] = {}  # number -> instances of workers
 
-    def update(self, found: Mapping[str, Found]) -> tuple[list[str], list[int]]:
+    def update(self, listed: Mapping[str, ListedWorker]) -> tuple[list[str], list[int]]:
         """Compare with what the scheduler lists, by address: who is new, and what was lost.
 
         What was lost waits again, unless it has lost too many workers: see `given_up`.
         """
         lost: list[int] = []
         for address, worker in list(self.workers.items()):
-            if address not in found or found[address].instance != worker.instance:
+            if address not in listed or listed[address].instance != worker.instance:
                 self.left = self.left or worker.room > 0
                 lost += sorted(self.workers.pop(address).running)
         for number in lost:
             self._lost[number] += 1
             if self._lost[number] < MOST_LOST:
                 self._waiting.appendleft(number)
-        new = [address for address in found if address not in self.workers]
+        new = [address for address in listed if address not in self.workers]
         for address in new:
-            one = found[address]
+            one = listed[address]
             self.workers[address] = Worker(one.name, one.gpus, one.instance)
-        for address, one in found.items():
+        for address, one in listed.items():
             self.workers[address].open = one.running
         return new, lost
 

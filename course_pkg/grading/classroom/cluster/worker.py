@@ -23,9 +23,9 @@ from course_pkg.grading import assignments as checks
 from course_pkg.grading.classroom.cluster.messages import (
     MAX_WORDS,
     Preparation,
-    Reply,
-    Task,
-    Work,
+    RunWork,
+    SubmissionTask,
+    WorkerReply,
     read_request,
     reply_bytes,
     version,
@@ -73,7 +73,7 @@ class WarmExecutor:
         self._owner = ThreadPoolExecutor(1, "course-fork-servers")
 
     @contextmanager
-    def use(self, work: Work, gpu: bool, jobs: int, hidden: Path) -> Iterator[LocalExecutor]:
+    def use(self, work: RunWork, gpu: bool, jobs: int, hidden: Path) -> Iterator[LocalExecutor]:
         """The executor for the work, ready. Raises what `LocalExecutor.ready` raises."""
         wanted = (work.assignment, work.checks, work.limits, gpu, jobs)
         with self._changed:
@@ -143,7 +143,7 @@ class WarmExecutor:
         if executor is not None:
             executor.__exit__(None, None, None)
 
-    def receive(self, work: Work, files: dict[str, str]) -> None:
+    def receive(self, work: RunWork, files: dict[str, str]) -> None:
         """Keep the checks of an assignment that this worker's package does not have.
 
         Raises Unfit if they are not those of the work.
@@ -170,7 +170,7 @@ class WarmExecutor:
             self._received.setdefault(work.checks, made)
             self._keep.append(stack.pop_all())
 
-    def has(self, work: Work) -> bool:
+    def has(self, work: RunWork) -> bool:
         """Whether the checks are those of the work. Raises Unfit if the package has others."""
         folder = registry.CHECKS / work.assignment.replace("-", "_")
         own = (folder / "questions.toml").is_file()
@@ -178,7 +178,7 @@ class WarmExecutor:
             raise Unfit(f"it has another version of the checks of {work.assignment}")
         return own or not work.checks or work.checks in self._received
 
-    def _show_checks(self, work: Work) -> None:
+    def _show_checks(self, work: RunWork) -> None:
         """Let the registry, and processes started from now on, find the received checks."""
         folder = self._received.get(work.checks)
         os.environ.pop(registry.RECEIVED, None)
@@ -220,7 +220,7 @@ def stop(run: str) -> None:
     threading.Thread(target=warm_executor().stop, args=(run,)).start()
 
 
-def _reply(request: Task | Preparation, gpu: bool) -> Reply:
+def _reply(request: SubmissionTask | Preparation, gpu: bool) -> WorkerReply:
     from distributed import get_worker
 
     work = request.work
@@ -231,24 +231,24 @@ def _reply(request: Task | Preparation, gpu: bool) -> Reply:
         if isinstance(request, Preparation) and request.files is not None:
             warm_executor().receive(work, request.files)
         if not warm_executor().has(work):
-            return Reply("lacks")
+            return WorkerReply("lacks")
         with warm_executor().use(work, gpu, jobs, Path(worker.local_directory)) as executor:
             if isinstance(request, Preparation):
                 if gpu and (why := executor.without_gpu()):
-                    return Reply("no-gpu", why[:MAX_WORDS])
-                return Reply("fit", room=executor.room())
+                    return WorkerReply("no-gpu", why[:MAX_WORDS])
+                return WorkerReply("fit", room=executor.room())
             asked = (request.student, request.key, request.packed, request.called)
             result = executor.run_submission(*asked)
-            return Reply("result", result=result)
+            return WorkerReply("result", result=result)
     except (Unfit, NoSandbox) as error:
-        return Reply("unfit", one_line(str(error), MAX_WORDS))
+        return WorkerReply("unfit", one_line(str(error), MAX_WORDS))
     except NoGpu as error:
-        return Reply("no-gpu", one_line(str(error), MAX_WORDS))
+        return WorkerReply("no-gpu", one_line(str(error), MAX_WORDS))
     except Exception as error:  # the grader's own error, as on one machine
-        return Reply("failed", one_line(f"{type(error).__name__}: {error}", 500))
+        return WorkerReply("failed", one_line(f"{type(error).__name__}: {error}", 500))
 
 
-def _require_same(work: Work) -> None:
+def _require_same(work: RunWork) -> None:
     """Raise Unfit if this worker would grade differently, or without a sandbox."""
     if judging_hash() != work.judging:
         raise Unfit(

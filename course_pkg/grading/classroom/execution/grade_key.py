@@ -46,9 +46,9 @@ def current_judging_hash(root: Path = ROOT) -> str:
     with the CPU build began.
     """
     sources = Sources(root)
-    found = sources.hashes(sources.reach(*JUDGING))
+    hashes = sources.hashes(sources.reach(*JUDGING))
     versions = [f"{name} {version(name).partition('+')[0]}" for name in LIBRARIES]
-    return _digest(*versions, f"python {platform.python_version()}", *_texts(found))
+    return _digest(*versions, f"python {platform.python_version()}", *_texts(hashes))
 
 
 def checks_hash(assignment: Assignment, files: Mapping[str, bytes], root: Path = ROOT) -> str:
@@ -69,8 +69,8 @@ def checks_hash(assignment: Assignment, files: Mapping[str, bytes], root: Path =
     for question in assignment.questions.values():
         answers += [question.setup, question.answer]
     roots.append(sources.parsed("\n".join(answers), f"{package}.questions", folder / "questions"))
-    found = sources.hashes(sources.reach(*roots))
-    return _digest(repr(_without_words(asdict(assignment))), *_texts(found))
+    hashes = sources.hashes(sources.reach(*roots))
+    return _digest(repr(_without_words(asdict(assignment))), *_texts(hashes))
 
 
 def notebook_hash(notebook: Any) -> str:
@@ -101,8 +101,8 @@ def _without_words(value: Any) -> Any:
     return value
 
 
-def _texts(found: Mapping[str, str]) -> list[str]:
-    return [text for pair in found.items() for text in pair]
+def _texts(hashes: Mapping[str, str]) -> list[str]:
+    return [text for pair in hashes.items() for text in pair]
 
 
 def _digest(*parts: str) -> str:

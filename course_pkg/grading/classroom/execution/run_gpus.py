@@ -212,14 +212,14 @@ def gpu_environment(gpu: Gpu | None, limit_bytes: int | None) -> dict[str, str]:
     """
     if gpu is None:
         return {"CUDA_VISIBLE_DEVICES": ""}
-    found = {"CUDA_VISIBLE_DEVICES": gpu.uuid}
+    environment = {"CUDA_VISIBLE_DEVICES": gpu.uuid}
     if folders := library_path():
-        found["LD_LIBRARY_PATH"] = folders
+        environment["LD_LIBRARY_PATH"] = folders
     if limit_bytes and gpu.total_bytes and limit_bytes < gpu.total_bytes:
         # An honest program gets torch's OutOfMemoryError before the watchdog sees the limit.
         share = limit_bytes / gpu.total_bytes
-        found["PYTORCH_CUDA_ALLOC_CONF"] = f"per_process_memory_fraction:{share:.4f}"
-    return found
+        environment["PYTORCH_CUDA_ALLOC_CONF"] = f"per_process_memory_fraction:{share:.4f}"
+    return environment
 
 
 def fork_server_environment(pool: GpuPool | None) -> dict[str, str]:
@@ -227,10 +227,10 @@ def fork_server_environment(pool: GpuPool | None) -> dict[str, str]:
 
     A check whether there is a GPU would start the driver, which then fails in every child.
     """
-    found = {"CUDA_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    environment = {"CUDA_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
     if pool and (folders := library_path()):
-        found["LD_LIBRARY_PATH"] = folders
-    return found
+        environment["LD_LIBRARY_PATH"] = folders
+    return environment
 
 
 def trial_notebook(gpu: bool) -> NotebookNode:

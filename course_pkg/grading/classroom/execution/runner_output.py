@@ -250,9 +250,9 @@ def _is_last(
         case {"cell": index} if read_cell(result, line):
             struck.pours = None
             kind = {"flooded": struck.flooded, "late": struck.late}
-            found = next((kind[name] for name in kind if line.get(name) is True), None)
-            if found is not None and len(found) < 100:
-                found.append(index)
+            cells = next((kind[name] for name in kind if line.get(name) is True), None)
+            if cells is not None and len(cells) < 100:
+                cells.append(index)
                 struck.end(result, limits, "the others ran")
             if line.get("over") is True and not result.remarks:
                 result.remarks = (f"{_too_much(limits)}; the rest is not shown",)
@@ -286,10 +286,10 @@ def parsed(line: bytes) -> dict[str, Any]:
     if most_values(line) > MAX_VALUES:
         return {}
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def most_values(line: bytes) -> int:

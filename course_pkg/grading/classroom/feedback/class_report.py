@@ -60,7 +60,7 @@ MODE = 0o640  # grades are nobody else's business
 
 
 @dataclass(frozen=True)
-class Group:
+class StudentGroup:
     """Students with a state or a flag in common, whom the table can show alone."""
 
     name: str
@@ -161,8 +161,8 @@ def index(assignment: str, rows: Sequence[Row]) -> str:
     stats = score_statistics(records, points)
     to_mark = Counter(row.points.to_mark for row in rows if row.points and not row.waits)
     to_mark.pop(0, None)
-    found = groups(rows)
-    number = {group.name: str(at) for at, group in enumerate(found)}
+    all_groups = groups(rows)
+    number = {group.name: str(at) for at, group in enumerate(all_groups)}
     return pages.render(
         "index",
         title=f"{assignment}: results",
@@ -171,7 +171,7 @@ def index(assignment: str, rows: Sequence[Row]) -> str:
         page=PAGE,
         columns=TABLE_COLUMNS.items(),
         flags=flags,
-        groups=found,
+        groups=all_groups,
         groups_of=lambda row: " ".join(number[name] for name in (row.state, *flags(row))),
         submissions=len([row for row in rows if row.state != "no-submission"]),
         by_program=max((record.max_score for record in records), default=0),
@@ -189,21 +189,21 @@ def flags(row: Row) -> tuple[str, ...]:
     """What to know about a submission besides its state: late, to mark, …"""
     points = None if row.waits else row.points
     record = row.record
-    found = {
+    applies = {
         "late": points and points.late_s,
         "to mark": points and points.to_mark,
         "remarks": record and record.remarks,
         "another name": record and notes(record.questions),
         "no sandbox": record and record.is_unsafe,
     }
-    return tuple(name for name, is_so in found.items() if is_so)
+    return tuple(name for name, is_so in applies.items() if is_so)
 
 
-def groups(rows: Sequence[Row]) -> list[Group]:
+def groups(rows: Sequence[Row]) -> list[StudentGroup]:
     """The states and then the flags of a class, each with the number of its students."""
     states = Counter(row.state for row in rows)
     flagged = Counter(flag for row in rows for flag in flags(row))
-    return [Group(*item) for item in (*states.most_common(), *flagged.most_common())]
+    return [StudentGroup(*item) for item in (*states.most_common(), *flagged.most_common())]
 
 
 def late_note(course: Path, assignment: str) -> str:

@@ -73,11 +73,11 @@ def owners(
         if len(people) > 1:
             who = "; ".join(map(_said, people))
             doubts.append(f"{len(people)} rows fit the student {student}: {who}")
-    found = [
+    owned = [
         by_id[fits[0].id] if len(fits) == 1 and len(claims[fits[0].id]) == 1 else None
         for fits in fitting
     ]
-    return found, doubts
+    return owned, doubts
 
 
 def shared_numbers(rows: Sequence[Row]) -> set[str]:
@@ -102,10 +102,10 @@ def _described(header: Sequence[str], entry: dict[str, str]) -> Person | None:
     """
     if is_points_row(entry):
         return None
-    found = people_in(header, [entry])
-    if not found:
+    people = people_in(header, [entry])
+    if not people:
         return None
-    (person,) = found
+    (person,) = people
     email = person.email if "Identifier" in header else ""
     return replace(person, email=email, lms_id=number(person))
 
@@ -162,7 +162,7 @@ FILES = ("moodle.csv", "canvas.csv", FEEDBACK)  # in the folder of the assignmen
 
 
 @dataclass(frozen=True)
-class Exported:
+class LmsTable:
     """A CSV for Moodle or Canvas. left_out: students with a score whom it does not have.
 
     doubts: rows in which no score was written, because whose they are is not clear.
@@ -175,7 +175,7 @@ class Exported:
     notes: tuple[str, ...]
 
 
-def moodle(rows: Sequence[Row], worksheet: Path | None) -> Exported:
+def moodle(rows: Sequence[Row], worksheet: Path | None) -> LmsTable:
     """The grading worksheet with the column Grade filled in. Raises RosterError.
 
     worksheet: as downloaded from the assignment in Moodle; grades are scaled to its maximum.
@@ -200,7 +200,7 @@ def moodle(rows: Sequence[Row], worksheet: Path | None) -> Exported:
 
 def canvas(
     rows: Sequence[Row], assignment: str, gradebook: Path | None, column: str = ""
-) -> Exported:
+) -> LmsTable:
     """Canvas's gradebook with one assignment's column, filled in. Raises RosterError.
 
     gradebook: as exported from Canvas. column: its name there; by default the one that is called
@@ -220,7 +220,7 @@ def canvas(
     return _filled(kept, table, rows, name, POINTS, ())
 
 
-def require_own(into: Path, made: Exported, column: str) -> None:
+def require_own(into: Path, made: LmsTable, column: str) -> None:
     """Raise RosterError if a file has rows or columns that an export without a template lacks.
 
     It was filled in from a template then, and may be the only copy with the system's names.
@@ -267,15 +267,15 @@ def feedback_zip(course: Path, assignment: str, rows: Sequence[Row], into: Path)
 
 def old_feedback(course: Path, assignment: str, rows: Sequence[Row]) -> list[str]:
     """The students who were graded again after nbgrader made their feedback."""
-    found = []
+    outdated = []
     for row in rows:
         page = course / "feedback" / row.student / assignment / f"{assignment}.html"
         graded = row.record.graded_at if row.record else ""
         if not graded or row.waits or not page.is_file():
             continue
         if page.stat().st_mtime < datetime.fromisoformat(graded).timestamp():
-            found.append(row.student)
-    return found
+            outdated.append(row.student)
+    return outdated
 
 
 def _filled(
@@ -285,19 +285,19 @@ def _filled(
     column: str,
     maximum: str,
     notes: tuple[str, ...],
-) -> Exported:
+) -> LmsTable:
     """The table with scores in `column`. maximum: the column, or row, of the most points."""
-    found, doubts = owners(header, table, rows)
-    given = set()
+    owned, doubts = owners(header, table, rows)
+    scored = set()
     scaled = set()
     every = next((r[column] for r in table if is_points_row(r)), "")
     excused = []
-    for entry, row in zip(table, found, strict=True):
+    for entry, row in zip(table, owned, strict=True):
         if row is None or row.score is None or row.points is None:
             continue
         if maximum == POINTS and entry.get(column, "").strip().upper() == EXCUSED:
             excused.append(row.student)
-            given.add(row.student)
+            scored.add(row.student)
             continue
         most = every if maximum == POINTS else entry.get(maximum, "")
         score = row.score
@@ -305,7 +305,7 @@ def _filled(
             scaled.add(f"{row.points.max_score:g} to {possible:g}")
             score *= possible / row.points.max_score
         entry[column] = f"{score:.2f}".rstrip("0").rstrip(".")
-        given.add(row.student)
+        scored.add(row.student)
     out = io.StringIO()
     writer = csv.DictWriter(out, header, lineterminator="\n", restval="", extrasaction="ignore")
     writer.writeheader()
@@ -313,12 +313,14 @@ def _filled(
         {name: text if name == COMMENTS else inert(text) for name, text in entry.items()}
         for entry in table
     )
-    left = sorted(row.student for row in rows if row.score is not None and row.student not in given)
+    left = sorted(
+        row.student for row in rows if row.score is not None and row.student not in scored
+    )
     notes += tuple(f"scores are scaled from {change} points" for change in sorted(scaled))
     if excused:
         notes += (f"left as they are, because they are excused ({EXCUSED}): {', '.join(excused)}",)
-    written = len(given) - len(excused)
-    return Exported(out.getvalue(), written, tuple(left), tuple(doubts), notes)
+    written = len(scored) - len(excused)
+    return LmsTable(out.getvalue(), written, tuple(left), tuple(doubts), notes)
 
 
 def _column(path: Path, header: list[str], name: str) -> str:
@@ -326,14 +328,14 @@ def _column(path: Path, header: list[str], name: str) -> str:
         return re.sub(r"[\W_]", "", re.sub(r" \(\d+\)$", "", title).casefold())
 
     titles = [title for title in header if title not in NAMES]
-    found = [t for t in titles if t == name] or [t for t in titles if bare(t) == bare(name)]
-    if len(found) != 1:
+    matching = [t for t in titles if t == name] or [t for t in titles if bare(t) == bare(name)]
+    if len(matching) != 1:
         listed = ", ".join(t for t in titles if re.search(r" \(\d+\)$", t)) or ", ".join(titles)
         raise RosterError(
-            f"{path} has {len(found) or 'no'} columns for {name}; choose one with --column: "
+            f"{path} has {len(matching) or 'no'} columns for {name}; choose one with --column: "
             f"{listed or 'none'}"
         )
-    return found[0]
+    return matching[0]
 
 
 def _number(text: str) -> float | None:

@@ -175,9 +175,9 @@ def _bundle(data: dict[str, Any], left: int, image_room: int) -> tuple[dict[str,
         made["text/plain"] = _text(plain, left)
     for kind in IMAGES:
         if kind in data:
-            found = checked_image(_joined_text(data[kind]) or "", kind, image_room)
-            if found:
-                made[kind] = found
+            image = checked_image(_joined_text(data[kind]) or "", kind, image_room)
+            if image:
+                made[kind] = image
             else:
                 dropped.append(f"{kind} (damaged, or too large)")
     if "text/html" in data:

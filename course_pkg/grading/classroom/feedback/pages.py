@@ -77,10 +77,10 @@ def fingerprint_in(path: Path) -> str:
     try:
         with open(path, "rb") as file:
             file.seek(-min(FINGERPRINT_BYTES, file.seek(0, 2)), 2)
-            found = _FINGERPRINT.fullmatch(file.read())
+            match = _FINGERPRINT.fullmatch(file.read())
     except OSError:
         return ""
-    return found[1].decode() if found else ""
+    return match[1].decode() if match else ""
 
 
 def histogram(scores: Sequence[float], most: float) -> list[Bin]:

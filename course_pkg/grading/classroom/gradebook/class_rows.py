@@ -203,10 +203,10 @@ def class_points(book: CourseGradebook, assignment: str) -> dict[str, Points]:
             .scalar_subquery()
         )
         sums = [
-            func.coalesce(func.sum(each), 0.0)
-            for each in (Grade.auto_score, Grade.score, worth, to_mark)
+            func.coalesce(func.sum(column), 0.0)
+            for column in (Grade.auto_score, Grade.score, worth, to_mark)
         ]
-        found = book.nbgrader_book.db.execute(
+        rows = book.nbgrader_book.db.execute(
             select(SubmittedAssignment.student_id, *when, penalty, *sums)
             .join(Assignment, Assignment.id == SubmittedAssignment.assignment_id)
             .outerjoin(SubmittedNotebook, SubmittedNotebook.assignment_id == SubmittedAssignment.id)
@@ -224,5 +224,5 @@ def class_points(book: CourseGradebook, assignment: str) -> dict[str, Points]:
                 submitted=at and at.replace(tzinfo=UTC),
                 late_s=seconds_late(at, due, extension),
             )
-            for student, at, due, extension, charged, automatic, total, possible, left in found
+            for student, at, due, extension, charged, automatic, total, possible, left in rows
         }

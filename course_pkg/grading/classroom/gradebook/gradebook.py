@@ -133,9 +133,9 @@ class CourseGradebook:
         assignment = one_name(record.assignment, "assignment")
         ran = notebook is not None
         shown = with_note(notebook if ran else with_nothing(self.released(assignment)), record)
-        if (found := points_shown(shown)) != record.score:
+        if (points := points_shown(shown)) != record.score:
             raise ValueError(
-                f"the tests show {found} points; expected {record.score}, as in the record"
+                f"the tests show {points} points; expected {record.score}, as in the record"
             )
         with self.transaction():
             self._restore(assignment, shown)

@@ -37,12 +37,12 @@ def grading_folder(course: Path) -> Path:
     path = course / FOLDER
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode):
+    info = path.lstat()
+    if not stat.S_ISDIR(info.st_mode):
         raise GradingFolderError(
             f"{path} is not a folder; expected a folder of mode 0700: move it away"
         )
-    _require_private(path, found, "0700")
+    _require_private(path, info, "0700")
     return path
 
 
@@ -100,11 +100,11 @@ def digest(notebook: bytes, beside: Mapping[str, bytes]) -> str:
     >>> digest(b"ab", {"c": b""}) == digest(b"a", {"c": b"b"})
     False
     """
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name, data in [("", notebook), *sorted(beside.items())]:
-        found.update(length_prefixed(name, str(len(data))))
-        found.update(data)
-    return found.hexdigest()
+        hasher.update(length_prefixed(name, str(len(data))))
+        hasher.update(data)
+    return hasher.hexdigest()
 
 
 def secret_id(secret: bytes) -> str:
@@ -133,14 +133,14 @@ def course_lock(course: Path, doing: str) -> Iterator[None]:
         yield
 
 
-def _require_private(path: Path, found: os.stat_result, mode: str) -> None:
-    if os.geteuid() not in (0, found.st_uid):
+def _require_private(path: Path, info: os.stat_result, mode: str) -> None:
+    if os.geteuid() not in (0, info.st_uid):
         raise GradingFolderError(
             f"{path} belongs to another user; grade as the user who graded first"
         )
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if stat.S_IMODE(info.st_mode) & 0o077:
         raise GradingFolderError(
-            f"{path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}); expected "
+            f"{path} is open to other users (mode {stat.S_IMODE(info.st_mode):04o}); expected "
             f"mode {mode}: run `chmod {mode} {path}`; if others may have read the secret, remove "
             f"{path.parent if mode == '0600' else path}/secret {_REGRADE}"
         )

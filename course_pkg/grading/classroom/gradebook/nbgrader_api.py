@@ -240,8 +240,8 @@ def save_person(book: "Gradebook", person: Person) -> None:
         "email": person.email,
         "lms_user_id": person.lms_id,
     }
-    given = {name: text[:128] for name, text in fields.items() if text}
-    book.update_or_create_student(person.id, **given)
+    known = {name: text[:128] for name, text in fields.items() if text}
+    book.update_or_create_student(person.id, **known)
 
 
 def ensure_indexes(book: "Gradebook") -> None:

@@ -193,15 +193,15 @@ class Store:
                 names.append(name)  # only one id gives this name, so there is no need to read it
                 continue
             with suppress(OSError, ValueError, KeyError, TypeError):
-                found = str(json.loads(path.read_bytes()[:MAX_RECORD])["record"]["student"])
-                name = found if file_stem(found) == path.stem else name
+                student = str(json.loads(path.read_bytes()[:MAX_RECORD])["record"]["student"])
+                name = student if file_stem(student) == path.stem else name
             names.append(name)
         return names
 
     def assignments(self, only: str | None = None) -> list[str]:
         """The assignments that have records. only: at most this one."""
-        found = sorted(path.name for path in self._folder.glob("*") if path.is_dir())
-        return [name for name in found if only in (None, name)]
+        folders = sorted(path.name for path in self._folder.glob("*") if path.is_dir())
+        return [name for name in folders if only in (None, name)]
 
     def path(self, assignment: str, student: str) -> Path:
         """The file of a student's record."""

@@ -111,15 +111,15 @@ def traces(course: Path, student: str, assignment: str | None = None) -> list[Pa
     """
     if not valid_student(student):
         raise GradebookError(f"{student!r} can't be a student's id")
-    found = [course / name / student for name in FOLDERS]
+    paths = [course / name / student for name in FOLDERS]
     # The file submitted/ada.ipynb is ada's; a folder of that name is that of a student ada.ipynb.
-    found = [path / (assignment or "") for path in found if path.is_dir() or path.is_symlink()]
+    paths = [path / (assignment or "") for path in paths if path.is_dir() or path.is_symlink()]
     notebook = course / "submitted" / f"{student}.ipynb"
     if assignment is None and not notebook.is_dir():
-        found.append(notebook)
+        paths.append(notebook)
     store = Store(course, secret(course))
-    found += [store.path(name, student) for name in store.assignments(assignment)]
-    return [path for path in found if path.exists() or path.is_symlink()]
+    paths += [store.path(name, student) for name in store.assignments(assignment)]
+    return [path for path in paths if path.exists() or path.is_symlink()]
 
 
 def require_known(book: "CourseGradebook", student: str, assignment: str | None = None) -> None:

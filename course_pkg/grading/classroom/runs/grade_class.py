@@ -100,14 +100,14 @@ def grade(course: Path, name: str, options: Options, show: ProgressDisplay) -> l
                 show.finished(known)
         for number, record in batch.run(waiting, show):
             records[number] = without_words(record)
-        found = [records[number] for number in sorted(records)]
-        class_report.write(course, name, class_rows(book, name, found))
+        ordered = [records[number] for number in sorted(records)]
+        class_report.write(course, name, class_rows(book, name, ordered))
         for one, other in students(book).doubles():
             show.note(
                 f"{one.id} and {other.id} may be one person: if so, `course rename-student "
                 f"{shlex.quote(one.id)} {shlex.quote(other.id)}`"
             )
-    return found
+    return ordered
 
 
 def executor(

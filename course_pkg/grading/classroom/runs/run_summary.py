@@ -82,13 +82,13 @@ def _needs_a_look(records: Sequence[Record]) -> Table:
     table.add_column("state", no_wrap=True)
     table.add_column("by program", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold")
-    found = sorted(records, key=lambda r: (r.state == State.GRADED, r.student))
-    for record in found[:MOST_ODD]:
+    ordered = sorted(records, key=lambda r: (r.state == State.GRADED, r.student))
+    for record in ordered[:MOST_ODD]:
         table.add_row(
             name_text(record.student), state_text(record), score_text(record), Text(why(record))
         )
-    if len(found) > MOST_ODD:
-        more = f"and {len(found) - MOST_ODD:,} more"
+    if len(ordered) > MOST_ODD:
+        more = f"and {len(ordered) - MOST_ODD:,} more"
         table.add_row(Text(more), "", "", Text("the class's page lists them all"))
     return table
 

@@ -83,7 +83,7 @@ class CheckerScoring:
 
     def _reasons(self, notebook: NotebookNode, result: RunResult) -> dict[str, str]:
         """Why a question may have no answer: by its test cell and the answer's cells before it."""
-        found = {}
+        reasons = {}
         failed = ""
         for index, cell in enumerate(notebook.cells):
             if cell.cell_type != "code":
@@ -96,13 +96,13 @@ class CheckerScoring:
                 continue
             question = self.by_cell[cell.metadata.nbgrader.grade_id]
             if failed:
-                found[question] = CRASHED.format(failed)
+                reasons[question] = CRASHED.format(failed)
             elif late or index not in result.outputs:
-                found[question] = result.reason
+                reasons[question] = result.reason
             elif error:
-                found[question] = f"its check ended with an error: {error}"
+                reasons[question] = f"its check ended with an error: {error}"
             failed = ""
-        return found
+        return reasons
 
     def late_answers(self, questions: tuple[QuestionRecord, ...]) -> tuple[str, ...]:
         """For each question whose last answer came too late: a sentence that says so."""
@@ -149,7 +149,7 @@ class NotebookScoring:
 
     def questions(self, notebook: NotebookNode, result: RunResult) -> tuple[QuestionRecord, ...]:
         """What the tests' outputs earn, by nbgrader's rules; a test that did not end earns 0."""
-        found = {}
+        scored = {}
         for index, cell in enumerate(notebook.cells):
             if is_test(cell):
                 name = cell.metadata.nbgrader.grade_id
@@ -159,8 +159,8 @@ class NotebookScoring:
                     reason = UNFINISHED
                 elif index in result.outputs or not cell.source.strip():
                     earned, reason = _earned(cell, result.outputs.get(index, []))
-                found[name] = question_of_test(name, self._points[name], earned, reason)
-        return tuple(found[name] for name in self._points)
+                scored[name] = question_of_test(name, self._points[name], earned, reason)
+        return tuple(scored[name] for name in self._points)
 
     def late_answers(self, questions: tuple[QuestionRecord, ...]) -> tuple[str, ...]:
         """Nothing: only cells and the submission have a time limit."""
@@ -252,7 +252,7 @@ def _question(row: Any, question: Question) -> QuestionRecord:
     if row["question"] != question.name:
         raise ValueError(f"expected the question {question.name}")
     _require(row["failures"], {p.name for p in question.properties})
-    failures = {name: _failure(question, found) for name, found in row["failures"].items()}
+    failures = {name: _failure(question, failure) for name, failure in row["failures"].items()}
     late_s = row["late_s"]
     if late_s is not None and not (type(late_s) in (int, float) and 0 < late_s < 1e6):
         raise ValueError(f"{question.name}: late_s is not a number of seconds")

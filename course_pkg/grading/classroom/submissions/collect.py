@@ -19,7 +19,7 @@ from pathlib import Path
 from course_pkg.common.errors import CourseError
 from course_pkg.grading.classroom.submissions.layouts import (
     MOODLE,
-    Found,
+    UnidentifiedSubmission,
     choose,
     find,
     skipped,
@@ -60,7 +60,7 @@ class Submission:
     student: str
     layout: str
     _tree: Folder | Zip
-    _found: Found
+    _found: UnidentifiedSubmission
     _assignment: str
     _wrong: str | None
     timestamp: datetime | None = None
@@ -114,8 +114,8 @@ class Submission:
         there = sorted(shown(n) for n in names if stem(n) != n)
         if not there and not self._found.exact:
             there = sorted(map(shown, names))
-        found = ", ".join(there[:5]) or "no notebook"
-        return f"found {found}; expected {self._assignment}.ipynb in {shown(self.path)}"
+        named = ", ".join(there[:5]) or "no notebook"
+        return f"found {named}; expected {self._assignment}.ipynb in {shown(self.path)}"
 
 
 def _walk(tree: Folder | Zip, at: Parts) -> list[Parts]:
@@ -179,17 +179,17 @@ def collect(
     tree = _open(source, assignment, roster)
     if len(tree.children(())) > MAX_LISTED:
         raise SourceError(f"{source} holds more than {MAX_LISTED:,} names")
-    kind, found, unused = find(tree, (), assignment, layout, roster)
+    kind, listed, unused = find(tree, (), assignment, layout, roster)
     tops = [n for n in tree.children(()) if not skipped(n) and not tree.problem((n,))]
-    if isinstance(tree, Zip) and not found and len(tops) == 1:  # a folder that was zipped whole
-        kind, found, unused = find(tree, (tops[0],), assignment, layout, roster)
-    if not found:
+    if isinstance(tree, Zip) and not listed and len(tops) == 1:  # a folder that was zipped whole
+        kind, listed, unused = find(tree, (tops[0],), assignment, layout, roster)
+    if not listed:
         raise SourceError(_nothing(tree, source, assignment, layout))
     if unused:
         more = f", and {len(unused) - MAX_NAMED} more" if len(unused) > MAX_NAMED else ""
         named = ", ".join(map(shown, unused[:MAX_NAMED]))
         say(f"not used, since it is no submission to {assignment}: {named}{more}")
-    made = _submissions(tree, found, assignment, kind, roster)
+    made = _submissions(tree, listed, assignment, kind, roster)
     submissions = sorted(made, key=lambda s: (s.student, s.path))
     chosen = {unicodedata.normalize("NFC", student) for student in students}
     unknown = sorted(chosen - {s.student for s in submissions})
@@ -208,9 +208,9 @@ def _open(source: Path, assignment: str, roster: Roster | None) -> Folder | Zip:
         parent = source.parent
         names = [p.name for p in parent.iterdir()] if parent.is_dir() else []
         near = get_close_matches(source.name, names, n=3)
-        found = f"{parent} has {', '.join(map(shown, near))}"
+        similar = f"{parent} has {', '.join(map(shown, near))}"
         expected = f"expected a folder or zip with {EXPECTED.format(assignment)}"
-        raise SourceError(f"{source} does not exist; {found if near else expected}")
+        raise SourceError(f"{source} does not exist; {similar if near else expected}")
     try:
         return Folder(source) if source.is_dir() else Zip(source, lambda name: _has(roster, name))
     except zipfile.BadZipFile as error:
@@ -222,13 +222,17 @@ def _open(source: Path, assignment: str, roster: Roster | None) -> Folder | Zip:
 
 
 def _submissions(
-    tree: Folder | Zip, found: list[Found], assignment: str, layout: str, roster: Roster | None
+    tree: Folder | Zip,
+    listed: list[UnidentifiedSubmission],
+    assignment: str,
+    layout: str,
+    roster: Roster | None,
 ) -> Iterator[Submission]:
     numbers: dict[str, set[str]] = {}  # in Moodle or Canvas, of the people of one name
-    for one in found:
+    for one in listed:
         numbers.setdefault(folded(one.name), set()).add(one.lms_id)
     entries = []
-    for one in found:
+    for one in listed:
         if one.skipped:
             label = f"[{shown(one.name)}]"  # never a student's id
             yield Submission(label, layout, tree, one, assignment, one.skipped)
@@ -280,7 +284,7 @@ def _has(roster: Roster | None, name: str) -> bool:
 
 
 def _identity(
-    one: Found, numbers: dict[str, set[str]], layout: str, roster: Roster | None
+    one: UnidentifiedSubmission, numbers: dict[str, set[str]], layout: str, roster: Roster | None
 ) -> tuple[str, Person | None, str | None]:
     """The id of the student, who that is, and why nobody is known by that name."""
     described = one.person
@@ -301,8 +305,8 @@ def _identity(
 def _alike(name: str, same: list[tuple[str, str]]) -> str:
     """How the names differ that give the same id. same: the ids, and what they are called."""
     student = unicodedata.normalize("NFC", name)
-    names = [each for each, _ in same]
-    called = sorted({shown(each) for _, each in same})
+    names = [one for one, _ in same]
+    called = sorted({shown(one) for _, one in same})
     if len(set(names)) == 1:
         how = f": {', '.join(called)}" if len(called) > 1 else ""
     elif len({unicodedata.normalize("NFC", n) for n in names}) == 1:

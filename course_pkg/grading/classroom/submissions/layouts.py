@@ -1,7 +1,7 @@
 """The layouts of submissions: nbgrader's folders, flat notebooks, zips of Moodle and of Canvas.
 
-`find` gives one `Found` for each person in a source. What does not fit the layout is one too, with
-the reason: it is named and not graded, and everybody else is.
+`find` gives one `UnidentifiedSubmission` for each person in a source. What does not fit the layout
+is one too, with the reason: it is named and not graded, and everybody else is.
 
 Chapter: appendix/for-instructors.
 """
@@ -33,7 +33,7 @@ AGAIN = re.compile(r"(.+?)(?:-(\d+)| ?\((\d+)\))?")  # a name, and how often it 
 
 
 @dataclass(frozen=True)
-class Found:
+class UnidentifiedSubmission:
     """One person's submission, before it has a student's id.
 
     name: the id, full name or short name that the source gives. places: name and path of each
@@ -61,7 +61,7 @@ class Found:
 
 def find(
     tree: Folder | Zip, base: Parts, assignment: str, layout: str, roster: Roster | None = None
-) -> tuple[str, list[Found], list[str]]:
+) -> tuple[str, list[UnidentifiedSubmission], list[str]]:
     """The layout of a source, what it holds, and the paths that were looked at and not used.
 
     layout: one of LAYOUTS; "auto" takes the one that most names fit. roster: decides
@@ -89,30 +89,36 @@ def find(
         else:
             layout = "flat" if len(flat) > len(nested) else "nbgrader"
     if layout == "moodle":
-        found = list(_moodle(tree, base, moodle))
+        submissions = list(_moodle(tree, base, moodle))
         others = [n for n in (*flat, *nested) if n not in moodle]
         expected = "names as Moodle gives them"
     elif layout == "canvas":
         files = [canvas_file(base, n, roster) for n in canvas]
-        found = list(_group(base, [one for one in files if not one.skipped]))
-        found += [one for one in files if one.skipped]
+        submissions = list(_group(base, [one for one in files if not one.skipped]))
+        submissions += [one for one in files if one.skipped]
         others = [n for n in (*flat, *nested) if n not in canvas]
         expected = "names as Canvas gives them"
     elif layout == "flat":
-        found = [
-            Found(stem(n), (*base, n), ((f"{assignment}.ipynb", (*base, n)),), is_id=True)
+        submissions = [
+            UnidentifiedSubmission(
+                stem(n), (*base, n), ((f"{assignment}.ipynb", (*base, n)),), is_id=True
+            )
             for n in flat
         ]
         others = nested
         expected = "only <student>.ipynb"
     else:
-        found = [_nested(tree, (*base, n), assignment) for n in nested]
+        submissions = [_nested(tree, (*base, n), assignment) for n in nested]
         others = flat
         expected = f"only <student>/{assignment}/{assignment}.ipynb"
-    if not found and not any(stem(n) != n for n in odd):
+    if not submissions and not any(stem(n) != n for n in odd):
         return layout, [], []
-    used = {*others, *odd, *(one.path[len(base)] for one in found if len(one.path) > len(base))}
-    used |= {name for one in found for name in (at[len(base)] for _, at in one.places)}
+    used = {
+        *others,
+        *odd,
+        *(one.path[len(base)] for one in submissions if len(one.path) > len(base)),
+    }
+    used |= {name for one in submissions for name in (at[len(base)] for _, at in one.places)}
     unused = []
     for name in set(names) - used:
         if layout == "nbgrader" and names[name]:  # it may have other assignments
@@ -122,10 +128,12 @@ def find(
     for name in others:
         what = "the folder" if name in nested else "the file"
         why = f"skipped {what} {shown(name)}; expected {expected}"
-        found.append(Found(name, (*base, name), (), skipped=why))
+        submissions.append(UnidentifiedSubmission(name, (*base, name), (), skipped=why))
     for name in odd:
-        found.append(Found(stem(name), (*base, name), (), wrong=tree.problem((*base, name))))
-    return layout, found, sorted(unused)
+        submissions.append(
+            UnidentifiedSubmission(stem(name), (*base, name), (), wrong=tree.problem((*base, name)))
+        )
+    return layout, submissions, sorted(unused)
 
 
 def _astray(tree: Folder | Zip, at: Parts, assignment: str) -> list[str]:
@@ -195,19 +203,21 @@ def _bare(name: str) -> str:
     return re.sub(r"[\W_]", "", stem(name).casefold())
 
 
-def _nested(tree: Folder | Zip, at: Parts, assignment: str) -> Found:
+def _nested(tree: Folder | Zip, at: Parts, assignment: str) -> UnidentifiedSubmission:
     """A student's folder in nbgrader's layout."""
     there = tree.children(at)
     wrong = next((tree.problem((*at, n)) for n in there if n in ("", ".", "..")), None)
     names = near(there, assignment)
     if not wrong and names != [assignment]:
-        found = ", ".join(shown("/".join((*at[-1:], n))) for n in names)
-        wrong = f"found {found}; expected {shown(at[-1])}/{assignment}/{assignment}.ipynb"
+        listed = ", ".join(shown("/".join((*at[-1:], n))) for n in names)
+        wrong = f"found {listed}; expected {shown(at[-1])}/{assignment}/{assignment}.ipynb"
     place = (*at, assignment)
-    return Found(at[-1], place, (("", place),), exact=True, wrong=wrong, is_id=True)
+    return UnidentifiedSubmission(
+        at[-1], place, (("", place),), exact=True, wrong=wrong, is_id=True
+    )
 
 
-def _moodle(tree: Folder | Zip, base: Parts, names: list[str]) -> Iterator[Found]:
+def _moodle(tree: Folder | Zip, base: Parts, names: list[str]) -> Iterator[UnidentifiedSubmission]:
     folders = []
     files = []
     texts = []
@@ -215,7 +225,7 @@ def _moodle(tree: Folder | Zip, base: Parts, names: list[str]) -> Iterator[Found
     for name in sorted(names):
         match = MOODLE.fullmatch(name)
         at = (*base, name)
-        one = Found(match["name"], at, (("", at),), lms_id=match["id"])
+        one = UnidentifiedSubmission(match["name"], at, (("", at),), lms_id=match["id"])
         if match["plugin"] != "file":
             texts.append(replace(one, places=()))
         elif is_folder[name]:
@@ -232,9 +242,9 @@ def _moodle(tree: Folder | Zip, base: Parts, names: list[str]) -> Iterator[Found
             yield replace(one, wrong="found an online text; expected a notebook")
 
 
-def _group(base: Parts, files: list[Found]) -> Iterator[Found]:
+def _group(base: Parts, files: list[UnidentifiedSubmission]) -> Iterator[UnidentifiedSubmission]:
     """One person's files as one submission. Of two files with one name, the later number counts."""
-    people: dict[tuple[str, str], list[Found]] = {}
+    people: dict[tuple[str, str], list[UnidentifiedSubmission]] = {}
     for one in files:
         people.setdefault((one.lms_id, one.lms_id or one.name), []).append(one)
     for group in people.values():
@@ -245,21 +255,21 @@ def _group(base: Parts, files: list[Found]) -> Iterator[Found]:
         yield replace(first, places=tuple(places.items()), late=late)
 
 
-def possible_owners(name: str) -> list[Found]:
+def possible_owners(name: str) -> list[UnidentifiedSubmission]:
     """Whose file this can be, for each place of the student's number in its name.
 
     >>> [(one.name, one.lms_id) for one in possible_owners("x_77_55_901_a.ipynb")]
     [('x', '77'), ('x_77', '55')]
     """
-    found = []
+    owners = []
     for match in (*CANVAS.finditer(name), ANONYMOUS.fullmatch(name)):
         if not match or not (match["number"] or match["file"] in ENTRIES):
             continue
         anonymous = match["id"].startswith("anon_")
         before = name[: match.start()]
         if anonymous or (before and not before.endswith("LATE")):  # a name is in lower case
-            found.append(
-                Found(
+            owners.append(
+                UnidentifiedSubmission(
                     match["id"] if anonymous else before,
                     (),
                     ((match["file"], ()),),
@@ -267,10 +277,10 @@ def possible_owners(name: str) -> list[Found]:
                     late=bool(match["late"]),
                 )
             )
-    return found
+    return owners
 
 
-def canvas_file(base: Parts, name: str, roster: Roster | None) -> Found:
+def canvas_file(base: Parts, name: str, roster: Roster | None) -> UnidentifiedSubmission:
     """A file from Canvas. If it can be several people's, a complete roster decides, or nobody."""
     at = (*base, name)
     all_fits = possible_owners(name)
@@ -283,7 +293,7 @@ def canvas_file(base: Parts, name: str, roster: Roster | None) -> Found:
             f"skipped the file {shown(name)}: it can be of any of the students {numbers}; expected "
             "Canvas's gradebook as --roster, with one of them in it who has that number and name"
         )
-        return Found(name, at, (), skipped=why)
+        return UnidentifiedSubmission(name, at, (), skipped=why)
     (one,) = known
     return replace(one, path=at, places=((one.places[0][0], at),))
 

@@ -121,12 +121,12 @@ class Roster:
 
     def doubles(self) -> list[tuple[Person, Person]]:
         """Pairs of ids that may belong to one person, by all that is known about both."""
-        found = {}
+        pairs = {}
         for person in self.people:
             for other in (p for key in _keys(person) for p in self._by_key[key]):
                 if person.id < other.id and agreement(person, other):
-                    found[person.id, other.id] = (person, other)
-        return list(found.values())
+                    pairs[person.id, other.id] = (person, other)
+        return list(pairs.values())
 
     def members(self, group: str) -> list[Person]:
         """The students of a group of that name."""

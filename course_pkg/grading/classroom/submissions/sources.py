@@ -72,10 +72,10 @@ class Folder:
         """The bytes of a regular file, at most `limit`. Raises Refused."""
         try:
             with self._opened(path) as fd:
-                found = os.fstat(fd)
-                if not stat.S_ISREG(found.st_mode):
+                info = os.fstat(fd)
+                if not stat.S_ISREG(info.st_mode):
                     raise Refused(f"{shown('/'.join(path))} is a folder; expected a file")
-                if found.st_nlink > 1:
+                if info.st_nlink > 1:
                     raise Refused(f"{shown('/'.join(path))} is a hard link; submit the file itself")
                 with open(fd, "rb", closefd=False) as file:
                     return read_bounded(file, limit, path)
