@@ -29,7 +29,8 @@ PAUSE = 0.002  # seconds between two looks at a group that is being killed
 class CgroupParent:
     """Folders of the control group file system in which new groups can be created.
 
-    memory, pids: one folder for each controller; in version 2 both are the same.
+    Attributes:
+        memory, pids: one folder for each controller; in version 2 both are the same.
     """
 
     kind: str  # "cgroup v2", "cgroup v1" or "systemd scope"
@@ -40,10 +41,16 @@ class CgroupParent:
 class Cgroup:
     """A new control group with limits.
 
-    memory_bytes: for everything inside, including files in tmpfs and the kernel's own memory.
-    processes: processes and threads together. kind: of the parent. join_descriptors: open files; a
-    process writes b"0" to each of them to come under the limits, and must then close them. Raises
-    ValueError unless name is one plain part of a path, OSError if the group can't be created.
+    kind: of the parent. join_descriptors: open files; a process writes b"0" to each of them to come
+    under the limits, and must then close them.
+
+    Args:
+        memory_bytes: for everything inside, including files in tmpfs and the kernel's own memory.
+        processes: processes and threads together.
+
+    Raises:
+        ValueError: the name is not one plain part of a path.
+        OSError: the group can't be created.
     """
 
     def __init__(self, parent: CgroupParent, name: str, memory_bytes: int, processes: int) -> None:
@@ -119,7 +126,8 @@ class Cgroup:
     def kill(self) -> None:
         """Kill everything inside and wait until it is gone; nothing can start inside afterwards.
 
-        Raises TimeoutError if processes survive, which only a fault in the kernel causes.
+        Raises:
+            TimeoutError: processes survive, which only a fault in the kernel causes.
         """
         (self._pids / "pids.max").write_text("0")
         deadline = time.monotonic() + DEADLINE
@@ -190,8 +198,8 @@ def find_parent() -> CgroupParent | None:
     """A group in which others can be created; None if there is none on this machine.
 
     Tries each candidate: creates a group, kills a process in it and removes it (about ten
-    milliseconds). If the grader has a systemd scope to itself, it moves into a group below, so
-    that other groups can be created beside it; at exit it moves back.
+    milliseconds). If the grader has a systemd scope to itself, it moves into a group below, so that
+    other groups can be created beside it; at exit it moves back.
     """
     for parent in _candidates():
         with contextlib.suppress(OSError, TimeoutError, subprocess.SubprocessError):

@@ -36,9 +36,15 @@ def enter(
 ) -> None:
     """Become a process of the sandbox whose first process `pidfd` refers to.
 
-    Forks: only the process inside returns. join: the enforcer's descriptors.
-    keep: descriptors that stay open. uid: the user to become; None in a user namespace. Raises
-    OSError if a step fails; the caller must then exit.
+    Forks: only the process inside returns.
+
+    Args:
+        join: the enforcer's descriptors.
+        keep: descriptors that stay open.
+        uid: the user to become; None in a user namespace.
+
+    Raises:
+        OSError: a step fails; the caller must then exit.
     """
     _join(join)
     if uid is None:

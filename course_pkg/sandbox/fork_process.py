@@ -55,10 +55,14 @@ def use_huge_pages() -> int:
 def huge_ranges(maps: str) -> Iterator[tuple[int, int]]:
     """Start and end of the whole huge pages in private, writable memory without a file.
 
-    maps: the content of /proc/PID/maps.
+    Args:
+        maps: the content of /proc/PID/maps.
 
-    >>> [(hex(a), hex(b)) for a, b in huge_ranges("1ff000-7ff000 rw-p 00000000 00:00 0  [heap]")]
-    [('0x200000', '0x600000')]
+    Example:
+
+        >>> heap = "1ff000-7ff000 rw-p 00000000 00:00 0  [heap]"
+        >>> [(hex(start), hex(end)) for start, end in huge_ranges(heap)]
+        [('0x200000', '0x600000')]
     """
     for line in maps.splitlines():
         addresses, permissions, _, _, inode, *name = line.split(maxsplit=5)
@@ -127,7 +131,8 @@ def _run_child(request: dict[str, Any], received: list[int], target: Target) -> 
 def run_server(descriptor: int, target: str, *preload: str, forked: bool = False) -> NoReturn:
     """Turn this process into a server: load what `preload` names, serve, and exit.
 
-    forked: whether another server forked this one, with which it shares its memory.
+    Args:
+        forked: whether another server forked this one, with which it shares its memory.
     """
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # The kernel collects the children, and theirs if their parent is killed: a process that nobody
@@ -157,7 +162,9 @@ def run_server(descriptor: int, target: str, *preload: str, forked: bool = False
 def load(name: str) -> None:
     """Import a module; for "module:function:argument", also call its function with the text.
 
-    >>> load("logging:getLogger:course")
+    Example:
+
+        >>> load("logging:getLogger:course")
     """
     module, _, call = name.partition(":")
     imported = importlib.import_module(module)
@@ -169,7 +176,9 @@ def load(name: str) -> None:
 def require_no_cuda() -> None:
     """Raise RuntimeError if this process has a CUDA context: no child of it could use a GPU.
 
-    >>> require_no_cuda()
+    Example:
+
+        >>> require_no_cuda()
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

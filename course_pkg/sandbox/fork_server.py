@@ -69,12 +69,15 @@ _ADVICE = (
 def why_not_started(code: int | None, errors: str, waited_s: float) -> str:
     """Why a fork server did not start, in one or a few lines that end with what to do.
 
-    code: its exit code, negative for a signal; None if it still ran after `waited_s` seconds.
-    errors: what it wrote to stderr.
+    Args:
+        code: its exit code, negative for a signal; None if it still ran after `waited_s` seconds.
+        errors: what it wrote to stderr.
 
-    >>> why_not_started(1, "Traceback …\\nModuleNotFoundError: No module named 'nbclient'", 0.4)
-    "ModuleNotFoundError: No module named 'nbclient' (the package nbclient is missing from this \
-Python: run `make setup`, or pip install it)"
+    Example:
+
+        >>> why = why_not_started(1, "ModuleNotFoundError: No module named 'nbclient'", 0.4)
+        >>> why.partition(" (")[2]
+        'the package nbclient is missing from this Python: run `make setup`, or pip install it)'
     """
     if code is None:
         how = f"it had not imported its modules after {waited_s:.0f} s"
@@ -100,12 +103,15 @@ SEND_WITHIN_S = 60.0
 class ForkServer:
     """The client side of a fork server; several threads may use it.
 
-    target: "module:function", which children run as `function(job, descriptors)`. preload: modules
-    to import once, for all children; "module:function:argument" also calls a function. env: all
-    environment variables of the server. forked_by: a server that forks this one, so that it has
-    that server's modules and environment too; it ends with that server, and neither forks the
-    other's children. The server starts at once, or when `forked_by` has imported its modules;
-    `ready` waits for it.
+    Args:
+        target: "module:function", which children run as `function(job, descriptors)`.
+        preload: modules to import once, for all children; "module:function:argument" also calls a
+            function.
+        env: all environment variables of the server.
+        forked_by: a server that forks this one, so that it has that server's modules and
+            environment too; it ends with that server, and neither forks the other's children. The
+            server starts at once, or when `forked_by` has imported its modules; `ready` waits for
+            it.
     """
 
     def __init__(
@@ -175,10 +181,18 @@ class ForkServer:
     ) -> int:
         """Fork a child that enters the sandbox of `pidfd` and runs the target on `job` there.
 
-        job: small and plain, sent as JSON. descriptors: for the child, in this order; it writes
-        {"failed": reason} to the first if it can't enter. pidfd: None for no namespaces. join, uid
-        and limits: as for `enter`. Returns the child's process id. Raises SandboxFailed if the
-        fork server is gone, ValueError if the job is too large.
+        Args:
+            job: small and plain, sent as JSON.
+            descriptors: for the child, in this order; it writes {"failed": reason} to the first if
+                it can't enter.
+            pidfd: None for no namespaces. join, uid and limits: as for `enter`.
+
+        Returns:
+            the child's process id.
+
+        Raises:
+            SandboxFailed: the fork server is gone.
+            ValueError: the job is too large.
         """
         sandbox = [*([] if pidfd is None else [pidfd]), *join]
         request = {"job": job, "uid": uid, "limits": asdict(limits)}

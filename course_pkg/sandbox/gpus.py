@@ -36,8 +36,11 @@ EVERYBODY = stat.S_IROTH | stat.S_IWOTH
 class Gpu:
     """One GPU, and what a sandbox needs to use it.
 
-    index: `nvidia-smi`'s number. total_bytes: None if unknown. devices: pairs of a path inside the
-    sandbox and the device file outside. readable: folders that the driver reads.
+    Attributes:
+        index: `nvidia-smi`'s number.
+        total_bytes: None if unknown.
+        devices: pairs of a path inside the sandbox and the device file outside.
+        readable: folders that the driver reads.
     """
 
     index: int
@@ -56,11 +59,14 @@ def find_gpus(
 ) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     """The GPUs that sandboxes can use here, and why others can't be used, each in one line.
 
-    dev, sys: the folders of device files and of the kernel's objects. Never raises.
+    Args:
+        dev, sys: the folders of device files and of the kernel's objects. Never raises.
 
-    >>> gpus, reasons = find_gpus()
-    >>> bool(gpus or reasons)
-    True
+    Example:
+
+        >>> gpus, reasons = find_gpus()
+        >>> bool(gpus or reasons)
+        True
     """
     try:
         tree = ElementTree.fromstring(_nvidia_smi("-q", "-x"))
@@ -161,7 +167,8 @@ def _files(entry: ElementTree.Element, dev: Path) -> tuple[str, ...]:
 def _readable(bus_id: str, sys: Path) -> tuple[Path, ...]:
     """The folders that libcuda reads: of the kernel's objects, and of the driver's libraries.
 
-    bus_id: of the GPU, such as 00000000:19:00.0; /sys writes the domain with four digits.
+    Args:
+        bus_id: of the GPU, such as 00000000:19:00.0; /sys writes the domain with four digits.
     """
     paths = [sys / name for name in SYSTEM]
     if match := re.fullmatch(r"[0-9A-Fa-f]{4}([0-9A-Fa-f]{4}:[0-9A-Fa-f:.]+)", bus_id):
@@ -184,9 +191,13 @@ RELEASE_WITHIN_S = 10.0  # the driver frees memory a moment after a process has 
 class GpuMemory:
     """Watches one GPU while one program uses it. A context manager, which stops the watching.
 
-    limit_bytes: None for no limit. exceeded: called once, in another thread, above the limit. used:
-    gives the memory in use, None if unknown. peak_bytes: the most in use beyond what was in use
-    before; None if never measured. too_much: whether the limit was exceeded.
+    peak_bytes: the most in use beyond what was in use before; None if never measured. too_much:
+    whether the limit was exceeded.
+
+    Args:
+        limit_bytes: None for no limit.
+        exceeded: called once, in another thread, above the limit.
+        used: gives the memory in use, None if unknown.
     """
 
     def __init__(

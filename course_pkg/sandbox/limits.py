@@ -40,8 +40,11 @@ def _parent() -> CgroupParent | None:
 def limit_enforcer(limits: ResourceLimits, name: str) -> LimitEnforcer:
     """A new control group if this machine allows one (tried once per run), otherwise a watchdog.
 
-    name: of the control group, as an administrator sees it; letters, digits, '_', '.' and '-'.
-    Raises OSError if a group can't be created where one could be before.
+    Args:
+        name: of the control group, as an administrator sees it; letters, digits, '_', '.' and '-'.
+
+    Raises:
+        OSError: a group can't be created where one could be before.
     """
     parent = _parent()
     if parent is None:

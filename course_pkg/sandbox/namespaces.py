@@ -32,7 +32,10 @@ class Namespaces:
     """Namespaces that bubblewrap has created. Use as a context manager.
 
     init: the process id, outside, of the sandbox's first process. pidfd: a descriptor of that
-    process. Raises SandboxFailed, with bubblewrap's error message, if bubblewrap fails.
+    process.
+
+    Raises:
+        SandboxFailed: with bubblewrap's error message, if bubblewrap fails.
     """
 
     def __init__(self, command: Sequence[Argument]) -> None:

@@ -38,10 +38,13 @@ Argument = str | bytes  # bytes: the content of a file that is passed as a descr
 class View:
     """The files that a sandbox shows in addition to the system.
 
-    readable: files and folders, read-only. hidden: folders that look empty, except for readable
-    paths inside them. masks: a module's file or package folder -> the source to show instead.
-    writable: folder -> the number of bytes it may hold. devices: path inside -> a device file, such
-    as a GPU's, that programs may open for reading and writing.
+    Attributes:
+        readable: files and folders, read-only.
+        hidden: folders that look empty, except for readable paths inside them.
+        masks: a module's file or package folder -> the source to show instead.
+        writable: folder -> the number of bytes it may hold.
+        devices: path inside -> a device file, such as a GPU's, that programs may open for reading
+            and writing.
     """
 
     readable: tuple[Path, ...]
@@ -54,11 +57,17 @@ class View:
 def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
     """The bubblewrap command line that creates the sandbox and then waits in it.
 
-    uid: the user id of processes inside, if the caller is root and can switch to it; None for a
-    user namespace. Raises FileNotFoundError if bubblewrap is not installed.
+    Args:
+        uid: the user id of processes inside, if the caller is root and can switch to it; None for a
+            user namespace.
 
-    >>> "--unshare-net" in bubblewrap_command(View(()), None)
-    True
+    Raises:
+        FileNotFoundError: bubblewrap is not installed.
+
+    Example:
+
+        >>> "--unshare-net" in bubblewrap_command(View(()), None)
+        True
     """
     bubblewrap = find_bubblewrap()
     if bubblewrap is None:
@@ -134,8 +143,10 @@ def python_folders() -> tuple[Path, ...]:
     Of an environment, only programs and libraries: pip's configuration beside them may hold a
     password. Other entries of sys.path are left out, as is the rest of the course's folder.
 
-    >>> Path(__file__).resolve().parents[1] in python_folders()
-    True
+    Example:
+
+        >>> Path(__file__).resolve().parents[1] in python_folders()
+        True
     """
     package = Path(__file__).resolve().parents[1]
     prefixes = {Path(sys.prefix), Path(sys.base_prefix)}
@@ -152,8 +163,10 @@ def python_folders() -> tuple[Path, ...]:
 def private_paths() -> tuple[Path, ...]:
     """Files of the system's folders that may hold a password, such as pip's configuration.
 
-    >>> Path("/usr/bin") in private_paths()
-    False
+    Example:
+
+        >>> Path("/usr/bin") in private_paths()
+        False
     """
     roots = {Path("/usr"), Path("/usr/local"), Path(sys.prefix), Path(sys.base_prefix)}
     inside = [root for root in roots if any(_within(root, Path(s)) for s in SYSTEM)]
@@ -167,8 +180,10 @@ def unused_packages() -> tuple[Path, ...]:
     This Python imports nothing from them, but a program could add one to sys.path, and import from
     it a library that is masked here.
 
-    >>> any(str(path) in sys.path for path in unused_packages())
-    False
+    Example:
+
+        >>> any(str(path) in sys.path for path in unused_packages())
+        False
     """
     used = [Path(entry).resolve() for entry in (*sys.path, sys.prefix) if entry]
     roots = {Path("/usr"), Path("/usr/local"), Path(sys.base_prefix)}
@@ -184,7 +199,8 @@ def unused_packages() -> tuple[Path, ...]:
 def module_masks(modules: Iterable[str], stub: str) -> dict[Path, str]:
     """The paths of the named modules and packages, each with the source to show instead.
 
-    stub: the source; {name} stands for the module's name. Skips modules that are not installed.
+    Args:
+        stub: the source; {name} stands for the module's name. Skips modules that are not installed.
     """
     masks = {}
     for name in modules:
@@ -202,8 +218,10 @@ def module_masks(modules: Iterable[str], stub: str) -> dict[Path, str]:
 def environment(extra: dict[str, str]) -> dict[str, str]:
     """All environment variables of a sandboxed process: none of the grader's are passed on.
 
-    >>> environment({})["HOME"]
-    '/home/student'
+    Example:
+
+        >>> environment({})["HOME"]
+        '/home/student'
     """
     bins = [str(Path(sys.prefix) / "bin"), str(Path(sys.base_prefix) / "bin"), "/usr/bin", "/bin"]
     fixed = {

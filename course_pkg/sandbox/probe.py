@@ -34,9 +34,11 @@ def find_bubblewrap() -> Path | None:
 
     Does not run the package's code. None if neither exists.
 
-    >>> found = find_bubblewrap()
-    >>> found is None or found.name == "bwrap"
-    True
+    Example:
+
+        >>> found = find_bubblewrap()
+        >>> found is None or found.name == "bwrap"
+        True
     """
     if on_path := shutil.which("bwrap"):
         return Path(on_path)
@@ -53,9 +55,11 @@ def probe() -> SandboxState:
 
     Takes about ten milliseconds; never raises.
 
-    >>> state = probe()
-    >>> state.ok or bool(state.fix)
-    True
+    Example:
+
+        >>> state = probe()
+        >>> state.ok or bool(state.fix)
+        True
     """
     if sys.platform != "linux":
         why = f"bubblewrap needs Linux and this is {sys.platform}"

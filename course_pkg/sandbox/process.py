@@ -23,8 +23,13 @@ from course_pkg.sandbox.policy import View, bubblewrap_command
 class SandboxedProcess:
     """Namespaces and resource limits for one process. Use as a context manager.
 
-    view: the files that the process can see; None for no namespaces. uid: the user inside, if the
-    caller is root. name: of the limits, as an administrator sees it. Raises SandboxFailed.
+    Args:
+        view: the files that the process can see; None for no namespaces.
+        uid: the user inside, if the caller is root.
+        name: of the limits, as an administrator sees it.
+
+    Raises:
+        SandboxFailed: the namespaces could not be created.
     """
 
     def __init__(

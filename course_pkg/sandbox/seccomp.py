@@ -147,11 +147,15 @@ PR_SET_NO_NEW_PRIVS, SET_MODE_FILTER, EVERY_THREAD = 38, 1, 1
 def program(arch: str) -> bytes:
     """The filter for `arch` as the kernel expects it: 8 bytes per instruction.
 
-    Calls of another architecture, and x32 calls, fail with ENOSYS. Raises ValueError unless arch
-    is one of `ARCHITECTURES`.
+    Calls of another architecture, and x32 calls, fail with ENOSYS.
 
-    >>> len(program("x86_64")) % 8
-    0
+    Raises:
+        ValueError: arch is not one of `ARCHITECTURES`.
+
+    Example:
+
+        >>> len(program("x86_64")) % 8
+        0
     """
     if arch not in ARCHITECTURES:
         raise ValueError(f"no filter for {arch!r}; expected one of {', '.join(ARCHITECTURES)}")
@@ -195,7 +199,10 @@ def install() -> None:
     """Apply the filter to every thread of this process, for good.
 
     Also sets no_new_privs, so that set-uid programs grant no privileges. Call it last, just before
-    the untrusted code. Raises OSError if the kernel refuses, and on other architectures.
+    the untrusted code.
+
+    Raises:
+        OSError: the kernel refuses, or the architecture is another one.
     """
     arch = platform.machine()
     if arch not in ARCHITECTURES or struct.calcsize("P") != 8:

@@ -35,7 +35,9 @@ INODE = KIB  # bytes of the kernel's memory for a file in a tmpfs, also for an e
 class Watchdog:
     """Limits enforced by measuring, with the methods of a `Cgroup`.
 
-    memory_bytes: for everything in the sandbox. processes: processes and threads together.
+    Args:
+        memory_bytes: for everything in the sandbox.
+        processes: processes and threads together.
     """
 
     kind = "watchdog"
@@ -52,10 +54,17 @@ class Watchdog:
         self._folders: list[int] = []  # descriptors: the sandbox's /proc, then its tmpfs folders
 
     def watch(self, init_pid: int, *others: int) -> None:
-        """Start measuring. init_pid: the sandbox's first process; others: to be killed with it.
+        """Start measuring.
 
-        One of the others may have ended already. Raises OSError if the sandbox can't be measured,
-        ValueError if the process has the machine's /proc and so is not in a sandbox.
+        One of the others may have ended already.
+
+        Args:
+            init_pid: the sandbox's first process.
+            others: to be killed with it.
+
+        Raises:
+            OSError: the sandbox can't be measured.
+            ValueError: the process has the machine's /proc and so is not in a sandbox.
         """
         try:
             self._pidfds = [os.pidfd_open(init_pid)]
@@ -88,7 +97,8 @@ class Watchdog:
     def kill(self) -> None:
         """Kill the sandbox, and wait until its first process, the last to exit, is gone.
 
-        Raises TimeoutError if it survives, which only a fault in the kernel causes.
+        Raises:
+            TimeoutError: it survives, which only a fault in the kernel causes.
         """
         self._send_kill()
         for pidfd in self._pidfds:

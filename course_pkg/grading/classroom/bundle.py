@@ -66,7 +66,8 @@ _VARIABLE = re.compile(r"[^@]*\$[{(]?\w+[)}]?")
 class Bundled:
     """What was written: files, and the names of files that a student might expect and didn't get.
 
-    left_out: files that git doesn't track, or whose names are those of private files.
+    Attributes:
+        left_out: files that git doesn't track, or whose names are those of private files.
     """
 
     count: int
@@ -76,10 +77,14 @@ class Bundled:
 def bundle(course: Path, into: Path, site: bool = False) -> Bundled:
     """Write the students' archive.
 
-    into: a .tar.gz, .tgz or .zip, replaced whole; its name is that of the folder inside. site:
-    whether the built book is in it. Raises ReleaseError for another suffix, outside a course's
-    folder, if nothing is released or built, if exercises/ shows an answer or a mark of one, if
-    a file has a password or is a hard link to what students don't get.
+    Args:
+        into: a .tar.gz, .tgz or .zip, replaced whole; its name is that of the folder inside.
+        site: whether the built book is in it.
+
+    Raises:
+        ReleaseError: the suffix is another one; the folder is not a course's; nothing is released
+            or built; exercises/ shows an answer or a mark of one; a file has an address with a
+            password, or is a hard link to what students don't get.
     """
     require_course(course)
     suffix = next((s for s in SUFFIXES if into.name.endswith(s) and into.name != s), None)

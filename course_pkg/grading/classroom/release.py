@@ -58,9 +58,12 @@ def release_assignment(
 ) -> bool:
     """Make exercises/<assignment> from its source with nbgrader; whether it changed.
 
-    course: the folder that holds the folders `source` and `release`. Raises ReleaseError if there
-    is no such source or a mark in it is mistyped (nothing is written then), if nbgrader fails, or
-    if the released folder was changed by hand; it is not touched then.
+    Args:
+        course: the folder that holds the folders `source` and `release`.
+
+    Raises:
+        ReleaseError: there is no such source, a mark in it is mistyped, nbgrader fails, or the
+            released folder was changed by hand. The released folder stays as it was.
     """
     _require_exact_marks(course, _folder(course, source, assignment))
     target = course / release / assignment
@@ -128,8 +131,13 @@ def _require_exact_marks(course: Path, folder: Path) -> None:
 def start_work(course: Path, assignment: str) -> Path:
     """Copy exercises/<assignment> to work/<assignment>; an existing copy is never replaced.
 
-    A file that you deleted from the copy is put back. Returns the folder. Raises ReleaseError for
-    an unknown assignment, or if a whole copy exists.
+    A file that you deleted from the copy is put back.
+
+    Returns:
+        the folder.
+
+    Raises:
+        ReleaseError: the assignment is unknown, or a whole copy exists.
     """
     source = _folder(course, "exercises", assignment)
     target = course / "work" / assignment
@@ -147,8 +155,10 @@ def start_work(course: Path, assignment: str) -> Path:
 def program_path() -> str:
     """PATH with this environment's programs first: nbgrader starts alembic by name.
 
-    >>> program_path().split(os.pathsep)[0] == str(Path(sys.executable).parent)
-    True
+    Example:
+
+        >>> program_path().split(os.pathsep)[0] == str(Path(sys.executable).parent)
+        True
     """
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
@@ -172,8 +182,10 @@ def _as_committed(course: Path, folder: Path) -> bool:
 def mistyped(line: str) -> bool:
     """Whether a line looks like a mark and has none that nbgrader recognizes.
 
-    >>> [mistyped(f"{sign} SOLUTION") for sign in ("### BEGIN", "###  BEGIN", "# begin")]
-    [False, True, True]
+    Example:
+
+        >>> [mistyped(f"{sign} SOLUTION") for sign in ("### BEGIN", "###  BEGIN", "# begin")]
+        [False, True, True]
     """
     if any(mark in line for mark in EXACT):
         return False
@@ -190,7 +202,9 @@ def mistyped(line: str) -> bool:
 def problems(path: Path, released: bool) -> Iterator[str]:
     """Lines of a notebook or another text file that must not stay, each with its place.
 
-    released: whether the file is for students; then nbgrader's exact marks must not stay either.
+    Args:
+        released: whether the file is for students; then nbgrader's exact marks must not stay
+            either.
     """
     for where, number, line in _lines(path):
         shown = released and any(mark in line for mark in EXACT)

@@ -40,9 +40,11 @@ class AddressError(CourseError, ValueError):
 
 @dataclass(frozen=True)
 class SchedulerAddress:
-    """The scheduler of a cluster. address: such as tls://10.0.0.5:8786.
+    """The scheduler of a cluster.
 
-    ca, certificate, key: for TLS, the texts of the PEM files; "" for none.
+    Attributes:
+        address: such as tls://10.0.0.5:8786.
+        ca, certificate, key: for TLS, the texts of the PEM files; "" for none.
     """
 
     address: str
@@ -70,10 +72,13 @@ def scheduler_of(
 ) -> SchedulerAddress:
     """The scheduler to use. Raises AddressError, also for an address that needs TLS and lacks it.
 
-    ca, cert, key: PEM files; by default those of Dask's configuration. The key may be in cert.
+    Args:
+        ca, cert, key: PEM files; by default those of Dask's configuration. The key may be in cert.
 
-    >>> scheduler_of("127.0.0.1:8786", None, None, None).address
-    'tcp://127.0.0.1:8786'
+    Example:
+
+        >>> scheduler_of("127.0.0.1:8786", None, None, None).address
+        'tcp://127.0.0.1:8786'
     """
     if find_spec("distributed") is None:
         raise AddressError(f"--scheduler needs Dask, which is not installed here: {DASK}")
@@ -107,8 +112,10 @@ def scheduler_of(
 def why_open(address: str) -> str:
     """Why a scheduler or worker that listens at an address is refused; "" if bytes to it are safe.
 
-    >>> why_open("tcp://127.0.0.1:40001")
-    ''
+    Example:
+
+        >>> why_open("tcp://127.0.0.1:40001")
+        ''
     """
     match = _ADDRESS.fullmatch(address)
     scheme = match["scheme"] if match else None
@@ -129,7 +136,11 @@ def _setting(name: str) -> str:
 
 
 def _pem(name: str, path: Path) -> str:
-    """The text of a certificate's file. name: of the option or setting that names it."""
+    """The text of a certificate's file.
+
+    Args:
+        name: of the option or setting that names it.
+    """
     try:
         text = path.read_bytes()[:MAX_PEM].decode("ascii")
     except (OSError, ValueError) as error:

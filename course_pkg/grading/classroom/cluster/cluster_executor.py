@@ -56,8 +56,9 @@ TOOK_DOWN = (
 class ClusterExecutor:
     """Runs submissions on the workers of a scheduler. A context manager.
 
-    note: called, in any thread, with what an instructor should know during the run. clock: says
-    how long the gateway has been silent.
+    Args:
+        note: called, in any thread, with what an instructor should know during the run.
+        clock: says how long the gateway has been silent.
     """
 
     def __init__(
@@ -127,8 +128,11 @@ class ClusterExecutor:
     ) -> RunResult:
         """Run one submission on some worker.
 
-        Raises NoGpu, ExecutorLost, ValueError if a worker's reply is not what a run can give, and
-        RuntimeError with the worker's reason if its grader failed.
+        Raises:
+            NoGpu: it needs a GPU, and no worker has one.
+            ExecutorLost: nothing can be run any longer.
+            ValueError: a worker's reply is not what a run can give.
+            RuntimeError: the worker's grader failed, with its reason.
         """
         task = messages.task_bytes(
             messages.SubmissionTask(self._work, student, key, packed, called)
@@ -243,8 +247,10 @@ def reply_within_s(assignment: ClassAssignment, limits: RunLimits) -> float:
 
     Twice what the limits allow, as another run's submission may be ahead of it on that worker.
 
-    >>> reply_within_s(ClassAssignment("ps1"), RunLimits())
-    1800.0
+    Example:
+
+        >>> reply_within_s(ClassAssignment("ps1"), RunLimits())
+        1800.0
     """
     judge_s = JUDGE_WITHIN_S + assignment.artifacts_s
     return 2 * (limits.time_limit_s + judge_s + 2 * START_WITHIN_S)

@@ -54,7 +54,12 @@ class Disconnected(Exception):
 
 
 class DaskClient:
-    """The requests of one run. client: asynchronous, and connected. run: the run's name."""
+    """The requests of one run.
+
+    Args:
+        client: asynchronous, and connected.
+        run: the run's name.
+    """
 
     def __init__(self, client: Client, run: str) -> None:
         self._client = client
@@ -64,7 +69,8 @@ class DaskClient:
     async def workers(self) -> tuple[str, dict[str, placement.ListedWorker]]:
         """The address of the scheduler, and the workers that it lists, by address.
 
-        Raises OSError or TimeoutError if it does not answer.
+        Raises:
+            OSError, TimeoutError: it does not answer.
         """
         if self._client.status != "running":
             raise OSError("the connection to it is lost")
@@ -137,7 +143,9 @@ class DaskClient:
 class Gateway:
     """One run's connection to a cluster.
 
-    start: what `ClusterExecutor` sends first. clock: of the event loop that it runs in.
+    Args:
+        start: what `ClusterExecutor` sends first.
+        clock: of the event loop that it runs in.
     """
 
     def __init__(
@@ -309,8 +317,9 @@ class Gateway:
     async def _in_time(self, asked: Awaitable[Any], address: str, instance: str) -> Any:
         """The result of asking a worker.
 
-        Raises TimeoutError if it does not come in time, and Disconnected if the worker or the
-        connection to it has ended.
+        Raises:
+            TimeoutError: it does not come in time.
+            Disconnected: the worker, or the connection to it, has ended.
         """
         try:
             return await asyncio.wait_for(asked, self._within_s)
@@ -433,7 +442,11 @@ async def _read(reader: asyncio.StreamReader, first: Any, gateway: Gateway) -> N
 
 
 def main(descriptor: int) -> None:
-    """The gateway's process. descriptor: its end of the socket to the command."""
+    """The gateway's process.
+
+    Args:
+        descriptor: its end of the socket to the command.
+    """
     warnings.simplefilter("ignore")  # such as of large tasks
     confine()
     with socket.socket(fileno=descriptor) as sock:

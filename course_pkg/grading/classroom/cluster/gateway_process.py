@@ -63,7 +63,11 @@ MOST_BODY = {
 
 
 class Frame(NamedTuple):
-    """One frame. number: of a submission; for ROOM, how many; for NOTE, of a machine."""
+    """One frame.
+
+    Attributes:
+        number: of a submission; for ROOM, how many; for NOTE, of a machine.
+    """
 
     kind: FrameKind
     number: int = 0
@@ -71,15 +75,21 @@ class Frame(NamedTuple):
 
 
 def said(kind: FrameKind, text: str, number: int = 0) -> Frame:
-    """A frame with a text, which is cut if it is too long. number: as for `Frame`."""
+    """A frame with a text, which is cut if it is too long.
+
+    Args:
+        number: as for `Frame`.
+    """
     return Frame(kind, number, text.encode(errors="replace")[:MAX_NOTE])
 
 
 def to_bytes(frame: Frame) -> bytes:
     """The whole frame.
 
-    >>> len(to_bytes(Frame(FrameKind.ROOM, 8)))
-    13
+    Example:
+
+        >>> len(to_bytes(Frame(FrameKind.ROOM, 8)))
+        13
     """
     return HEAD.pack(frame.kind, frame.number, len(frame.body)) + frame.body
 
@@ -87,10 +97,16 @@ def to_bytes(frame: Frame) -> bytes:
 def receive(
     sock: socket.socket, most: Mapping[FrameKind, int], seconds_left: Callable[[], float]
 ) -> Frame:
-    """The next frame. most: the bytes that each kind's body may have.
+    """The next frame.
 
-    seconds_left: how long to wait for the whole frame. Raises EOFError at the end, ValueError for
-    an unknown kind or a body that is too large, and TimeoutError.
+    Args:
+        most: the bytes that each kind's body may have.
+        seconds_left: how long to wait for the whole frame.
+
+    Raises:
+        EOFError: the other end is closed.
+        ValueError: the kind is unknown, or the body too large.
+        TimeoutError: no seconds are left.
     """
     byte, number, size = HEAD.unpack(_exactly(sock, HEAD.size, seconds_left))
     kind = FrameKind(byte)
@@ -132,8 +148,10 @@ EVERY_S = 5.0  # after them, one note each time these seconds have passed
 def machine_of(address: str) -> int:
     """A number for the machine of a worker, the same for all its workers; never 0.
 
-    >>> machine_of("tls://10.0.0.7:40001") == machine_of("tls://10.0.0.7:40002")
-    True
+    Example:
+
+        >>> machine_of("tls://10.0.0.7:40001") == machine_of("tls://10.0.0.7:40002")
+        True
     """
     return zlib.crc32(address.rpartition(":")[0].encode(errors="replace")) or 1
 
@@ -141,9 +159,11 @@ def machine_of(address: str) -> int:
 class Notes:
     """Passes notes on to `show`, without control characters; counts those above the limits.
 
-    >>> notes = Notes(print)
-    >>> notes.take(7, "worker a is refused:\\x1b[2J it is too old")
-    worker a is refused:�[2J it is too old
+    Example:
+
+        >>> notes = Notes(print)
+        >>> notes.take(7, "worker a is refused:\\x1b[2J it is too old")
+        worker a is refused:�[2J it is too old
     """
 
     def __init__(
@@ -157,7 +177,11 @@ class Notes:
         self.left_out = 0
 
     def take(self, machine: int, text: str) -> None:
-        """Show a note about a machine, or count it as left out. machine: see `machine_of`."""
+        """Show a note about a machine, or count it as left out.
+
+        Args:
+            machine: see `machine_of`.
+        """
         now = self._clock()
         self._room = min(AT_ONCE, self._room + (now - self._filled) / EVERY_S)
         self._filled = now
@@ -181,8 +205,9 @@ class Notes:
 class Liveness:
     """Two clocks that a note does not reset.
 
-    silent_s: seconds without a sign that the gateway runs. stuck_s: seconds in which no submission
-    ends, so that the gateway runs and delivers nothing.
+    Args:
+        silent_s: seconds without a sign that the gateway runs.
+        stuck_s: seconds in which no submission ends, so that the gateway runs and delivers nothing.
     """
 
     def __init__(
@@ -202,14 +227,20 @@ class Liveness:
         self._ended = self._heard = self._clock()
 
     def seconds_left(self, waiting: bool) -> float:
-        """Until the run is lost. waiting: whether any submission has no result yet."""
+        """Until the run is lost.
+
+        Args:
+            waiting: whether any submission has no result yet.
+        """
         return self._first(waiting)[0] - self._clock()
 
     def why(self, waiting: bool) -> str:
         """Why the run is lost, once no seconds are left: the clock that ran out first.
 
-        >>> Liveness(120, 3600).why(waiting=True)
-        'the gateway to the cluster has said nothing for 120 s'
+        Example:
+
+            >>> Liveness(120, 3600).why(waiting=True)
+            'the gateway to the cluster has said nothing for 120 s'
         """
         return self._first(waiting)[1]
 
@@ -247,8 +278,9 @@ END_WITHIN_S = 10.0
 def gateway_command(descriptor: int, calls: int | None = None) -> list[str]:
     """The command line: this Python with the network, but without the course, or any home.
 
-    descriptor: the gateway's end of the socket. calls: a descriptor of `seccomp.program`, if there
-    is one for this machine.
+    Args:
+        descriptor: the gateway's end of the socket.
+        calls: a descriptor of `seccomp.program`, if there is one for this machine.
     """
     line = [str(find_bubblewrap()), "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL"]
     if os.geteuid() == 0:  # to become somebody else, who has none

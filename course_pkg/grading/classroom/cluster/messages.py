@@ -50,8 +50,11 @@ TOO_LARGE = "its outputs are too large to send, so they are not shown"
 class RunWork:
     """What all tasks of a run have in common.
 
-    run: a name of the run. judging: `judging_hash`. version: the same for people. checks:
-    `checks_hash`, "" for a plain nbgrader assignment.
+    Attributes:
+        run: a name of the run.
+        judging: `judging_hash`.
+        version: the same for people.
+        checks: `checks_hash`, "" for a plain nbgrader assignment.
     """
 
     run: str
@@ -75,7 +78,11 @@ class SubmissionTask:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Asks a worker whether it can run submissions. files: of the checks, if it lacks them."""
+    """Asks a worker whether it can run submissions.
+
+    Attributes:
+        files: of the checks, if it lacks them.
+    """
 
     work: RunWork
     files: dict[str, str] | None = None
@@ -85,8 +92,10 @@ class Preparation:
 class WorkerReply:
     """What a worker says.
 
-    kind: one of `_LastLine.kind`. why: the reason, for "unfit", "no-gpu" and "failed". room:
-    submissions at a time, for "fit".
+    Attributes:
+        kind: one of `_LastLine.kind`.
+        why: the reason, for "unfit", "no-gpu" and "failed".
+        room: submissions at a time, for "fit".
     """
 
     kind: str
@@ -97,7 +106,8 @@ class WorkerReply:
     def failure(self, checked: bool) -> str:
         """Why the grader failed on a submission, as it may not on another worker; "" if not.
 
-        checked: whether a checker judges the assignment.
+        Args:
+            checked: whether a checker judges the assignment.
         """
         if self.result is not None and self.result.state == State.GRADING_ERROR:
             return self.result.reason or self.result.state
@@ -114,7 +124,11 @@ Bytes = Annotated[int, Field(ge=0, lt=2**60)] | None
 
 
 class _Facts(BaseModel):
-    """A result as it is sent, without the outputs of its cells. verdicts: in base64."""
+    """A result as it is sent, without the outputs of its cells.
+
+    Attributes:
+        verdicts: in base64.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
     state: Literal[tuple(map(str, ENDS))]
@@ -167,9 +181,11 @@ def preparation_bytes(asked: Preparation) -> bytes:
 def read_request(data: bytes) -> SubmissionTask | Preparation:
     """What `task_bytes` or `preparation_bytes` wrote.
 
-    >>> work = RunWork("r", "c", "v", "lora-math", "", RunLimits())
-    >>> read_request(task_bytes(SubmissionTask(work, "ada", b"k", b"zip"))).packed
-    b'zip'
+    Example:
+
+        >>> work = RunWork("r", "c", "v", "lora-math", "", RunLimits())
+        >>> read_request(task_bytes(SubmissionTask(work, "ada", b"k", b"zip"))).packed
+        b'zip'
     """
     line, _, packed = data.partition(b"\n")
     head = json.loads(line)
@@ -225,8 +241,10 @@ def _facts(result: RunResult) -> dict[str, Any]:
 def read_reply(data: bytes, limits: RunLimits) -> WorkerReply:
     """The reply in these bytes, from a worker that is not trusted. Raises ValueError.
 
-    >>> read_reply(b'{"kind": "fit", "why": "", "room": 4}', RunLimits()).room
-    4
+    Example:
+
+        >>> read_reply(b'{"kind": "fit", "why": "", "room": 4}', RunLimits()).room
+        4
     """
     if len(data) > (most := most_bytes(limits)):
         raise ValueError(f"a reply of {len(data):,} bytes; expected at most {most:,}")

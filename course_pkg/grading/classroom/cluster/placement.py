@@ -26,8 +26,10 @@ FAILS = f"its grader failed on {MOST_FAILED} submissions in a row that others co
 class ListedWorker:
     """A worker as the scheduler describes it.
 
-    gpus: its resource GPU. instance: tells it from another one that has got the same address.
-    running: whether it takes new tasks, and is not paused or about to end.
+    Attributes:
+        gpus: its resource GPU.
+        instance: tells it from another one that has got the same address.
+        running: whether it takes new tasks, and is not paused or about to end.
     """
 
     name: str
@@ -38,9 +40,12 @@ class ListedWorker:
 
 @dataclass
 class Worker:
-    """One worker. room: submissions at a time; 0 until it is known that it can run some.
+    """One worker.
 
-    gpus, instance: as for ListedWorker. refused: why it gets no submission, "" if it may.
+    Attributes:
+        room: submissions at a time; 0 until it is known that it can run some.
+        gpus, instance: as for ListedWorker.
+        refused: why it gets no submission, "" if it may.
     """
 
     name: str
@@ -65,8 +70,10 @@ class Worker:
 def gpus_in(resources: object) -> float:
     """The GPUs that a worker says it has; 0 for anything but a number from 1 on.
 
-    >>> gpus_in({"GPU": 2.0}), gpus_in({"GPU": 0.5}), gpus_in({"GPU": float("nan")}), gpus_in({})
-    (2.0, 0.0, 0.0, 0.0)
+    Example:
+
+        >>> [gpus_in({"GPU": count}) for count in (2.0, 0.5, float("nan"))], gpus_in({})
+        ([2.0, 0.0, 0.0], 0.0)
     """
     amount = resources.get("GPU") if isinstance(resources, dict) else None
     if type(amount) not in (int, float) or not 1 <= amount <= MOST_GPUS:
@@ -77,8 +84,9 @@ def gpus_in(resources: object) -> float:
 class SubmissionPlacement:
     """The workers, and the submissions that wait or run, by number.
 
-    need: whether the assignment needs a GPU: "none", "optional" or "required". If it can use one
-    and a worker has some, only workers with GPUs get submissions.
+    Args:
+        need: whether the assignment needs a GPU: "none", "optional" or "required". If it can use
+            one and a worker has some, only workers with GPUs get submissions.
     """
 
     def __init__(self, need: str) -> None:
@@ -200,8 +208,8 @@ class SubmissionPlacement:
     def place(self) -> list[tuple[int, str]]:
         """Place what waits, where there is room; the numbers with the addresses of their workers.
 
-        What must run alone gets a worker that runs nothing, and only while nothing else waits.
-        What failed on a worker goes to another one, if there is one.
+        What must run alone gets a worker that runs nothing, and only while nothing else waits. What
+        failed on a worker goes to another one, if there is one.
         """
         usable = self._usable()
         if usable:

@@ -146,7 +146,8 @@ class WarmExecutor:
     def receive(self, work: RunWork, files: dict[str, str]) -> None:
         """Keep the checks of an assignment that this worker's package does not have.
 
-        Raises Unfit if they are not those of the work.
+        Raises:
+            Unfit: they are not those of the work.
         """
         contents = {name: text.encode() for name, text in files.items()}
         with ExitStack() as stack:
@@ -209,7 +210,9 @@ def warm_executor() -> WarmExecutor:
 def handle(data: bytes, gpu: bool) -> bytes:
     """The reply to a request, both as bytes; never raises for what a submission did.
 
-    data: from `messages`. gpu: whether submissions get this worker's GPUs.
+    Args:
+        data: from `messages`.
+        gpu: whether submissions get this worker's GPUs.
     """
     request = read_request(data)
     return reply_bytes(_reply(request, gpu), request.work.limits)

@@ -16,10 +16,13 @@ from course_pkg.grading.contract.questions import Assignment
 class ClassAssignment:
     """An assignment with its checks, or a plain nbgrader assignment, which has none.
 
-    checks: its questions, and what they share. folder: of the checks. files: the contents of all
-    files of the checks, by relative path. hash: `checks_hash`. student_files: what a student's
-    sandbox may read of them. student_module: the module of them that a student's kernel imports,
-    "" for none.
+    Attributes:
+        checks: its questions, and what they share.
+        folder: of the checks.
+        files: the contents of all files of the checks, by relative path.
+        hash: `checks_hash`.
+        student_files: what a student's sandbox may read of them.
+        student_module: the module of them that a student's kernel imports, "" for none.
     """
 
     name: str
@@ -34,8 +37,10 @@ class ClassAssignment:
     def gpu(self) -> str:
         """Whether its answers use a GPU: "none", "optional" or "required".
 
-        >>> resolve("lora-math").gpu, resolve("ps1").gpu
-        ('none', 'none')
+        Example:
+
+            >>> resolve("lora-math").gpu, resolve("ps1").gpu
+            ('none', 'none')
         """
         return self.checks.gpu if self.checks else "none"
 
@@ -58,8 +63,10 @@ class ClassAssignment:
 def resolve(name: str) -> ClassAssignment:
     """The assignment of that name; without checks of that name, it is a plain one.
 
-    >>> resolve("bleu").checks.name, resolve("ps1").checks
-    ('bleu', None)
+    Example:
+
+        >>> resolve("bleu").checks.name, resolve("ps1").checks
+        ('bleu', None)
     """
     if name not in registry.assignments():
         return ClassAssignment(name)

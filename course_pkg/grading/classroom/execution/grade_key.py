@@ -54,7 +54,8 @@ def current_judging_hash(root: Path = ROOT) -> str:
 def checks_hash(assignment: Assignment, files: Mapping[str, bytes], root: Path = ROOT) -> str:
     """SHA-256 of an assignment's questions, without their words, and of the code behind them.
 
-    files: the contents of the files of its checks, by relative path, wherever they are.
+    Args:
+        files: the contents of the files of its checks, by relative path, wherever they are.
     """
     sources = Sources(root)
     package = f"{checks.__name__}.{assignment.name.replace('-', '_')}"

@@ -75,8 +75,11 @@ CHECKER = "course_pkg.grading.checker"
 class ForkServers:
     """The fork servers that fork the kernels and checkers of one assignment. A context manager.
 
-    course: the folder that no sandbox may see. gpus: for the kernels; None for an assignment that
-    uses none. On entry both start to import their modules.
+    On entry both start to import their modules.
+
+    Args:
+        course: the folder that no sandbox may see.
+        gpus: for the kernels; None for an assignment that uses none.
     """
 
     def __init__(
@@ -129,11 +132,18 @@ class ForkServers:
     def run_submission(
         self, student: str, key: bytes, packed: bytes, slot: int, called: tuple[str, ...] = ()
     ) -> RunResult:
-        """Run one submission. slot: a number that no other running submission has, 0 to 31.
+        """Run one submission.
 
-        key, packed: from `submission_key` and `local_executor.pack`. called: names that the
-        student may use in the notebook. Waits for a GPU if it uses
-        one. Raises SandboxFailed if the grader fails, NoGpu if one is required and there is none.
+        Waits for a GPU if it uses one.
+
+        Args:
+            slot: a number that no other running submission has, 0 to 31.
+            key, packed: from `submission_key` and `local_executor.pack`.
+            called: names that the student may use in the notebook.
+
+        Raises:
+            SandboxFailed: the grader fails.
+            NoGpu: a GPU is required, and there is none.
         """
         if not 0 <= slot < SLOTS:
             raise ValueError(f"slot {slot}; expected 0 to {SLOTS - 1}")
@@ -253,9 +263,13 @@ class ExecutorLost(FailedError, RuntimeError):
 class LocalExecutor:
     """Runs submissions on this machine; several threads may use it. A context manager.
 
-    hidden: the folder that no sandbox may see. jobs: submissions to run at a time, 1 to 32.
-    gpu_jobs: GPUs to use at most; None for all. Where the assignment requires a GPU and there is
-    none, no process starts, and every submission raises NoGpu.
+    Where the assignment requires a GPU and there is none, no process starts, and every submission
+    raises NoGpu.
+
+    Args:
+        hidden: the folder that no sandbox may see.
+        jobs: submissions to run at a time, 1 to 32.
+        gpu_jobs: GPUs to use at most; None for all.
     """
 
     def __init__(
@@ -286,7 +300,9 @@ class LocalExecutor:
     def ready(self) -> None:
         """Wait for the fork servers, then run a trial notebook.
 
-        Raises SandboxFailed, or NoSandbox if the trial fails: that is not a student's fault.
+        Raises:
+            SandboxFailed: a fork server does not start.
+            NoSandbox: the trial fails, which is not a student's fault.
         """
         if self._servers is None:
             return
@@ -348,8 +364,10 @@ class LocalExecutor:
 def pack(notebook: NotebookNode, files: dict[str, bytes]) -> bytes:
     """A zip with the notebook first, then the files.
 
-    >>> len(pack(nbformat.v4.new_notebook(), {"notes.txt": b"a"})) > 100
-    True
+    Example:
+
+        >>> len(pack(nbformat.v4.new_notebook(), {"notes.txt": b"a"})) > 100
+        True
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

@@ -91,7 +91,8 @@ class ForkProvisioner(KernelProvisionerBase):
 def _fork_kernel(environment: dict[str, str], work: str, out: int) -> tuple[int, int]:
     """Fork a kernel; its process id, and the pipe on which it waits for its connection file.
 
-    out: the runner's output, which a kernel that outlives the runner must not keep open.
+    Args:
+        out: the runner's output, which a kernel that outlives the runner must not keep open.
     """
     wait, go = os.pipe()
     pid = os.fork()
@@ -121,8 +122,9 @@ def _fork_kernel(environment: dict[str, str], work: str, out: int) -> tuple[int,
 def run(job: dict[str, Any], descriptors: list[int]) -> None:
     """Run the notebook of one submission.
 
-    job: work and runtime (folders), cell_timeout_s, max_output_bytes, environment. descriptors:
-    for the lines, the checker's socket, and the submission as `pack` returns it.
+    Args:
+        job: work and runtime (folders), cell_timeout_s, max_output_bytes, environment.
+        descriptors: for the lines, the checker's socket, and the submission as `pack` returns it.
     """
     out, checker, submission = descriptors
     os.environ.clear()

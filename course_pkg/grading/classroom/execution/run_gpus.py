@@ -46,8 +46,10 @@ class NoGpu(RuntimeError):
 class GpuPool:
     """The GPUs that a run may use; several threads may lease them.
 
-    required: whether a submission without a GPU must wait. why: why there are none, or not all.
-    folder: of the locks that all runs on this machine share.
+    Args:
+        required: whether a submission without a GPU must wait.
+        why: why there are none, or not all.
+        folder: of the locks that all runs on this machine share.
     """
 
     def __init__(
@@ -74,7 +76,9 @@ class GpuPool:
     def lease(self) -> Iterator[Gpu | None]:
         """Wait for a GPU and hold it for the block. None if there is none, and none is required.
 
-        Raises NoGpu if there is none, and one is required; SandboxFailed after `close`.
+        Raises:
+            NoGpu: there is none, and one is required.
+            SandboxFailed: the pool is closed.
         """
         gpu, lock = self._take()
         try:
@@ -87,7 +91,11 @@ class GpuPool:
                     self._changed.notify_all()
 
     def retire(self, gpu: Gpu | None, why: str) -> None:
-        """Give a GPU to no other submission of this run. gpu: None for all."""
+        """Give a GPU to no other submission of this run.
+
+        Args:
+            gpu: None for all.
+        """
         with self._changed:
             self._gpus = [one for one in self._gpus if gpu not in (None, one)]
             self.why = why
@@ -119,7 +127,9 @@ class GpuPool:
 def gpu_pool(need: str, jobs: int | None) -> GpuPool | None:
     """The GPUs for an assignment; None if it uses none.
 
-    need: "none", "optional" or "required". jobs: GPUs to use at most; None for all.
+    Args:
+        need: "none", "optional" or "required".
+        jobs: GPUs to use at most; None for all.
     """
     if need == "none":
         return None
@@ -155,7 +165,8 @@ def _locked(path: Path) -> int:
 class GpuRun:
     """One submission's use of a GPU. A context manager around the life of its kernel.
 
-    limit_bytes: of the GPU's memory; above it the kernel is killed. None for no limit.
+    Args:
+        limit_bytes: of the GPU's memory; above it the kernel is killed. None for no limit.
     """
 
     def __init__(
@@ -207,8 +218,10 @@ def gpu_view(view: View | None, gpu: Gpu | None) -> View | None:
 def gpu_environment(gpu: Gpu | None, limit_bytes: int | None) -> dict[str, str]:
     """Environment variables that name the GPU of a submission, or say that there is none.
 
-    >>> gpu_environment(None, None)
-    {'CUDA_VISIBLE_DEVICES': ''}
+    Example:
+
+        >>> gpu_environment(None, None)
+        {'CUDA_VISIBLE_DEVICES': ''}
     """
     if gpu is None:
         return {"CUDA_VISIBLE_DEVICES": ""}

@@ -29,8 +29,10 @@ MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write
 class State(StrEnum):
     """How the grading of a submission ended. Points earned before the end are kept.
 
-    >>> State("kernel-died").means
-    'the kernel died; later cells were not run'
+    Example:
+
+        >>> State("kernel-died").means
+        'the kernel died; later cells were not run'
     """
 
     GRADED = "graded", "every cell was run"
@@ -90,8 +92,10 @@ class State(StrEnum):
 def strict_json(text: bytes) -> Any:
     """The value of a JSON text. Raises ValueError for NaN, a repeated name, and deep nesting.
 
-    >>> strict_json(b'{"a": [1]}')
-    {'a': [1]}
+    Example:
+
+        >>> strict_json(b'{"a": [1]}')
+        {'a': [1]}
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -124,9 +128,11 @@ class NoSandbox(FailedError, RuntimeError):
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The limits of every submission of a run. sandboxed: whether a sandbox enforces them.
+    """The limits of every submission of a run.
 
-    gpu_bytes: of the GPU's memory, for a submission that has one; None for all of it.
+    Attributes:
+        sandboxed: whether a sandbox enforces them.
+        gpu_bytes: of the GPU's memory, for a submission that has one; None for all of it.
     """
 
     time_limit_s: float = 600.0
@@ -149,11 +155,15 @@ class RunLimits:
 
 @dataclass
 class RunResult:
-    """The result of one run. verdicts: what the checker wrote, not yet validated.
+    """The result of one run.
 
-    no_verdicts: why it wrote none, if that is known. outputs: cell index -> outputs as they came,
-    untrusted. unfinished: cells that took too long, or in which the kernel died. start_s, run_s:
-    seconds until the kernel was ready, and from then on. gpu, gpu_peak_bytes: as in a record.
+    Attributes:
+        verdicts: what the checker wrote, not yet validated.
+        no_verdicts: why it wrote none, if that is known.
+        outputs: cell index -> outputs as they came, untrusted.
+        unfinished: cells that took too long, or in which the kernel died.
+        start_s, run_s: seconds until the kernel was ready, and from then on.
+        gpu, gpu_peak_bytes: as in a record.
     """
 
     state: State = State.GRADED
@@ -179,7 +189,10 @@ class RunResult:
 def read_runner_output(result: RunResult, descriptor: int, limits: RunLimits, began: float) -> None:
     """Read lines until the end, the time limit or too many bytes, and fill in `result`.
 
-    began: when the run started, on the monotonic clock. Never raises for what it reads.
+    Never raises for what it reads.
+
+    Args:
+        began: when the run started, on the monotonic clock.
     """
     until = began + limits.time_limit_s * crowding()
     room = 3 * limits.output_bytes + 2**20
@@ -210,7 +223,8 @@ def read_runner_output(result: RunResult, descriptor: int, limits: RunLimits, be
 class _Struck:
     """The cells that a limit has struck: on time, and on output.
 
-    pours: the cell that runs, if it has put out more than all cells may.
+    Attributes:
+        pours: the cell that runs, if it has put out more than all cells may.
     """
 
     late: list[int] = field(default_factory=list)
@@ -218,7 +232,11 @@ class _Struck:
     pours: int | None = None
 
     def end(self, result: RunResult, limits: RunLimits, then: str) -> None:
-        """Set how the run ends, if it ends by these cells. then: what came of it."""
+        """Set how the run ends, if it ends by these cells.
+
+        Args:
+            then: what came of it.
+        """
         why = []
         if self.late:
             why.append(f"{_cells(self.late)} took longer than {limits.cell_timeout_s:g} s")
@@ -295,8 +313,10 @@ def parsed(line: bytes) -> dict[str, Any]:
 def most_values(line: bytes) -> int:
     """A bound on the JSON values in a line, less one; it counts commas in texts as well.
 
-    >>> most_values(b'{"a": [1, 2]}')
-    3
+    Example:
+
+        >>> most_values(b'{"a": [1, 2]}')
+        3
     """
     return sum(map(line.count, (b",", b"[", b"{")))
 

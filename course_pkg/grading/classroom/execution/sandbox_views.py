@@ -63,7 +63,8 @@ def kernel_modules(assignment: ClassAssignment) -> list[str]:
 def student_view(assignment: ClassAssignment, course: Path, disk_bytes: int) -> View:
     """What a student's sandbox can see: this Python, the models, and no answer.
 
-    course: the folder of submissions and solutions, which stays hidden wherever it is.
+    Args:
+        course: the folder of submissions and solutions, which stays hidden wherever it is.
     """
     models = tuple(path.parent for path in cache_root().glob("*/manifest.json"))
     masked = assignment.checks.masked if assignment.checks else ()
@@ -78,7 +79,8 @@ def student_view(assignment: ClassAssignment, course: Path, disk_bytes: int) -> 
 def checker_view(assignment: ClassAssignment, course: Path) -> View:
     """What a checker can see: this Python, the answer key and its models.
 
-    course: as for `student_view`.
+    Args:
+        course: as for `student_view`.
     """
     models = (cache_root() / name for name in assignment.models)
     return View(

@@ -75,8 +75,13 @@ def folder(assignment: str) -> Path:
 def write(course: Path, assignment: str, rows: Iterable[Row]) -> list[Row]:
     """Write grades.csv, index.html and a page for each record; remove the pages of other students.
 
-    rows: of the whole class, from `class_rows`. A student's page that would not change is not
-    written again. Returns the rows, their records as `without_words` gives them.
+    A student's page that would not change is not written again.
+
+    Args:
+        rows: of the whole class, from `class_rows`.
+
+    Returns:
+        the rows, their records as `without_words` gives them.
     """
     into = course / folder(assignment)
     into.mkdir(parents=True, exist_ok=True)
@@ -113,8 +118,10 @@ def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
     score = automatic + by_hand - late_penalty, at least 0, as in nbgrader's own export. After the
     columns of CSV_COLUMNS there is one for each question, with the points by program.
 
-    >>> grades_csv("lora-math", []).startswith('"student","first_name","last_name","assignment"')
-    True
+    Example:
+
+        >>> grades_csv("lora-math", []).startswith('"student","first_name","last_name"')
+        True
     """
     out = io.StringIO()
     rows = list(rows)
@@ -153,7 +160,11 @@ def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
 
 
 def index(assignment: str, rows: Sequence[Row]) -> str:
-    """The page of a class. rows: one for each student, in the order to show them."""
+    """The page of a class.
+
+    Args:
+        rows: one for each student, in the order to show them.
+    """
     from markupsafe import Markup
 
     records = [row.record for row in rows if row.record is not None]

@@ -89,8 +89,10 @@ def shared_numbers(rows: Sequence[Row]) -> set[str]:
 def number(person: Person) -> str:
     """The person's number in Moodle or Canvas; "" if what is stored is not a number.
 
-    >>> number(Person("ada", lms_id="101")), number(Person("ada", lms_id="=2+2"))
-    ('101', '')
+    Example:
+
+        >>> number(Person("ada", lms_id="101")), number(Person("ada", lms_id="=2+2"))
+        ('101', '')
     """
     return person.lms_id if person.lms_id.isascii() and person.lms_id.isdigit() else ""
 
@@ -163,9 +165,11 @@ FILES = ("moodle.csv", "canvas.csv", FEEDBACK)  # in the folder of the assignmen
 
 @dataclass(frozen=True)
 class LmsTable:
-    """A CSV for Moodle or Canvas. left_out: students with a score whom it does not have.
+    """A CSV for Moodle or Canvas.
 
-    doubts: rows in which no score was written, because whose they are is not clear.
+    Attributes:
+        left_out: students with a score whom it does not have.
+        doubts: rows in which no score was written, because whose they are is not clear.
     """
 
     text: str
@@ -178,7 +182,8 @@ class LmsTable:
 def moodle(rows: Sequence[Row], worksheet: Path | None) -> LmsTable:
     """The grading worksheet with the column Grade filled in. Raises RosterError.
 
-    worksheet: as downloaded from the assignment in Moodle; grades are scaled to its maximum.
+    Args:
+        worksheet: as downloaded from the assignment in Moodle; grades are scaled to its maximum.
     """
     if worksheet is None:
         table = [_moodle_row(row) for row in rows if number(row.person)]
@@ -203,8 +208,9 @@ def canvas(
 ) -> LmsTable:
     """Canvas's gradebook with one assignment's column, filled in. Raises RosterError.
 
-    gradebook: as exported from Canvas. column: its name there; by default the one that is called
-    like the assignment.
+    Args:
+        gradebook: as exported from Canvas.
+        column: its name there; by default the one that is called like the assignment.
     """
     if gradebook is None:
         name = column or assignment
@@ -224,7 +230,9 @@ def require_own(into: Path, made: LmsTable, column: str) -> None:
     """Raise RosterError if a file has rows or columns that an export without a template lacks.
 
     It was filled in from a template then, and may be the only copy with the system's names.
-    column: of the scores, which may differ.
+
+    Args:
+        column: of the scores, which may differ.
     """
     if not into.exists():
         return
@@ -286,7 +294,11 @@ def _filled(
     maximum: str,
     notes: tuple[str, ...],
 ) -> LmsTable:
-    """The table with scores in `column`. maximum: the column, or row, of the most points."""
+    """The table with scores in `column`.
+
+    Args:
+        maximum: the column, or row, of the most points.
+    """
     owned, doubts = owners(header, table, rows)
     scored = set()
     scaled = set()

@@ -42,7 +42,11 @@ window.MathJax = {
 
 
 def use_local_mathjax(config: Any) -> None:
-    """Make nbgrader's pages use the local copy. config: nbgrader's configuration object."""
+    """Make nbgrader's pages use the local copy.
+
+    Args:
+        config: nbgrader's configuration object.
+    """
     import nbgrader
 
     theirs = Path(nbgrader.__file__).parent / "server_extensions" / "formgrader" / "templates"

@@ -56,8 +56,11 @@ def clean(outputs: Any) -> list[NotebookNode]:
 
     More than MAX_TEXT characters in a cell are cut in the middle, with a note of how many.
 
-    >>> clean([{"output_type": "display_data", "data": {"application/javascript": "x()"}}])[0].text
-    '[not shown: application/javascript]\\n'
+    Example:
+
+        >>> script = {"output_type": "display_data", "data": {"application/javascript": "x()"}}
+        >>> clean([script])[0].text
+        '[not shown: application/javascript]\\n'
     """
     made: list[NotebookNode] = []
     hidden: Counter[str] = Counter()

@@ -58,7 +58,8 @@ class Bin:
 def student(row: "Row", mark: str) -> str:
     """The page of a student who has a record: the score, and the reason for every lost point.
 
-    mark: from `fingerprint`; it is written at the end, so that an incomplete page has none.
+    Args:
+        mark: from `fingerprint`; it is written at the end, so that an incomplete page has none.
     """
     record = row.record
     title = f"{record.assignment}: {one_line(record.student)}"
@@ -86,8 +87,10 @@ def fingerprint_in(path: Path) -> str:
 def histogram(scores: Sequence[float], most: float) -> list[Bin]:
     """Bars over the scores from 0 to `most`, each for the same whole number of points.
 
-    >>> [(b.label, b.count) for b in histogram([0, 1, 24], 24)][::11]
-    [('0–1', 2), ('22–24', 1)]
+    Example:
+
+        >>> [(b.label, b.count) for b in histogram([0, 1, 24], 24)][::11]
+        [('0–1', 2), ('22–24', 1)]
     """
     step = max(1, math.ceil(most / BINS))
     starts = list(range(0, max(1, int(most)), step))

@@ -121,8 +121,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def clean_html(text: str) -> str | None:
     """Sanitized HTML in a box that MathJax ignores; None if it is too large or too deep.
 
-    >>> clean_html("<b onclick='x()'>1</b><script>x()</script>")
-    '<div class="tex2jax_ignore mathjax_ignore" style="overflow: auto"><b>1</b></div>'
+    Example:
+
+        >>> clean_html("<b onclick='x()'>1</b><script>x()</script>")
+        '<div class="tex2jax_ignore mathjax_ignore" style="overflow: auto"><b>1</b></div>'
     """
     tags = text.count("<")
     if len(text) > MAX_HTML or tags > MAX_TAGS:
@@ -138,10 +140,15 @@ def clean_markdown(text: str, rendered: bool = True) -> str:
 
     Plain prose comes back unchanged. Anything else comes back as one line of HTML, which Markdown
     leaves as it is; links and images appear as the text that the student wrote. Formulas stay,
-    without the TeX commands that act. rendered: False shows the source. Call it once per text.
+    without the TeX commands that act. Call it once per text.
 
-    >>> "[x](javascript:y)" in clean_markdown("[x](javascript:y)")
-    True
+    Args:
+        rendered: False shows the source.
+
+    Example:
+
+        >>> "[x](javascript:y)" in clean_markdown("[x](javascript:y)")
+        True
     """
     text = printable(text)
     if len(text) <= MAX_MARKDOWN and _PLAIN.fullmatch(text):
@@ -158,8 +165,10 @@ def clean_markdown(text: str, rendered: bool = True) -> str:
 def printable(text: str) -> str:
     """The text without control characters, except tab and newline, and without surrogates.
 
-    >>> printable("a\\x00b\\r\\nc\\u202e")
-    'ab\\nc'
+    Example:
+
+        >>> printable("a\\x00b\\r\\nc\\u202e")
+        'ab\\nc'
     """
     return _SURROGATE.sub("\ufffd", _CONTROL.sub("", text.replace("\r\n", "\n")))
 
@@ -207,10 +216,14 @@ _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # the JPEG segments that ho
 def checked_image(text: str, kind: str, room: int) -> str | None:
     """The base64 of an image, encoded again; None if it is not one, or is too large.
 
-    kind: a MIME type of IMAGES. room: the most characters to return.
+    Args:
+        kind: a MIME type of IMAGES.
+        room: the most characters to return.
 
-    >>> checked_image("PHN2Zz4=", "image/png", 1000) is None
-    True
+    Example:
+
+        >>> checked_image("PHN2Zz4=", "image/png", 1000) is None
+        True
     """
     if len(text) > 2 * MAX_IMAGE:
         return None

@@ -24,7 +24,8 @@ from course_pkg.grading.classroom.release import folder_files
 def difference(known: Sequence[Any], released: NotebookNode, assignment: str) -> str | None:
     """How the gradebook and a released notebook differ; None if they do not.
 
-    known: the gradebook's notebooks of the assignment.
+    Args:
+        known: the gradebook's notebooks of the assignment.
     """
     from nbgrader.preprocessors import ClearHiddenTests, ClearMarkScheme
     from nbgrader.utils import is_grade, is_locked, is_solution, is_task
@@ -64,7 +65,8 @@ def difference(known: Sequence[Any], released: NotebookNode, assignment: str) ->
 def replace_folder(target: Path, files: Mapping[str, bytes], mode: int) -> None:
     """Make `target` a folder of exactly these files, by relative path, each with `mode`.
 
-    Raises ValueError for a path that leaves the folder, before anything is written.
+    Raises:
+        ValueError: a path leaves the folder; nothing was written.
     """
     for name in files:
         _inside(name)
@@ -101,8 +103,10 @@ def course_files(folder: Path) -> dict[str, bytes]:
 def one_name(text: str, what: str) -> str:
     """The text, if it is one folder's name. Raises ValueError if it could be a path.
 
-    >>> one_name("ada", "student")
-    'ada'
+    Example:
+
+        >>> one_name("ada", "student")
+        'ada'
     """
     if text in ("", ".", "..") or "/" in text or "\0" in text:
         raise ValueError(f"{text!r} is not a {what}; expected a name without path parts")

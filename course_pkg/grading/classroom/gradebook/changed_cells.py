@@ -22,9 +22,13 @@ KINDS = ("grade", "solution", "task", "source")
 def add_new_cells(book: "Gradebook", source: Path, assignment: str) -> list[str]:
     """Add the cells of the source notebook that the gradebook lacks; their names, in order.
 
-    source: the folder of the assignment's source. Call it in a transaction. Does nothing without
-    submissions. Raises ReleaseError if a cell was removed that submissions have points or comments
-    for.
+    Call it in a transaction. Does nothing without submissions.
+
+    Args:
+        source: the folder of the assignment's source.
+
+    Raises:
+        ReleaseError: a cell was removed that submissions have points or comments for.
     """
     from nbgrader.api import Comment, Grade, MissingEntry
     from nbgrader.utils import is_grade, is_locked, is_solution, is_task

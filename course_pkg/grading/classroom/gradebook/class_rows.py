@@ -29,9 +29,12 @@ from course_pkg.grading.contract.question_record import notes, unjudged
 class Points:
     """The points of one submission, and when it was submitted.
 
-    automatic: from the tests. by_hand: what an instructor added or took away. to_mark: points that
-    are still to be given or reviewed. submitted: in UTC, None if unknown. late_s: seconds after the
-    due date and the student's extension.
+    Attributes:
+        automatic: from the tests.
+        by_hand: what an instructor added or took away.
+        to_mark: points that are still to be given or reviewed.
+        submitted: in UTC, None if unknown.
+        late_s: seconds after the due date and the student's extension.
     """
 
     automatic: float
@@ -46,8 +49,10 @@ class Points:
     def score(self) -> float:
         """The total, as nbgrader exports it: at least 0.
 
-        >>> Points(20, 3, 5, 28).score
-        18
+        Example:
+
+            >>> Points(20, 3, 5, 28).score
+            18
         """
         return max(0, self.automatic + self.by_hand - self.late_penalty)
 
@@ -63,7 +68,12 @@ class Share:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Scores of a class, in points. lower, upper: quartiles. most: points possible."""
+    """Scores of a class, in points.
+
+    Attributes:
+        lower, upper: quartiles.
+        most: points possible.
+    """
 
     scores: tuple[float, ...]
     mean: float
@@ -79,11 +89,16 @@ def score_statistics(
 ) -> Statistics | None:
     """The statistics of a class, without refused submissions and records without a score.
 
-    points: of the gradebook, by student: scores are then totals, and students who are not in it are
-    left out. Without them, scores are automatic. None if nobody is left.
+    None if nobody is left.
 
-    >>> score_statistics([]) is None
-    True
+    Args:
+        points: of the gradebook, by student: scores are then totals, and students who are not in it
+            are left out. Without them, scores are automatic.
+
+    Example:
+
+        >>> score_statistics([]) is None
+        True
     """
     counted = [r for r in records if r.state.has_score and r.state != State.REFUSED]
     if points is not None:
@@ -129,8 +144,10 @@ class Row:
     def state(self) -> str:
         """The state of the record, or why there is none.
 
-        >>> Row(Person("ada"), None, None).state
-        'no-submission'
+        Example:
+
+            >>> Row(Person("ada"), None, None).state
+            'no-submission'
         """
         if self.record is not None:
             return str(self.record.state)
@@ -166,8 +183,11 @@ def class_rows(
     """Everybody with a record, a submission or a line in the roster, sorted by student.
 
     Late penalties are computed again. A row's record is read when its turn comes, so that memory
-    does not grow with the class. fresh: records of this run, with words or without. They are newer
-    than stored ones, or can't be stored.
+    does not grow with the class.
+
+    Args:
+        fresh: records of this run, with words or without. They are newer than stored ones, or can't
+            be stored.
     """
     refresh_penalties(book, assignment)
     points = class_points(book, assignment)

@@ -47,8 +47,10 @@ from course_pkg.grading.classroom.submissions.roster import Person
 class CourseGradebook:
     """The gradebook of a course; a context manager that closes it.
 
-    course: the folder with nbgrader_config.py, exercises/ and solutions/. nbgrader_book: nbgrader's
-    own object. penalty_plugin: as the course configured.
+    nbgrader_book: nbgrader's own object. penalty_plugin: as the course configured.
+
+    Args:
+        course: the folder with nbgrader_config.py, exercises/ and solutions/.
     """
 
     def __init__(self, course: Path) -> None:
@@ -75,8 +77,11 @@ class CourseGradebook:
     def ensure_assignment(self, assignment: str) -> NotebookNode:
         """The released notebook; released again first if the gradebook has other cells.
 
-        Raises ReleaseError if nbgrader can't release, or exercises/ was changed by hand, and
-        GradebookError if the two still differ. Call it before anything reads exercises/.
+        Call it before anything reads exercises/.
+
+        Raises:
+            ReleaseError: nbgrader can't release, or exercises/ was changed by hand.
+            GradebookError: the two still differ.
         """
         with self.reading():  # ends before the release, which writes to the same file of SQLite
             differs = self._differs(assignment)
@@ -125,9 +130,13 @@ class CourseGradebook:
     ) -> None:
         """Write one graded submission: its folder, then its scores, each whole or not at all.
 
-        notebook: with results; None for a submission that was not run. files: the other files of
-        the submission, by relative path. timestamp: of the submission, in UTC if it has no zone.
-        Raises ValueError if scores and record differ, or a path leaves the folder.
+        Args:
+            notebook: with results; None for a submission that was not run.
+            files: the other files of the submission, by relative path.
+            timestamp: of the submission, in UTC if it has no zone.
+
+        Raises:
+            ValueError: scores and record differ, or a path leaves the folder.
         """
         student = one_name(record.student, "student's id")
         assignment = one_name(record.assignment, "assignment")
@@ -231,10 +240,13 @@ class CourseGradebook:
         ran: bool,
         changed: Collection[str],
     ) -> None:
-        """Write the points of every graded cell. changed: cells whose answer is another one now.
+        """Write the points of every graded cell.
 
         Points by hand stay. They are to be reviewed if the answer, or the automatic points of the
         cell, are not those for which they were given.
+
+        Args:
+            changed: cells whose answer is another one now.
         """
         from nbgrader.utils import compute_checksum, determine_grade, is_grade, is_solution, is_task
 

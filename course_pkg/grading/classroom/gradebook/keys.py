@@ -32,7 +32,8 @@ class GradingFolderError(CourseError, RuntimeError):
 def grading_folder(course: Path) -> Path:
     """The course's `.grading`, created if it does not exist; only its owner can enter it.
 
-    Raises GradingFolderError if it is a link, or if other users can enter it.
+    Raises:
+        GradingFolderError: it is a link, or if other users can enter it.
     """
     path = course / FOLDER
     with contextlib.suppress(FileExistsError):
@@ -49,8 +50,10 @@ def grading_folder(course: Path) -> Path:
 def secret(course: Path) -> bytes:
     """The course's secret, 32 bytes: drawn at the first call, and the same at every later one.
 
-    Two processes that start at the same time get the same secret. Raises GradingFolderError for a
-    secret that other users can read, or that is not 64 hex digits.
+    Two processes that start at the same time get the same secret.
+
+    Raises:
+        GradingFolderError: other users can read the secret, or it is not 64 hex digits.
     """
     path = grading_folder(course) / "secret"
     if not path.is_symlink() and not path.exists():
@@ -78,8 +81,10 @@ def secret(course: Path) -> bytes:
 def derived_key(secret: bytes, purpose: str, *parts: str) -> bytes:
     """A key of 32 bytes for one purpose: HMAC-SHA-256 of the purpose and every part.
 
-    >>> derived_key(b"s", "a", "bc") == derived_key(b"s", "ab", "c")
-    False
+    Example:
+
+        >>> derived_key(b"s", "a", "bc") == derived_key(b"s", "ab", "c")
+        False
     """
     message = length_prefixed("course-grading", purpose, *parts)
     return hmac.new(secret, message, hashlib.sha256).digest()
@@ -88,8 +93,11 @@ def derived_key(secret: bytes, purpose: str, *parts: str) -> bytes:
 def submission_key(secret: bytes, assignment: str, student: str, digest: str) -> bytes:
     """The key that seeds the cases of one submission; its checker gets this key alone.
 
-    digest: of the submission's files. The same submission gets the same cases at every regrade,
-    and a student who has seen the cases of one submission can't predict those of the next.
+    The same submission gets the same cases at every regrade, and a student who has seen the cases
+    of one submission can't predict those of the next.
+
+    Args:
+        digest: of the submission's files.
     """
     return derived_key(secret, "student", assignment, student, digest)
 
@@ -97,8 +105,10 @@ def submission_key(secret: bytes, assignment: str, student: str, digest: str) ->
 def digest(notebook: bytes, beside: Mapping[str, bytes]) -> str:
     """SHA-256 of a submission: its notebook and every other file, each with its name and length.
 
-    >>> digest(b"ab", {"c": b""}) == digest(b"a", {"c": b"b"})
-    False
+    Example:
+
+        >>> digest(b"ab", {"c": b""}) == digest(b"a", {"c": b"b"})
+        False
     """
     hasher = hashlib.sha256()
     for name, data in [("", notebook), *sorted(beside.items())]:
@@ -116,8 +126,13 @@ def secret_id(secret: bytes) -> str:
 def course_lock(course: Path, doing: str) -> Iterator[None]:
     """Hold the course's lock, so that one grader writes at a time.
 
-    doing: what a second grader is told. Raises GradingFolderError at once if another process
-    holds the lock. The lock ends with the process, however that ends.
+    The lock ends with the process, however that ends.
+
+    Args:
+        doing: what a second grader is told.
+
+    Raises:
+        GradingFolderError: another process holds the lock; nobody waits for it.
     """
     path = grading_folder(course) / "lock"
     with contextlib.ExitStack() as stack:

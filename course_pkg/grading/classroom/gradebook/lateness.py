@@ -34,7 +34,11 @@ def late_without_time(book: "CourseGradebook", assignment: str) -> datetime | No
 def set_timestamp(
     book: "CourseGradebook", assignment: str, student: str, timestamp: datetime
 ) -> None:
-    """Set when a student submitted. timestamp: in UTC if it has no zone."""
+    """Set when a student submitted.
+
+    Args:
+        timestamp: in UTC if it has no zone.
+    """
     with book.transaction():
         book.nbgrader_book.update_or_create_submission(assignment, student, timestamp=timestamp)
 
@@ -42,7 +46,8 @@ def set_timestamp(
 def extend(book: "CourseGradebook", assignment: str, student: str, hours: float) -> None:
     """Give a student more time instead of any earlier extension; 0 for none.
 
-    Raises GradebookError if the student has no graded submission, or there is no due date.
+    Raises:
+        GradebookError: the student has no graded submission, or there is no due date.
     """
     from nbgrader.api import MissingEntry
 

@@ -56,7 +56,11 @@ class GradebookLost(FailedError, GradebookError):
 
 @dataclass(frozen=True)
 class Nbgrader:
-    """nbgrader's configuration. mode: permissions of files in autograded/."""
+    """nbgrader's configuration.
+
+    Attributes:
+        mode: permissions of files in autograded/.
+    """
 
     folders: "CourseDirectory"
     mode: int
@@ -66,7 +70,9 @@ class Nbgrader:
 def configured(course: Path) -> Nbgrader:
     """The nbgrader configuration of a course, from the files that nbgrader itself reads.
 
-    Raises ReleaseError if there is no nbgrader_config.py, GradebookError for a wrong option in it.
+    Raises:
+        ReleaseError: there is no nbgrader_config.py.
+        GradebookError: an option in it is wrong.
     """
     from jupyter_core.paths import jupyter_config_path
     from nbgrader.apps import NbGrader
@@ -98,8 +104,11 @@ def find_assignment(course: Path, name: str) -> ClassAssignment:
     """The assignment of a course, as this run sees it. Writes nothing.
 
     It has a notebook of its name in the course's source or release folder, as nbgrader_config.py
-    calls them. Raises ReleaseError outside a course's folder, UnknownQuestion if it lacks the
-    assignment.
+    calls them.
+
+    Raises:
+        ReleaseError: the folder is not a course's.
+        UnknownQuestion: the course lacks the assignment.
     """
     require_course(course)
     assignment = resolve(name)
@@ -153,8 +162,10 @@ def _hide(book: "Gradebook") -> None:
 def is_server(url: str) -> bool:
     """Whether a db_url is that of a PostgreSQL server. Raises GradebookError if it is of no kind.
 
-    >>> is_server("sqlite:///gradebook.db"), is_server("postgresql+psycopg://host/course")
-    (False, True)
+    Example:
+
+        >>> is_server("sqlite:///gradebook.db"), is_server("postgresql+psycopg://host/course")
+        (False, True)
     """
     kind = url.partition(":")[0].partition("+")[0]
     if kind not in ("sqlite", SERVER):

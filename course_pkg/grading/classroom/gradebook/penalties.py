@@ -19,9 +19,11 @@ def seconds_late(
 ) -> float:
     """Seconds after the due date and the extension; 0 without a due date or a time.
 
-    >>> due = datetime(2026, 3, 1, 12)
-    >>> seconds_late(datetime(2026, 3, 1, 14), due, timedelta(hours=1))
-    3600.0
+    Example:
+
+        >>> due = datetime(2026, 3, 1, 12)
+        >>> seconds_late(datetime(2026, 3, 1, 14), due, timedelta(hours=1))
+        3600.0
     """
     if submitted is None or due is None:
         return 0.0
@@ -33,8 +35,10 @@ def assign_penalties(
 ) -> None:
     """Set the late penalties of an assignment, or of one student, without a commit.
 
-    plugin: what the course configured; a penalty is at least 0 and at most the score. The number of
-    queries grows only with the penalties that change, not with the class.
+    The number of queries grows only with the penalties that change, not with the class.
+
+    Args:
+        plugin: what the course configured; a penalty is at least 0 and at most the score.
     """
     from nbgrader.api import Assignment, Grade, SubmittedAssignment, SubmittedNotebook
     from sqlalchemy import func, select, update

@@ -38,14 +38,22 @@ from course_pkg.grading.contract.verdict import UNANSWERED
 class Record:
     """Everything that is known about one graded submission.
 
-    reason: "" for State.GRADED, else one sentence. remarks: what else an instructor should know.
-    start_s, run_s, write_s: seconds to start sandbox and kernel, to run the cells, and to write
-    to the gradebook. peak_bytes: peak memory, None if nothing measures it. limits: what enforced
-    memory and processes. sandbox: what confined it. unprotected: what could be forged all the
-    same, "" for nothing. files: `keys.digest` of what was submitted, "" if unknown. key:
-    `store.content_key`, hex. graded_at: ISO time, UTC. gpu: the name of the GPU that it had, ""
-    for none. gpu_peak_bytes: the most of its memory in use, None if unknown. submitted: while it
-    waits, the ISO time of the submission, for the late penalty; "" if unknown.
+    Attributes:
+        reason: "" for State.GRADED, else one sentence.
+        remarks: what else an instructor should know.
+        start_s, run_s, write_s: seconds to start sandbox and kernel, to run the cells, and to write
+            to the gradebook.
+        peak_bytes: peak memory, None if nothing measures it.
+        limits: what enforced memory and processes.
+        sandbox: what confined it.
+        unprotected: what could be forged all the same, "" for nothing.
+        files: `keys.digest` of what was submitted, "" if unknown.
+        key: `content_key`, hex.
+        graded_at: ISO time, UTC.
+        gpu: the name of the GPU that it had, "" for none.
+        gpu_peak_bytes: the most of its memory in use, None if unknown.
+        submitted: while it waits, the ISO time of the submission, for the late penalty; "" if
+            unknown.
     """
 
     student: str
@@ -126,8 +134,10 @@ _TAKEN = {"index", "grades"}  # other files in the same folder
 def content_key(**parts: object) -> str:
     """The key of a grading: SHA-256 of the names and texts of all that it depends on.
 
-    >>> content_key(files="ab", checks="c") == content_key(files="a", checks="bc")
-    False
+    Example:
+
+        >>> content_key(files="ab", checks="c") == content_key(files="a", checks="bc")
+        False
     """
     named = [text for name in sorted(parts) for text in (name, str(parts[name]))]
     return hashlib.sha256(length_prefixed(*named)).hexdigest()
@@ -136,8 +146,10 @@ def content_key(**parts: object) -> str:
 def file_stem(student: str) -> str:
     """The name of a student's files: the id if it is safe on every file system, else with a hash.
 
-    >>> file_stem("ada@uni.edu"), file_stem("Ada")
-    ('ada@uni.edu', 'Ada~99a563ab2f6e21e9')
+    Example:
+
+        >>> file_stem("ada@uni.edu"), file_stem("Ada")
+        ('ada@uni.edu', 'Ada~99a563ab2f6e21e9')
     """
     if _PLAIN.fullmatch(student) and student not in _TAKEN:
         return student
@@ -199,7 +211,11 @@ class Store:
         return names
 
     def assignments(self, only: str | None = None) -> list[str]:
-        """The assignments that have records. only: at most this one."""
+        """The assignments that have records.
+
+        Args:
+            only: at most this one.
+        """
         folders = sorted(path.name for path in self._folder.glob("*") if path.is_dir())
         return [name for name in folders if only in (None, name)]
 

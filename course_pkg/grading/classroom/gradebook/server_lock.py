@@ -66,9 +66,13 @@ class FileLock:
 
 
 class ServerLock:
-    """For a gradebook on a server. engine: for this lock alone, which has its own connection.
+    """For a gradebook on a server.
 
-    Raises SQLAlchemyError if the server can't be reached.
+    Args:
+        engine: for this lock alone, which has its own connection.
+
+    Raises:
+        SQLAlchemyError: the server can't be reached.
     """
 
     fix = (
@@ -136,8 +140,10 @@ class ServerLock:
 def lock_key(*parts: str) -> int:
     """The number of a lock: 64 bits, signed, as PostgreSQL has them.
 
-    >>> lock_key("grades", "llm", "bleu") == lock_key("grades", "ll", "mbleu")
-    False
+    Example:
+
+        >>> lock_key("grades", "llm", "bleu") == lock_key("grades", "ll", "mbleu")
+        False
     """
     raw = hashlib.sha256(length_prefixed("course grading", *parts)).digest()
     return int.from_bytes(raw[:8], "big", signed=True)

@@ -48,8 +48,11 @@ def with_known_ids(roster: Roster, known: Roster) -> Roster:
 def rename_student(book: "CourseGradebook", old: str, new: str) -> list[str]:
     """Give a student another id, with submissions, marks, files and records; the assignments.
 
-    What the gradebook knows of the new id stays. Raises GradebookError if the old id is unknown,
-    the new one is impossible, or both have submitted to one assignment.
+    What the gradebook knows of the new id stays.
+
+    Raises:
+        GradebookError: the old id is unknown, the new one is impossible, or both have submitted to
+            one assignment.
     """
     from nbgrader.api import SubmittedAssignment
     from sqlalchemy import update
@@ -107,7 +110,11 @@ def _recorded(store: Store, assignment: str, *students: str) -> bool:
 def traces(course: Path, student: str, assignment: str | None = None) -> list[Path]:
     """Every file and folder of a student in the course: submissions, copies, feedback, records.
 
-    assignment: only those of one assignment. Raises GradebookError for an impossible id.
+    Args:
+        assignment: only those of one assignment.
+
+    Raises:
+        GradebookError: the text can't be an id.
     """
     if not valid_student(student):
         raise GradebookError(f"{student!r} can't be a student's id")
@@ -141,8 +148,11 @@ def remove_student(
 ) -> list[str]:
     """Remove a student from the gradebook, with all traces; the assignments that this changed.
 
-    assignment: remove only the submission to it. Raises GradebookError if nothing is known about
-    the student.
+    Args:
+        assignment: remove only the submission to it.
+
+    Raises:
+        GradebookError: nothing is known about the student.
     """
     from nbgrader.api import MissingEntry
 

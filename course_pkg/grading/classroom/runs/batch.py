@@ -79,8 +79,10 @@ class Recorder:
         """Write the gradebook, then the record; if the student's id is impossible, write nothing.
 
         A refused submission adds nobody to the gradebook, and one that waits changes nothing there.
-        What can't be written is the grader's failure, for this submission alone. Raises OSError if
-        the disk is full.
+        What can't be written is the grader's failure, for this submission alone.
+
+        Raises:
+            OSError: the disk is full.
         """
         if not valid_student(submission.student):
             return graded.record
@@ -164,8 +166,11 @@ MOST_AT_ONCE = 512  # submissions that wait for their results, each in a thread
 class Batch:
     """The submissions of one run, and what they share.
 
-    book and executor: open, and used by this batch alone. Raises GradingFolderError,
-    GradebookError or ReleaseError.
+    Args:
+        book, executor: open, and used by this batch alone.
+
+    Raises:
+        GradingFolderError, GradebookError, ReleaseError: the course is not as it should be.
     """
 
     def __init__(
@@ -222,8 +227,9 @@ class Batch:
     ) -> Iterator[tuple[int, Record]]:
         """Grade and write the numbered submissions; their records, in the order in which they end.
 
-        Raises NoSandbox before any of them, if this machine can run none; ExecutorLost if none can
-        be run any longer.
+        Raises:
+            NoSandbox: this machine can run none; nothing was written.
+            ExecutorLost: none can be run any longer.
         """
         if not waiting:
             return

@@ -38,11 +38,16 @@ if TYPE_CHECKING:
 class Options:
     """How to grade.
 
-    submitted: the folder or zip of submissions. jobs: submissions to run at a time, 1 to 32.
-    students: grade only these; empty for all. regrade: also grade what has been graded already.
-    layout: of the submissions, one of `layouts.LAYOUTS`. roster: a CSV file of the class.
-    gpu_jobs: GPUs to use at most, one submission on each; None for all. scheduler: of the cluster
-    that runs the submissions; None for this machine, for which jobs and gpu_jobs are.
+    Attributes:
+        submitted: the folder or zip of submissions.
+        jobs: submissions to run at a time, 1 to 32.
+        students: grade only these; empty for all.
+        regrade: also grade what has been graded already.
+        layout: of the submissions, one of `layouts.LAYOUTS`.
+        roster: a CSV file of the class.
+        gpu_jobs: GPUs to use at most, one submission on each; None for all.
+        scheduler: of the cluster that runs the submissions; None for this machine, for which jobs
+            and gpu_jobs are.
     """
 
     submitted: Path
@@ -59,12 +64,18 @@ class Options:
 def grade(course: Path, name: str, options: Options, show: ProgressDisplay) -> list[Record]:
     """Grade every submission to an assignment; the records, sorted by the students' ids.
 
-    The records are those of `without_words`; the stored ones have everything.
-    course: the folder that holds nbgrader_config.py, exercises/ and solutions/. Raises NoSandbox,
-    UnknownQuestion for the assignment and SourceError for the submissions, before it writes
-    anything; GradingFolderError, GradebookError or ReleaseError for the course's own files; never
-    for a student's files. Where the assignment needs a GPU and there is none, nothing runs, and
-    the submissions wait.
+    The records are those of `without_words`; the stored ones have everything. Where the assignment
+    needs a GPU and there is none, nothing runs, and the submissions wait.
+
+    Args:
+        course: the folder that holds nbgrader_config.py, exercises/ and solutions/.
+
+    Raises:
+        NoSandbox: this machine can't confine a submission.
+        UnknownQuestion: there is no such assignment.
+        SourceError: the submissions can't be found. Nothing was written, as with those above.
+        GradingFolderError, GradebookError, ReleaseError: the course's own files are not as they
+            should be. No student's file raises anything.
     """
     assignment = find_assignment(course, name)
     options = replace(options, limits=with_cells(options.limits, assignment))

@@ -37,10 +37,12 @@ class TimeLeft:
     time (Little's law), plus the rest of those that run. The time includes waiting for the results
     to be written.
 
-    >>> left = TimeLeft()
-    >>> left.finished(10.0, at_once=2)
-    >>> left.seconds(waiting=7, running=[0.0, 5.0])
-    42.5
+    Example:
+
+        >>> left = TimeLeft()
+        >>> left.finished(10.0, at_once=2)
+        >>> left.seconds(waiting=7, running=[0.0, 5.0])
+        42.5
     """
 
     def __init__(self) -> None:
@@ -48,15 +50,21 @@ class TimeLeft:
         self._at_once: deque[int] = deque(maxlen=RECENT)
 
     def finished(self, seconds: float, at_once: int) -> None:
-        """A submission took so long; at_once: how many were running when it ended, itself too."""
+        """A submission took so long.
+
+        Args:
+            at_once: how many were running when it ended, itself too.
+        """
         self._last.append(seconds)
         self._at_once.append(at_once)
 
     def seconds(self, waiting: int, running: list[float]) -> float | None:
         """Seconds until the last one ends; None before the first one has ended.
 
-        waiting: submissions that have not started. running: for how long the others have run. One
-        that has run for longer than the mean counts in the mean, so a slow one is not forgotten.
+        Args:
+            waiting: submissions that have not started.
+            running: for how long the others have run. One that has run for longer than the mean
+                counts in the mean, so a slow one is not forgotten.
         """
         if not self._last:
             return None
@@ -71,8 +79,10 @@ class TimeLeft:
 def in_words(seconds: float) -> str:
     """A duration as one would say it.
 
-    >>> [in_words(s) for s in (4, 42, 100, 3_000, 4_000, 36_000)]
-    ['10 s', '40 s', '2 min', '50 min', '1 h 5 min', '10 h']
+    Example:
+
+        >>> [in_words(s) for s in (4, 42, 100, 3_000, 4_000, 36_000)]
+        ['10 s', '40 s', '2 min', '50 min', '1 h 5 min', '10 h']
     """
     if seconds < 55:
         return f"{max(10, 10 * round(seconds / 10))} s"
@@ -86,7 +96,9 @@ def in_words(seconds: float) -> str:
 class ProgressDisplay:
     """Shows submissions as they start and finish. Use as a context manager.
 
-    console: where to print; standard output by default. clock: gives seconds, for tests.
+    Args:
+        console: where to print; standard output by default.
+        clock: gives seconds, for tests.
     """
 
     def __init__(

@@ -37,8 +37,11 @@ def summary(
 ) -> RenderableType:
     """The summary of a run: states, scores, times, and the submissions that need a look, with why.
 
-    seconds: duration of the run. graded: submissions graded in it; all by default. waiting: points
-    of a submission that wait for a person, since the scores here are those by program.
+    Args:
+        seconds: duration of the run.
+        graded: submissions graded in it; all by default.
+        waiting: points of a submission that wait for a person, since the scores here are those by
+            program.
     """
     graded = len(records) if graded is None else graded
     states = Counter(record.state for record in records)

@@ -33,9 +33,14 @@ class GradingFailed(FailedError, RuntimeError):
 def build(course: Path, root: Path, *, every: bool = True) -> list[str]:
     """Write the class's submissions into a new course folder `root`; the assignments' names.
 
-    course: the folder that holds solutions/, exercises/ and nbgrader_config.py. every: every
-    assignment, otherwise those of ASSIGNMENTS, if the course has any of them. An existing `root` is
-    deleted. Raises ReleaseError if there is no assignment, or one is not released.
+    An existing `root` is deleted.
+
+    Args:
+        course: the folder that holds solutions/, exercises/ and nbgrader_config.py.
+        every: every assignment, otherwise those of ASSIGNMENTS, if the course has any of them.
+
+    Raises:
+        ReleaseError: there is no assignment, or one is not released.
     """
     assignments = sorted(path.parent.name for path in course.glob("solutions/*/*.ipynb"))
     if not every:
@@ -89,7 +94,8 @@ def named(notebook: NotebookNode, student: str) -> NotebookNode:
 def grade(root: Path, assignments: list[str], show: ProgressDisplay) -> dict[str, list[Record]]:
     """Grade the class in `root`, generate nbgrader's feedback, export; the records by assignment.
 
-    Raises GradingFailed, and what `grader.grade` raises.
+    Raises:
+        GradingFailed: a command of nbgrader failed; and what `grade_class.grade` raises.
     """
     records = {}
     for assignment in assignments:

@@ -115,9 +115,12 @@ class CheckerScoring:
 
 
 class NotebookScoring:
-    """Tests in the notebook itself. sources: of the locked cells by grade id, hidden tests too.
+    """Tests in the notebook itself.
 
     The rest is as for `CheckerScoring`.
+
+    Args:
+        sources: of the locked cells by grade id, hidden tests too.
     """
 
     unprotected = IN_KERNEL
@@ -194,8 +197,10 @@ def _name(cell: NotebookNode) -> str | None:
 def question_of_test(name: str, points: float, earned: float, reason: str) -> QuestionRecord:
     """A test as a question; partial credit splits it into what was earned and what was lost.
 
-    >>> question_of_test("t", 2, 0.5, "half").earned
-    0.5
+    Example:
+
+        >>> question_of_test("t", 2, 0.5, "half").earned
+        0.5
     """
     lost = FailureRecord(reason)
     whole = PropertyRecord(name, "the test passes", "", points, None if earned >= points else lost)
@@ -230,10 +235,15 @@ def checked_results(text: bytes, questions: Mapping[str, Question]) -> tuple[Que
     """The verdicts that a checker wrote, if they judge every one of `questions`, in their order.
 
     Points and words are those of `questions`; a property earns all its points or none. The right
-    value of a number worked by hand is dropped. Raises ValueError for anything else.
+    value of a number worked by hand is dropped.
 
-    >>> checked_results(b"[]", {})
-    ()
+    Raises:
+        ValueError: anything else.
+
+    Example:
+
+        >>> checked_results(b"[]", {})
+        ()
     """
     if len(text) > MAX_RESULTS:
         raise ValueError(

@@ -52,9 +52,12 @@ class Files:
 class Submission:
     """One student's submission. For an impossible id, `student` is the name found, escaped.
 
-    timestamp: when it was submitted, in UTC: the roster's time if `trusted`, else that of the file;
-    None if neither is known. person: what is known about the student besides the id. called: what
-    the student, or one of a team, may be called in the notebook. layout: of the source.
+    Attributes:
+        timestamp: when it was submitted, in UTC: the roster's time if `trusted`, else that of the
+            file; None if neither is known.
+        person: what is known about the student besides the id.
+        called: what the student, or one of a team, may be called in the notebook.
+        layout: of the source.
     """
 
     student: str
@@ -172,9 +175,15 @@ def collect(
 ) -> list[Submission]:
     """The submissions to an assignment, sorted by student; only those of `students`, if any.
 
-    source: a folder or a zip. layout: one of `layouts.LAYOUTS`. roster: gives Moodle's and
-    Canvas's names their ids; if it is complete, nobody else is accepted. say: is told what was
-    looked at and not used. Raises SourceError.
+    Args:
+        source: a folder or a zip.
+        layout: one of `layouts.LAYOUTS`.
+        roster: gives Moodle's and Canvas's names their ids; if it is complete, nobody else is
+            accepted.
+        say: is told what was looked at and not used.
+
+    Raises:
+        SourceError: the source is none, or holds no submission to the assignment.
     """
     tree = _open(source, assignment, roster)
     if len(tree.children(())) > MAX_LISTED:
@@ -303,7 +312,11 @@ def _identity(
 
 
 def _alike(name: str, same: list[tuple[str, str]]) -> str:
-    """How the names differ that give the same id. same: the ids, and what they are called."""
+    """How the names differ that give the same id.
+
+    Args:
+        same: the ids, and what they are called.
+    """
     student = unicodedata.normalize("NFC", name)
     names = [one for one, _ in same]
     called = sorted({shown(one) for _, one in same})

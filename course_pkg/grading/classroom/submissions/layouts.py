@@ -36,11 +36,15 @@ AGAIN = re.compile(r"(.+?)(?:-(\d+)| ?\((\d+)\))?")  # a name, and how often it 
 class UnidentifiedSubmission:
     """One person's submission, before it has a student's id.
 
-    name: the id, full name or short name that the source gives. places: name and path of each
-    file, or "" and the path of one folder of files. exact: whether the notebook must have the
-    assignment's name. lms_id: the person's number in Moodle or Canvas. late: whether Canvas says
-    so. skipped: why it belongs to no student. wrong: why it can't be graded. is_id: whether the
-    name may be an id, as in a layout of your own.
+    Attributes:
+        name: the id, full name or short name that the source gives.
+        places: name and path of each file, or "" and the path of one folder of files.
+        exact: whether the notebook must have the assignment's name.
+        lms_id: the person's number in Moodle or Canvas.
+        late: whether Canvas says so.
+        skipped: why it belongs to no student.
+        wrong: why it can't be graded.
+        is_id: whether the name may be an id, as in a layout of your own.
     """
 
     name: str
@@ -64,9 +68,11 @@ def find(
 ) -> tuple[str, list[UnidentifiedSubmission], list[str]]:
     """The layout of a source, what it holds, and the paths that were looked at and not used.
 
-    layout: one of LAYOUTS; "auto" takes the one that most names fit. roster: decides
-    whose a file from Canvas is if its name does not. What it holds are students' folders, or
-    notebooks; [] if nothing fits.
+    What it holds are students' folders, or notebooks; [] if nothing fits.
+
+    Args:
+        layout: one of LAYOUTS; "auto" takes the one that most names fit.
+        roster: decides whose a file from Canvas is if its name does not.
     """
     names = {n: folder for n, folder in tree.children(base).items() if not skipped(n)}
     odd = [n for n in names if tree.problem((*base, n))]  # a link or an unsafe path: never opened
@@ -149,8 +155,10 @@ def _astray(tree: Folder | Zip, at: Parts, assignment: str) -> list[str]:
 def near(names: Collection[str], assignment: str) -> list[str]:
     """The names in a student's folder that are the assignment's, or almost.
 
-    >>> near(["lora-math (1)", "bleu"], "lora-math"), near(["lora-math.ipynb"], "lora-math")
-    (['lora-math (1)'], ['lora-math.ipynb'])
+    Example:
+
+        >>> near(["lora-math (1)", "bleu"], "lora-math"), near(["lora-math.ipynb"], "lora-math")
+        (['lora-math (1)'], ['lora-math.ipynb'])
     """
     exact = [name for name in names if name == assignment]
     return exact or [name for name in names if _bare(assignment) in _bare_forms(name)]
@@ -160,10 +168,14 @@ def choose(names: Collection[str], assignment: str, exact: bool) -> str | None:
     """Which of the files is the assignment's notebook; None if that is not clear.
 
     Systems add "-1" or " (1)" to the name of a file that was uploaded again: the last one counts.
-    exact: whether the name must be the assignment's, but for that.
 
-    >>> choose(["a.ipynb", "lora-math-1.ipynb", "lora-math-2.ipynb"], "lora-math", exact=False)
-    'lora-math-2.ipynb'
+    Args:
+        exact: whether the name must be the assignment's, but for that.
+
+    Example:
+
+        >>> choose(["a.ipynb", "lora-math-1.ipynb", "lora-math-2.ipynb"], "lora-math", exact=False)
+        'lora-math-2.ipynb'
     """
     if f"{assignment}.ipynb" in names:
         return f"{assignment}.ipynb"
@@ -258,8 +270,10 @@ def _group(base: Parts, files: list[UnidentifiedSubmission]) -> Iterator[Unident
 def possible_owners(name: str) -> list[UnidentifiedSubmission]:
     """Whose file this can be, for each place of the student's number in its name.
 
-    >>> [(one.name, one.lms_id) for one in possible_owners("x_77_55_901_a.ipynb")]
-    [('x', '77'), ('x_77', '55')]
+    Example:
+
+        >>> [(one.name, one.lms_id) for one in possible_owners("x_77_55_901_a.ipynb")]
+        [('x', '77'), ('x_77', '55')]
     """
     owners = []
     for match in (*CANVAS.finditer(name), ANONYMOUS.fullmatch(name)):

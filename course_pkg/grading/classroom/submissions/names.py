@@ -20,8 +20,10 @@ _CELL = re.compile(r"(^|[;\t\r\n])([^;\t\r\n]*)")
 def shown(name: str) -> str:
     """An untrusted name for a message: unprintable characters are escaped, long names cut.
 
-    >>> shown("a\\nb"), shown("Zoë")
-    ('a\\\\nb', 'Zoë')
+    Example:
+
+        >>> shown("a\\nb"), shown("Zoë")
+        ('a\\\\nb', 'Zoë')
     """
     text = repr(name)[1:-1].replace("\\'", "'") if not name.isprintable() else name
     return text if len(text) <= 120 else text[:119] + "…"
@@ -32,8 +34,10 @@ def writable(name: str) -> bool:
 
     All kinds of spaces are allowed: macOS puts a narrow one into the names of screenshots.
 
-    >>> writable("at 3.45\u202fPM.png"), writable("a\\rb"), writable("a\\\\b")
-    (True, False, False)
+    Example:
+
+        >>> writable("at 3.45\u202fPM.png"), writable("a\\rb"), writable("a\\\\b")
+        (True, False, False)
     """
     plain = (c.isprintable() or c == "\u200d" or unicodedata.category(c) == "Zs" for c in name)
     return "\\" not in name and all(plain)
@@ -44,8 +48,10 @@ def valid_student(student: str) -> bool:
 
     Such an id is never a path, a spreadsheet formula or a glob pattern, and is fully visible.
 
-    >>> valid_student("Zoë O'Neill-2"), valid_student("../ada"), valid_student("=1+1")
-    (True, False, False)
+    Example:
+
+        >>> valid_student("Zoë O'Neill-2"), valid_student("../ada"), valid_student("=1+1")
+        (True, False, False)
     """
     if not 0 < len(student) <= MAX_ID or len(student.encode("utf-8", "replace")) > 200:
         return False
@@ -69,8 +75,10 @@ def valid_assignment(name: str) -> bool:
 
     nbgrader allows no "+".
 
-    >>> [valid_assignment(name) for name in ("HW 1 (late)", "../hw", ".hw", "a*", "a+b")]
-    [True, False, False, False, False]
+    Example:
+
+        >>> [valid_assignment(name) for name in ("HW 1 (late)", "../hw", ".hw", "a*", "a+b")]
+        [True, False, False, False, False]
     """
     plain = name.isprintable() and not set(name) & set('/\\*?[]+:"<>|')
     return 0 < len(name) <= MAX_ID and plain and name[0] not in ". -" and name[-1] not in " ."
@@ -82,8 +90,10 @@ def inert(text: str) -> str:
     A formula begins with a sign or @, also a wide one or one behind invisible characters, and goes
     on. A number or a sign alone is not a formula.
 
-    >>> inert("=1+1"), inert("\\ufeff ＝1+1"), inert("ada; +1 2"), inert("-2.5"), inert("-")
-    ("'=1+1", "'\\ufeff ＝1+1", "ada;' +1 2", '-2.5', '-')
+    Example:
+
+        >>> inert("=1+1"), inert("\\ufeff ＝1+1"), inert("ada; +1 2"), inert("-2.5"), inert("-")
+        ("'=1+1", "'\\ufeff ＝1+1", "ada;' +1 2", '-2.5', '-')
     """
     return _CELL.sub(_inert_cell, text)
 

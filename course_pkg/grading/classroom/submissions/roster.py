@@ -31,11 +31,14 @@ class RosterError(CourseError, ValueError):
 
 @dataclass(frozen=True)
 class Person:
-    """One student. lms_id: their number in Moodle or Canvas. submitted_at: in UTC.
-
-    group: of students who submit together, in Moodle.
+    """One student.
 
     Also what a row or a file name says about somebody; what it does not say is "".
+
+    Attributes:
+        lms_id: their number in Moodle or Canvas.
+        submitted_at: in UTC.
+        group: of students who submit together, in Moodle.
     """
 
     id: str
@@ -65,8 +68,10 @@ def agreement(described: Person, student: Person) -> int:
     student's e-mail address. A name is never compared with an id. A number alone is not enough for
     somebody of another name: that of a group, or of another course, may be the same.
 
-    >>> agreement(Person("", "ada", "LOVELACE"), Person("al1", "Ada", "Lovelace"))
-    1
+    Example:
+
+        >>> agreement(Person("", "ada", "LOVELACE"), Person("al1", "Ada", "Lovelace"))
+        1
     """
     email = _same(folded(described.email), folded(student.email))
     number = _same(described.lms_id, student.lms_id)
@@ -86,9 +91,11 @@ def same_name(one: Person, other: Person) -> bool:
 
 
 class Roster:
-    """The people of a class. complete: whether everybody else is unknown.
+    """The people of a class.
 
-    refused: people who can't be graded, each with the reason.
+    Args:
+        complete: whether everybody else is unknown.
+        refused: people who can't be graded, each with the reason.
     """
 
     def __init__(
@@ -106,8 +113,10 @@ class Roster:
     def find(self, described: Person) -> Person | None:
         """The one student whom a description fits best; None if nobody, or several equally.
 
-        >>> Roster([Person("al1", "Ada", "Lovelace")], True).find(Person("", "lovelaceada")).id
-        'al1'
+        Example:
+
+            >>> Roster([Person("al1", "Ada", "Lovelace")], True).find(Person("", "lovelaceada")).id
+            'al1'
         """
         best = self.fitting(described)
         return best[0] if len(best) == 1 else None
@@ -152,8 +161,10 @@ class Roster:
 def folded(text: str) -> str:
     """A text by which ids and e-mail addresses are compared: without case or kind of accents.
 
-    >>> folded(" Zoe\u0308@Uni.edu") == folded("zo\u00cb@uni.edu"), folded("Straße")
-    (True, 'straße')
+    Example:
+
+        >>> folded(" Zoe\u0308@Uni.edu") == folded("zo\u00cb@uni.edu"), folded("Straße")
+        (True, 'straße')
     """
     return _nfc(_nfc(text).lower()).strip()
 
@@ -201,8 +212,8 @@ MAX_BYTES = 16 * 1024 * 1024  # of a CSV file
 def read_roster(path: Path) -> Roster:
     """The people in a CSV file. Raises RosterError if nobody in it can be graded.
 
-    A student's id is the column `id` of your own file; in Moodle's the `Username`, else the
-    `ID number`, else the e-mail address; in Canvas's the `SIS Login ID`, else the `SIS User ID`.
+    A student's id is the column `id` of your own file; in Moodle's the `Username`, else the `ID
+    number`, else the e-mail address; in Canvas's the `SIS Login ID`, else the `SIS User ID`.
     Somebody whose id is impossible, or also somebody else's, or whose time can't be read, is among
     the roster's `refused`.
     """

@@ -147,8 +147,9 @@ class _Node:
 class Zip:
     """The submissions in a zip. Raises BadZipFile or OSError.
 
-    known: whether a name at the top is somebody's. It decides in which code page the names are
-    that are not in UTF-8.
+    Args:
+        known: whether a name at the top is somebody's. It decides in which code page the names are
+            that are not in UTF-8.
     """
 
     def __init__(self, path: Path, known: Callable[[str], bool] = lambda _: False) -> None:
@@ -251,7 +252,11 @@ def _decoded(name: str) -> str | None:
 
 
 def _name(entry: zipfile.ZipInfo, codec: str) -> str:
-    """An entry's name. codec: for one that is not in UTF-8; "" escapes its bytes."""
+    """An entry's name.
+
+    Args:
+        codec: for one that is not in UTF-8; "" escapes its bytes.
+    """
     name = _utf8(entry)
     if name is None:
         name = entry.orig_filename.encode("latin-1").decode(codec or "utf-8", "backslashreplace")
