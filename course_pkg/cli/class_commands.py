@@ -129,10 +129,8 @@ def extend(
     The late penalty is computed again. Run this in the course's folder, after grading. Exit code
     2: there is no such submission, or no due date.
     """
-    from course_pkg.grading.classroom.gradebook import lateness
-
     with _gradebook(f"course extend {assignment}") as book:
-        lateness.extend(book, assignment, student, hours)
+        book.extend(assignment, student, hours)
         (row,) = [row for row in _rows(book, assignment) if row.student == student]
     late = f"{row.points.late_s / 3600:.1f} h late" if row.points.late_s else "not late"
     typer.echo(f"{student}: {late}, score {row.points.score:g} of {row.points.max_score:g}")

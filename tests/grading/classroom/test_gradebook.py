@@ -21,7 +21,6 @@ from course_pkg.grading.classroom.gradebook.autograded import replace_folder
 from course_pkg.grading.classroom.gradebook.class_rows import class_points
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook, GradebookError
 from course_pkg.grading.classroom.gradebook.graded_notebook import with_note, with_results
-from course_pkg.grading.classroom.gradebook.lateness import extend, refresh_penalties
 from course_pkg.grading.classroom.release import ReleaseError
 from tests.grading.classroom.recorded import (
     ASSIGNMENT,
@@ -283,7 +282,7 @@ def test_a_late_submission_gets_the_penalty_of_the_configured_plugin(course):
         assert submission(book).timestamp == DUE + timedelta(hours=1)
         mark(book, 3)
         assert class_points(book, ASSIGNMENT)["ada"].score == 3  # nbgrader computes it only once
-        refresh_penalties(book, ASSIGNMENT)
+        book.refresh_penalties(ASSIGNMENT)
         assert class_points(book, ASSIGNMENT)["ada"].score == 0
         write(book, record(), DUE - timedelta(hours=1))
         assert not submission(book).late_submission_penalty
@@ -293,19 +292,19 @@ def test_a_penalty_plugin_in_the_courses_folder_and_an_extension(course):
     with penalized(course) as book:
         write(book, record(), DUE + timedelta(hours=4))
         with pytest.raises(GradebookError, match="has no due date: set it with"):
-            extend(book, ASSIGNMENT, "ada", 2)
+            book.extend(ASSIGNMENT, "ada", 2)
         book.nbgrader_book.grant_extension(ASSIGNMENT, "ada", hours=1)
         assert class_points(book, ASSIGNMENT)["ada"].late_s == 0  # no due date
         book.nbgrader_book.update_or_create_assignment(ASSIGNMENT, duedate=DUE)
         for hours, penalty in ((0, 6), (2, 2), (4, 0)):
-            extend(book, ASSIGNMENT, "ada", hours)
+            book.extend(ASSIGNMENT, "ada", hours)
             points = class_points(book, ASSIGNMENT)["ada"]
             assert (points.late_penalty, points.score) == (penalty, MOST - penalty)
             assert points.late_s == 3600 * (4 - hours)
         write(book, record(), DUE + timedelta(hours=6))  # a resubmission keeps the extension
         assert class_points(book, ASSIGNMENT)["ada"].late_penalty == 2
         with pytest.raises(GradebookError, match="ben has no graded submission"):
-            extend(book, ASSIGNMENT, "ben", 2)
+            book.extend(ASSIGNMENT, "ben", 2)
 
 
 def test_a_full_disk_is_explained_without_a_traceback(book, capfd):

@@ -19,7 +19,6 @@ from course_pkg.grading.classroom.gradebook.class_rows import (
 )
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.grading.classroom.gradebook.keys import secret
-from course_pkg.grading.classroom.gradebook.lateness import refresh_penalties
 from course_pkg.grading.classroom.gradebook.nbgrader_api import INDEXES
 from course_pkg.grading.classroom.gradebook.record import Store, with_words, without_words
 from course_pkg.grading.classroom.submissions.roster import Person, Roster, agreement
@@ -75,7 +74,7 @@ def test_points_and_penalties_are_those_of_nbgraders_objects(course):
         add(book, [f"s{number}" for number in range(14)], draw)
         for when in (DUE, DUE - timedelta(hours=2), DUE + timedelta(hours=30)):
             due(book, when)
-            refresh_penalties(book, ASSIGNMENT)
+            book.refresh_penalties(ASSIGNMENT)
             found = class_points(book, ASSIGNMENT)
             charged = set()
             for submission in book.nbgrader_book.assignment_submissions(ASSIGNMENT):

@@ -16,7 +16,6 @@ from sqlalchemy import text
 from course_pkg.grading.classroom.gradebook import server_lock
 from course_pkg.grading.classroom.gradebook.class_rows import class_points, class_rows
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
-from course_pkg.grading.classroom.gradebook.lateness import extend
 from course_pkg.grading.classroom.gradebook.nbgrader_api import GradebookError, save_person
 from course_pkg.grading.classroom.gradebook.students import save_roster, students
 from course_pkg.grading.classroom.submissions.roster import Person, Roster
@@ -131,7 +130,7 @@ def test_the_gradebook_has_the_same_rows_as_sqlites(course, server, tmp_path):
             write_class(book)
             inner = book.nbgrader_book
             inner.update_or_create_assignment(ASSIGNMENT, duedate=DUE)
-            extend(book, ASSIGNMENT, "ada", 1)
+            book.extend(ASSIGNMENT, "ada", 1)
             rows = list(class_rows(book, ASSIGNMENT))
             submissions = inner.assignment_submissions(ASSIGNMENT)
             cells = {

@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.grading.classroom.gradebook.keys import secret
-from course_pkg.grading.classroom.gradebook.lateness import refresh_penalties
 from course_pkg.grading.classroom.gradebook.penalties import seconds_late
 from course_pkg.grading.classroom.gradebook.record import Record, Store, with_words
 from course_pkg.grading.classroom.gradebook.students import students
@@ -189,7 +188,7 @@ def class_rows(
         fresh: records of this run, with words or without. They are newer than stored ones, or can't
             be stored.
     """
-    refresh_penalties(book, assignment)
+    book.refresh_penalties(assignment)
     points = class_points(book, assignment)
     store = Store(book.course, secret(book.course))
     people = {person.id: person for person in students(book).people}

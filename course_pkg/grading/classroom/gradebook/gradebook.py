@@ -11,7 +11,7 @@ Chapter: appendix/for-instructors.
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import nbformat
@@ -43,11 +43,12 @@ from course_pkg.grading.classroom.gradebook.record import Record
 from course_pkg.grading.classroom.release import release_assignment
 from course_pkg.grading.classroom.submissions.roster import Person
 
+# Canvas says that a submission is late, but not by how much.
+LATE_WITHOUT_TIME = timedelta(minutes=1)
+
 
 class CourseGradebook:
     """The gradebook of a course; a context manager that closes it.
-
-    nbgrader_book: nbgrader's own object. penalty_plugin: as the course configured.
 
     Args:
         course: the folder with nbgrader_config.py, exercises/ and solutions/.
@@ -57,7 +58,7 @@ class CourseGradebook:
         self.course = course.resolve()
         self._nbgrader = configured(self.course)
         self._folders = self._nbgrader.folders
-        self.penalty_plugin = self._nbgrader.penalties.plugin_inst
+        self.penalty_plugin = self._nbgrader.penalties.plugin_inst  # as the course configured
         self._released: dict[str, NotebookNode] = {}
         self.nbgrader_book, self._lock = opened(self._folders)
 
@@ -154,6 +155,57 @@ class CourseGradebook:
             now = work_by_grade(shown)
             changed = {name for name, work in now.items() if work != before.get(name)}
             self._write_scores(student, assignment, shown, timestamp, ran, changed)
+
+    def refresh_penalties(self, assignment: str) -> None:
+        """Compute the late penalty of every submission to an assignment again."""
+        with self.transaction():
+            assign_penalties(self.nbgrader_book, self.penalty_plugin, assignment)
+
+    def late_without_time(self, assignment: str) -> datetime | None:
+        """The time for a late submission whose time is unknown; None without a due date."""
+        due = self._due(assignment)
+        return due and due.replace(tzinfo=UTC) + LATE_WITHOUT_TIME
+
+    def set_timestamp(self, assignment: str, student: str, timestamp: datetime) -> None:
+        """Set when a student submitted.
+
+        Args:
+            timestamp: in UTC if it has no zone.
+        """
+        with self.transaction():
+            self.nbgrader_book.update_or_create_submission(assignment, student, timestamp=timestamp)
+
+    def extend(self, assignment: str, student: str, hours: float) -> None:
+        """Give a student more time instead of any earlier extension; 0 for none.
+
+        Raises:
+            GradebookError: the student has no graded submission, or there is no due date.
+        """
+        from nbgrader.api import MissingEntry
+
+        if self._due(assignment) is None:
+            raise GradebookError(
+                f"{assignment} has no due date: set it with `nbgrader db assignment add "
+                f'{assignment} --duedate="2026-03-01 12:00 UTC"`'
+            )
+        with self.transaction():
+            try:
+                self.nbgrader_book.grant_extension(assignment, student, hours=hours)
+            except MissingEntry:
+                raise GradebookError(
+                    f"{student} has no graded submission to {assignment}: grade it first, then "
+                    "extend"
+                ) from None
+        self.refresh_penalties(assignment)
+
+    def _due(self, assignment: str) -> datetime | None:
+        from nbgrader.api import MissingEntry
+
+        with self.reading():
+            try:
+                return self.nbgrader_book.find_assignment(assignment).duedate
+            except MissingEntry:
+                return None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -31,7 +31,6 @@ from course_pkg.grading.classroom.gradebook.class_rows import class_points
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.grading.classroom.gradebook.graded_notebook import with_results
 from course_pkg.grading.classroom.gradebook.keys import digest, secret, secret_id, submission_key
-from course_pkg.grading.classroom.gradebook.lateness import late_without_time, set_timestamp
 from course_pkg.grading.classroom.gradebook.record import Record, Store, content_key
 from course_pkg.grading.classroom.gradebook.students import students
 from course_pkg.grading.classroom.runs.progress import ProgressDisplay
@@ -72,7 +71,7 @@ class Recorder:
         self.store = store
         self.failed = failed
         self.points = class_points(book, assignment)
-        self._due = late_without_time(book, assignment) is not None
+        self._due = book.late_without_time(assignment) is not None
         self._students = {person.id for person in students(book).people}
 
     def write(self, submission: Submission, graded: Graded) -> Record:
@@ -129,7 +128,7 @@ class Recorder:
         """Write a newly known time of a submission that need not be graded again."""
         points = self.points.get(submission.student)
         if submission.trusted and points and points.submitted != submission.timestamp:
-            set_timestamp(self.book, self.assignment, submission.student, submission.timestamp)
+            self.book.set_timestamp(self.assignment, submission.student, submission.timestamp)
 
     def _timestamp(
         self, submission: Submission, before: Record | None, record: Record

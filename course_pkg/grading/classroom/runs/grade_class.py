@@ -20,7 +20,6 @@ from course_pkg.grading.classroom.feedback import class_report
 from course_pkg.grading.classroom.gradebook.class_rows import class_rows
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.grading.classroom.gradebook.keys import course_lock
-from course_pkg.grading.classroom.gradebook.lateness import late_without_time
 from course_pkg.grading.classroom.gradebook.nbgrader_api import find_assignment
 from course_pkg.grading.classroom.gradebook.record import Record, without_words
 from course_pkg.grading.classroom.gradebook.students import save_roster, students, with_known_ids
@@ -143,7 +142,7 @@ def with_lateness(
     book: CourseGradebook, assignment: str, submissions: list[Submission]
 ) -> list[Submission]:
     """The submissions; those that Canvas calls late, without a time, get one after the due date."""
-    when = late_without_time(book, assignment)
+    when = book.late_without_time(assignment)
     if when is None:
         return submissions
     return [
