@@ -165,7 +165,7 @@ def test_an_upward_import_is_detected_in_every_form(tmp_path):
         "lm/cache.py": "def f():\n    import course_pkg.grading.check",
         "adapters/lora.py": "from course_pkg.metrics import bleu",
         "metrics/ngrams.py": "from .bleu import score",
-        "grading/classroom/results/store.py": "from ..runs import batch",
+        "grading/classroom/gradebook/record.py": "from ..runs import batch",
     }
     found = upward_imports(package(tmp_path, sources))
     assert len(found) == len({line.split()[0] for line in found}) == len(sources)

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -41,11 +42,12 @@ class Gateway:
 
 
 @contextmanager
-def opened(gateway: Gateway):
+def opened(gateway: Gateway, note: Callable[[str], None] | None = None):
     """A run on that gateway. start: what it sent first. notes: what it has said."""
     notes: list[str] = []
     at = SchedulerAddress("tcp://127.0.0.1:1")
-    with ClusterExecutor(resolve("bleu"), LIMITS, at, notes.append, lambda: gateway.now) as made:
+    what = (resolve("bleu"), LIMITS, at, note or notes.append)
+    with ClusterExecutor(*what, lambda: gateway.now, lambda: gateway) as made:
         made.notes = notes
         made.start = json.loads(gateway.get().body)
         with ThreadPoolExecutor(8) as made.threads:

@@ -132,12 +132,16 @@ def test_a_gateway_that_ends_or_sends_anything_else_ends_the_run(runs, gateway, 
         run(runs).result(PATIENCE_S)
 
 
-def test_an_error_while_it_is_read_ends_the_run(runs, gateway, monkeypatch):
-    future = run(runs)
-    monkeypatch.setattr(runs, "_take", lambda _: bytes(2**60))
-    gateway.send(Frame(FrameKind.ALIVE), Frame(FrameKind.ALIVE))
-    with pytest.raises(ExecutorLost, match="can't be understood"):
-        future.result(PATIENCE_S)
+def test_an_error_while_it_is_read_ends_the_run(gateway):
+    def full(_):
+        raise MemoryError("no room for a note")
+
+    with opened(gateway, full) as runs:
+        future = run(runs)
+        gateway.get()
+        gateway.send(said(FrameKind.NOTE, "a note"))
+        with pytest.raises(ExecutorLost, match="can't be understood"):
+            future.result(PATIENCE_S)
 
 
 @NEEDS_SANDBOX

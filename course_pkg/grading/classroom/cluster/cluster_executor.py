@@ -59,6 +59,7 @@ class ClusterExecutor:
     Args:
         note: called, in any thread, with what an instructor should know during the run.
         clock: says how long the gateway has been silent.
+        start_gateway: starts the process that talks to the cluster.
     """
 
     def __init__(
@@ -68,12 +69,14 @@ class ClusterExecutor:
         scheduler: SchedulerAddress,
         note: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        start_gateway: Callable[[], GatewayProcess] = GatewayProcess,
     ) -> None:
         self._assignment = assignment
         self._limits = limits
         self._scheduler = scheduler
         self._note = note
         self._notes = Notes(note)
+        self._start_gateway = start_gateway
         self._reply_s = reply_within_s(assignment, limits)
         self._liveness = Liveness(SILENT_S, ATTEMPTS * self._reply_s, clock)
         self._work = messages.work_of(assignment, limits)
@@ -97,7 +100,7 @@ class ClusterExecutor:
             "asked": messages.preparation_bytes(Preparation(self._work)).decode(),
             "with_files": messages.preparation_bytes(Preparation(self._work, files)).decode(),
         }
-        self._gateway = GatewayProcess()
+        self._gateway = self._start_gateway()
         self._send(Frame(FrameKind.START, 0, json.dumps(start).encode()))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

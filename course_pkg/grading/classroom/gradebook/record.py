@@ -47,7 +47,7 @@ class Record:
         limits: what enforced memory and processes.
         sandbox: what confined it.
         unprotected: what could be forged all the same, "" for nothing.
-        files: `keys.digest` of what was submitted, "" if unknown.
+        files: `digest` of what was submitted, "" if unknown.
         key: `content_key`, hex.
         graded_at: ISO time, UTC.
         gpu: the name of the GPU that it had, "" for none.
