@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from course_pkg.grading.classroom.execution.local_executor import ExecutorLost
-from course_pkg.grading.classroom.runs.batch import Batch, Graded, Recorder
+from course_pkg.grading.classroom.runs.batch import Batch, Graded, Recorder, as_they_end
 from tests.grading.classroom.recorded import record
 from tests.waiting import wait_until
 
@@ -42,15 +42,15 @@ def test_a_full_disk_ends_the_run_and_keeps_the_earlier_score(what):
         store = SimpleNamespace(load=lambda *_: None, forget=lambda *_: None, save=written.append)
         book = SimpleNamespace(write=lambda record, *_: written.append(record))
         setattr(*((store, "save", fail) if what == "store" else (book, "write", fail)))
-        writer = Recorder.__new__(Recorder)
-        writer.assignment = "lora-math"
-        writer.book = book
-        writer.store = store
-        writer.failed = lambda submission, reason: record("ada", reason=reason)
-        writer.points = {}
-        writer._students = set()
-        writer._due = None
-        return writer
+        return Recorder(
+            "lora-math",
+            book,
+            store,
+            lambda submission, reason: record("ada", reason=reason),
+            points={},
+            students=set(),
+            has_due_date=False,
+        )
 
     one = SimpleNamespace(student="ada", trusted=True, timestamp=None, layout="flat", person=None)
     with pytest.raises(OSError, match="x"):
@@ -67,9 +67,6 @@ def test_a_run_holds_no_more_submissions_than_its_executor_has_room_for():
     stopped = []
 
     class Executor:
-        def ready(self):
-            pass
-
         def room(self):
             return 3 if len(written) < 20 else 7
 
@@ -79,18 +76,17 @@ def test_a_run_holds_no_more_submissions_than_its_executor_has_room_for():
     def graded(submission):
         now.append(submission)
         most.append(len(now))
-        wait_until(lambda: len(now) >= batch._executor.room() or stopped)
+        wait_until(lambda: len(now) >= executor.room() or stopped)
         now.remove(submission)
         if submission == 150:
             raise ExecutorLost("the scheduler is gone")
         return submission
 
-    batch = SimpleNamespace(_executor=Executor(), _grade=graded)
-    batch.recorder = SimpleNamespace(write=lambda submission, _: written.append(submission))
-    show = SimpleNamespace(started=lambda _: None, finished=lambda _: None)
+    executor = Executor()
     waiting = [(number, Numbered(number)) for number in range(200)]
     with pytest.raises(ExecutorLost):
-        list(Batch.run(batch, waiting, show))
+        for _, submission, _ in as_they_end(executor, waiting, graded, lambda _: None):
+            written.append(submission)
     assert max(most[:10]) == 3 and max(most) == 7 and stopped == [True]
     assert 140 < len(written) <= 157 and 150 not in written
 
@@ -99,17 +95,13 @@ def test_room_that_a_run_gets_is_used_before_a_submission_ends():
     """Workers of a cluster may join at any time."""
     together = threading.Barrier(3)
     asked = itertools.count()
-    batch = Batch.__new__(Batch)
-    batch._executor = SimpleNamespace(
-        ready=lambda: None,
+    executor = SimpleNamespace(
         stop=lambda: None,
         room=lambda: 3 if next(asked) >= 2 else 1,  # after the first one was started
     )
-    batch.recorder = SimpleNamespace(write=lambda submission, _: submission.student)
-    batch._grade = lambda _: together.wait(120)
-    show = SimpleNamespace(started=lambda _: None, finished=lambda _: None)
-    waiting = [(number, SimpleNamespace(student=str(number))) for number in range(3)]
-    assert sorted(batch.run(waiting, show)) == [(0, "0"), (1, "1"), (2, "2")]
+    waiting = [(number, Numbered(number)) for number in range(3)]
+    ended = as_they_end(executor, waiting, lambda _: together.wait(120), lambda _: None)
+    assert sorted(number for number, _, _ in ended) == [0, 1, 2]
 
 
 class Numbered(int):

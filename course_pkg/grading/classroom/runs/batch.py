@@ -8,9 +8,9 @@ Chapter: appendix/for-instructors.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ from course_pkg.grading.classroom.execution.local_executor import ExecutorLost, 
 from course_pkg.grading.classroom.execution.run_gpus import NoGpu
 from course_pkg.grading.classroom.execution.runner_output import RunLimits, State
 from course_pkg.grading.classroom.feedback import outputs
-from course_pkg.grading.classroom.gradebook.class_rows import class_points
+from course_pkg.grading.classroom.gradebook.class_rows import Points, class_points
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.grading.classroom.gradebook.graded_notebook import with_results
 from course_pkg.grading.classroom.gradebook.keys import digest, secret, secret_id, submission_key
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 KEPT = "it was not graded again, because there is no GPU: this is its earlier score"
 EARLIER = "the gradebook still has the score of an earlier submission"
 NO_TIME = "Moodle's zip doesn't say when it was submitted: give the grading worksheet with --roster"
-Failed = Callable[[Submission, str], Record]  # the record of a failure of the grader, with why
 
 
 @dataclass(frozen=True)
@@ -60,19 +59,24 @@ class Graded:
     files: dict[str, bytes] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
 class Recorder:
-    """Records the results of one run. points: of the gradebook, by student, before the run."""
+    """Records the results of one run.
 
-    def __init__(
-        self, assignment: str, book: CourseGradebook, store: Store, failed: Failed
-    ) -> None:
-        self.assignment = assignment
-        self.book = book
-        self.store = store
-        self.failed = failed
-        self.points = class_points(book, assignment)
-        self._due = book.late_without_time(assignment) is not None
-        self._students = {person.id for person in students(book).people}
+    Attributes:
+        failed: the record of a failure of the grader, with why.
+        points: of the gradebook, by student, before the run.
+        students: the ids in the gradebook, before the run.
+        has_due_date: whether a submission to the assignment can be late.
+    """
+
+    assignment: str
+    book: CourseGradebook
+    store: Store
+    failed: Callable[[Submission, str], Record]
+    points: Mapping[str, Points]
+    students: Collection[str]
+    has_due_date: bool
 
     def write(self, submission: Submission, graded: Graded) -> Record:
         """Write the gradebook, then the record; if the student's id is impossible, write nothing.
@@ -93,13 +97,13 @@ class Recorder:
                 submission = replace(
                     submission, timestamp=self._timestamp(submission, before, record)
                 )
-            if submission.timestamp is None and submission.layout == "moodle" and self._due:
+            if submission.timestamp is None and submission.layout == "moodle" and self.has_due_date:
                 record = replace(record, remarks=(*record.remarks, NO_TIME))
             if record.state == State.WAITING:
                 return self._wait(submission, before, record)
             graded = replace(graded, record=record)
             self.store.forget(self.assignment, submission.student)
-            if record.state != State.REFUSED or submission.student in self._students:
+            if record.state != State.REFUSED or submission.student in self.students:
                 record = self._in_gradebook(submission, graded)
             record = replace(record, write_s=round(time.monotonic() - began, 3))
             self.store.save(record)
@@ -162,6 +166,46 @@ NO_SANDBOX = "NONE: --unsafe-no-sandbox"
 MOST_AT_ONCE = 512  # submissions that wait for their results, each in a thread
 
 
+def as_they_end(
+    executor: "LocalExecutor | ClusterExecutor",
+    waiting: list[tuple[int, Submission]],
+    grade: Callable[[Submission], Graded],
+    started: Callable[[str], None],
+) -> Iterator[tuple[int, Submission, Graded]]:
+    """The numbered submissions with what grading gave, in the order in which they end.
+
+    As many run at a time as the executor has room for, each in a thread. Others start before the
+    next one is given, so they run while it is written. An error stops the executor.
+
+    Args:
+        started: called with the id of each student whose submission starts.
+
+    Raises:
+        ExecutorLost: none can be run any longer.
+    """
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(MOST_AT_ONCE))
+        stack.callback(pool.shutdown, cancel_futures=True)
+        running: dict[Future[Graded], tuple[int, Submission]] = {}
+        left = list(reversed(waiting))
+
+        def start_others() -> None:
+            while left and len(running) < min(executor.room(), MOST_AT_ONCE):
+                number, submission = left.pop()
+                started(submission.student)
+                running[pool.submit(grade, submission)] = (number, submission)
+
+        # Runs before the pool waits for its threads.
+        stack.push(lambda kind, *_: executor.stop() if kind else None)
+        while left or running:
+            start_others()
+            # Looks again every second: workers that join make room for more.
+            for future in wait(running, timeout=1.0, return_when="FIRST_COMPLETED").done:
+                number, submission = running.pop(future)
+                start_others()
+                yield number, submission, future.result()
+
+
 class Batch:
     """The submissions of one run, and what they share.
 
@@ -201,7 +245,15 @@ class Batch:
             "judging": judging_hash(),
             "secret": secret_id(self._secret),
         }
-        self.recorder = Recorder(assignment.name, book, self.store, self._failed)
+        self.recorder = Recorder(
+            assignment.name,
+            book,
+            self.store,
+            self._failed,
+            points=class_points(book, assignment.name),
+            students={person.id for person in students(book).people},
+            has_due_date=book.late_without_time(assignment.name) is not None,
+        )
 
     def known(self, submission: Submission) -> Record | None:
         """The stored record, if grading the submission again would give the same one.
@@ -232,30 +284,13 @@ class Batch:
         """
         if not waiting:
             return
-        with ExitStack() as stack:
-            self._executor.ready()
-            pool = stack.enter_context(ThreadPoolExecutor(MOST_AT_ONCE))
-            stack.callback(pool.shutdown, cancel_futures=True)
-            running: dict[Future[Graded], tuple[int, Submission]] = {}
-            left = list(reversed(waiting))
-
-            def start_others() -> None:
-                while left and len(running) < min(self._executor.room(), MOST_AT_ONCE):
-                    number, submission = left.pop()
-                    show.started(submission.student)
-                    running[pool.submit(self._grade, submission)] = (number, submission)
-
-            # Runs before the pool waits for its threads.
-            stack.push(lambda kind, *_: self._executor.stop() if kind else None)
-            while left or running:
-                start_others()
-                # Looks again every second: workers that join make room for more.
-                for future in wait(running, timeout=1.0, return_when="FIRST_COMPLETED").done:
-                    number, submission = running.pop(future)
-                    start_others()  # they run while this one is written
-                    record = self.recorder.write(submission, future.result())
-                    show.finished(record)
-                    yield number, record
+        self._executor.ready()
+        ended = as_they_end(self._executor, waiting, self._grade, show.started)
+        with closing(ended):
+            for number, submission, graded in ended:
+                record = self.recorder.write(submission, graded)
+                show.finished(record)
+                yield number, record
 
     def _grade(self, submission: Submission) -> Graded:
         """One submission, in its own thread; whatever happens, it ends in a record."""
