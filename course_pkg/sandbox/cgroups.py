@@ -23,6 +23,9 @@ from pathlib import Path
 DEADLINE = 10.0  # seconds to wait for killed processes
 FULL = 0.98  # of the limit counts as reached: the kernel charges pages in batches
 PAUSE = 0.002  # seconds between two looks at a group that is being killed
+PROC = Path("/proc")
+NEEDED = {"memory", "pids"}
+LEAF = "course-grader"  # the grader moves here if its own group must not hold processes
 
 
 @dataclass(frozen=True)
@@ -187,11 +190,6 @@ def words(path: Path) -> set[str]:
 
 def _counters(path: Path) -> dict[str, int]:
     return {name: int(value) for name, value in map(str.split, path.read_text().splitlines())}
-
-
-PROC = Path("/proc")
-NEEDED = {"memory", "pids"}
-LEAF = "course-grader"  # the grader moves here if its own group must not hold processes
 
 
 def find_parent() -> CgroupParent | None:

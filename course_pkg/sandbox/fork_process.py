@@ -36,6 +36,8 @@ HUGE_PAGE = 2 << 20  # bytes, on x86-64 and on ARM with pages of 4 KiB
 MADV_COLLAPSE = 25  # since Linux 6.1; earlier kernels answer EINVAL
 
 libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+MAX_MESSAGE = 64 * 1024
+MAX_DESCRIPTORS = 16
 
 
 def use_huge_pages() -> int:
@@ -74,9 +76,6 @@ def huge_ranges(maps: str) -> Iterator[tuple[int, int]]:
         if first < last:
             yield first, last
 
-
-MAX_MESSAGE = 64 * 1024
-MAX_DESCRIPTORS = 16
 
 Target = Callable[[dict[str, Any], list[int]], None]
 

@@ -64,6 +64,8 @@ _ADVICE = (
         f"the system does not permit something that it needs: {DOCTOR}",
     ),
 )
+START_WITHIN_S = 120.0
+SEND_WITHIN_S = 60.0
 
 
 def why_not_started(code: int | None, errors: str, waited_s: float) -> str:
@@ -94,10 +96,6 @@ def why_not_started(code: int | None, errors: str, waited_s: float) -> str:
         if match := pattern.search(errors):
             return f"{said} ({advice.format(*match.groups())})"
     return f"{said} ({DOCTOR})"
-
-
-START_WITHIN_S = 120.0
-SEND_WITHIN_S = 60.0
 
 
 class ForkServer:

@@ -30,6 +30,9 @@ SYSTEM = ("devices/system", "module/nvidia", "module/nvidia_uvm", "bus/pci/devic
 SHARED = ("nvidiactl", "nvidia-uvm")  # device files that every GPU needs
 OPTIONAL = ("nvidia-uvm-tools",)  # drivers from 570 on open it
 EVERYBODY = stat.S_IROTH | stat.S_IWOTH
+PAUSE_S = 0.5  # between two looks
+SLACK_BYTES = 64 * MIB  # what the driver itself may keep for later
+RELEASE_WITHIN_S = 10.0  # the driver frees memory a moment after a process has ended
 
 
 @dataclass(frozen=True)
@@ -181,11 +184,6 @@ def _mebibytes(text: str) -> int | None:
     """A number of MiB in bytes; None for anything else, such as [N/A]."""
     text = text.strip()
     return int(text) * MIB if text.isdecimal() else None
-
-
-PAUSE_S = 0.5  # between two looks
-SLACK_BYTES = 64 * MIB  # what the driver itself may keep for later
-RELEASE_WITHIN_S = 10.0  # the driver frees memory a moment after a process has ended
 
 
 class GpuMemory:

@@ -36,6 +36,29 @@ from course_pkg.sandbox.probe import find_bubblewrap
 
 HEAD = struct.Struct("!cIQ")
 MAX_NOTE = 4_000
+LENGTH = 500  # characters of a note
+MOST = 100  # notes in a run
+PER_MACHINE = 10  # notes about one machine in a run
+AT_ONCE = 20  # notes without a pause
+EVERY_S = 5.0  # after them, one note each time these seconds have passed
+MODULE = "course_pkg.grading.classroom.cluster.gateway"
+ETC = (
+    "hosts",
+    "nsswitch.conf",
+    "host.conf",
+    "gai.conf",
+    "passwd",
+    "group",
+    "dask",
+    "ld.so.cache",
+    "localtime",
+    "ssl/openssl.cnf",
+)
+UID = 0x6FFF_FFFF  # owns nothing: no account, container or sandbox has this id
+DISK = 64 * 2**20  # bytes that it may write, and of a file, such as standard error
+MEMORY = 8 * 2**30  # bytes of address space: a reply can't fill the machine
+LAST_WORDS = 600  # bytes of what it wrote before it died
+END_WITHIN_S = 10.0
 
 
 class FrameKind(bytes, Enum):
@@ -136,13 +159,6 @@ def _exactly(sock: socket.socket, size: int, seconds_left: Callable[[], float]) 
         pieces.append(piece)
         size -= len(piece)
     return b"".join(pieces)
-
-
-LENGTH = 500  # characters of a note
-MOST = 100  # notes in a run
-PER_MACHINE = 10  # notes about one machine in a run
-AT_ONCE = 20  # notes without a pause
-EVERY_S = 5.0  # after them, one note each time these seconds have passed
 
 
 def machine_of(address: str) -> int:
@@ -255,24 +271,6 @@ class Liveness:
 
 
 PACKAGE = Path(__file__).resolve().parents[3]
-MODULE = "course_pkg.grading.classroom.cluster.gateway"
-ETC = (
-    "hosts",
-    "nsswitch.conf",
-    "host.conf",
-    "gai.conf",
-    "passwd",
-    "group",
-    "dask",
-    "ld.so.cache",
-    "localtime",
-    "ssl/openssl.cnf",
-)
-UID = 0x6FFF_FFFF  # owns nothing: no account, container or sandbox has this id
-DISK = 64 * 2**20  # bytes that it may write, and of a file, such as standard error
-MEMORY = 8 * 2**30  # bytes of address space: a reply can't fill the machine
-LAST_WORDS = 600  # bytes of what it wrote before it died
-END_WITHIN_S = 10.0
 
 
 def gateway_command(descriptor: int, calls: int | None = None) -> list[str]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from course_pkg.sandbox.process import SandboxedProcess
 
 MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write
+MAX_CELLS = 2**20  # larger indices are ignored; the notebook has fewer cells anyway
+MAX_VALUES = 200_000  # JSON values in one line
 
 
 class State(StrEnum):
@@ -110,10 +112,6 @@ def strict_json(text: bytes) -> Any:
         return json.loads(text.decode("utf-8"), object_pairs_hook=once, parse_constant=never)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-MAX_CELLS = 2**20  # larger indices are ignored; the notebook has fewer cells anyway
-MAX_VALUES = 200_000  # JSON values in one line
 
 
 class NoSandbox(FailedError, RuntimeError):

@@ -34,6 +34,29 @@ from course_pkg.grading.classroom.submissions.roster import (
 )
 from course_pkg.grading.contract.display import one_line
 
+MOODLE = (
+    "Identifier",
+    "Full name",
+    "Email address",
+    "Status",
+    "Grade",
+    "Maximum Grade",
+    "Grade can be changed",
+    "Last modified (submission)",
+    "Last modified (grade)",
+    "Feedback comments",
+)
+CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
+COMMENTS = "Feedback comments"  # the teacher's own, which go back to Moodle as they are
+NAMES = {*CANVAS, "LastName", "FirstName", "Integration ID", "Root Account"}
+FEEDBACK = "moodle-feedback.zip"
+EXCUSED = "EX"  # instead of points, in Canvas
+NO_NUMBER = (
+    "students without Moodle's number: {}; Moodle needs --template with the worksheet that you "
+    "downloaded from it, or the column lms_user_id in the roster"
+)
+FILES = ("moodle.csv", "canvas.csv", FEEDBACK)  # in the folder of the assignment's results
+
 
 def owners(
     header: Sequence[str], table: Sequence[dict[str, str]], rows: Sequence[Row]
@@ -137,30 +160,6 @@ def _another_login(described: Person, student: Person) -> bool:
 def _said(person: Person) -> str:
     parts = (person.full_name, person.id, person.email, person.lms_id)
     return shown(" ".join(dict.fromkeys(part for part in parts if part)))
-
-
-MOODLE = (
-    "Identifier",
-    "Full name",
-    "Email address",
-    "Status",
-    "Grade",
-    "Maximum Grade",
-    "Grade can be changed",
-    "Last modified (submission)",
-    "Last modified (grade)",
-    "Feedback comments",
-)
-CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
-COMMENTS = "Feedback comments"  # the teacher's own, which go back to Moodle as they are
-NAMES = {*CANVAS, "LastName", "FirstName", "Integration ID", "Root Account"}
-FEEDBACK = "moodle-feedback.zip"
-EXCUSED = "EX"  # instead of points, in Canvas
-NO_NUMBER = (
-    "students without Moodle's number: {}; Moodle needs --template with the worksheet that you "
-    "downloaded from it, or the column lms_user_id in the roster"
-)
-FILES = ("moodle.csv", "canvas.csv", FEEDBACK)  # in the folder of the assignment's results
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,10 @@ from course_pkg.grading.contract.question_record import (
 )
 from course_pkg.grading.contract.verdict import UNANSWERED
 
+MAX_RECORD = 16 * 1024 * 1024  # bytes of a record's file
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,79}(?<!\.)")
+_TAKEN = {"index", "grades"}  # other files in the same folder
+
 
 @dataclass(frozen=True)
 class Record:
@@ -124,11 +128,6 @@ def _without_words(question: QuestionRecord) -> QuestionRecord:
 def _shared(question: QuestionRecord) -> QuestionRecord:
     """The first of the questions that are equal to this one, so that equal ones share memory."""
     return question
-
-
-MAX_RECORD = 16 * 1024 * 1024  # bytes of a record's file
-_PLAIN = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,79}(?<!\.)")
-_TAKEN = {"index", "grades"}  # other files in the same folder
 
 
 def content_key(**parts: object) -> str:

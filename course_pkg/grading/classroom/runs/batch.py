@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 KEPT = "it was not graded again, because there is no GPU: this is its earlier score"
 EARLIER = "the gradebook still has the score of an earlier submission"
 NO_TIME = "Moodle's zip doesn't say when it was submitted: give the grading worksheet with --roster"
+NO_SANDBOX = "NONE: --unsafe-no-sandbox"
+MOST_AT_ONCE = 512  # submissions that wait for their results, each in a thread
 
 
 @dataclass(frozen=True)
@@ -160,10 +162,6 @@ class Recorder:
             record = self.failed(submission, reason)
             self.book.write(record, None, {}, *last)
             return record
-
-
-NO_SANDBOX = "NONE: --unsafe-no-sandbox"
-MOST_AT_ONCE = 512  # submissions that wait for their results, each in a thread
 
 
 def as_they_end(

@@ -37,6 +37,9 @@ MAX_DEPTH = 16
 MAX_NAME = 200
 MAX_PATH = 800  # bytes of one name, and of a whole path
 TIMESTAMP = "timestamp.txt"  # nbgrader's; a student can write it, so it is not read
+MAX_NAMED = 20  # paths that were not used
+EXPECTED = "<student>/{0}/{0}.ipynb, <student>.ipynb, or a zip from Moodle or Canvas"
+GIVE_IDS = "give the class with --roster, which has an id for each name"
 
 
 @dataclass(frozen=True)
@@ -152,13 +155,6 @@ def require_writable(name: str, path: Parts) -> None:
         raise Refused(f"{said}: a file name that not every system can write")
     if len(name.encode()) > MAX_NAME or sum(len(p.encode()) + 1 for p in path) > MAX_PATH:
         raise Refused(f"{said[:100]}: a file name that is too long")
-
-
-MAX_NAMED = 20  # paths that were not used
-EXPECTED = "<student>/{0}/{0}.ipynb, <student>.ipynb, or a zip from Moodle or Canvas"
-
-
-GIVE_IDS = "give the class with --roster, which has an id for each name"
 
 
 class SourceError(CourseError, ValueError):

@@ -24,6 +24,16 @@ from course_pkg.common.errors import CourseError
 from course_pkg.grading.classroom.submissions.names import shown, valid_student
 from course_pkg.grading.contract.display import one_line
 
+ID = ("id", "student_id")
+LMS = ("lms_user_id", "moodle_id", "canvas_id")
+MOODLE_TIMES = ("%d %B %Y, %I:%M %p", "%d %B %Y, %H:%M", "%d %B %Y, %H:%M:%S")
+SUBMITTED = "Last modified (submission)"
+POINTS = "Points Possible"  # the row of Canvas's gradebook that belongs to no student
+MAX_FIELD = 128  # characters of a name or address; nbgrader's gradebook keeps as many
+FIRST_YEAR = 1970
+LAST_YEAR = 9998  # in every time zone
+MAX_BYTES = 16 * 1024 * 1024  # of a CSV file
+
 
 class RosterError(CourseError, ValueError):
     """The roster can't be used; the message names the row and what is expected."""
@@ -196,17 +206,6 @@ def _keys(person: Person) -> set[tuple[str, str]]:
 
 def _nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text)
-
-
-ID = ("id", "student_id")
-LMS = ("lms_user_id", "moodle_id", "canvas_id")
-MOODLE_TIMES = ("%d %B %Y, %I:%M %p", "%d %B %Y, %H:%M", "%d %B %Y, %H:%M:%S")
-SUBMITTED = "Last modified (submission)"
-POINTS = "Points Possible"  # the row of Canvas's gradebook that belongs to no student
-MAX_FIELD = 128  # characters of a name or address; nbgrader's gradebook keeps as many
-FIRST_YEAR = 1970
-LAST_YEAR = 9998  # in every time zone
-MAX_BYTES = 16 * 1024 * 1024  # of a CSV file
 
 
 def read_roster(path: Path) -> Roster:

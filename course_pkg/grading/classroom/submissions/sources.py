@@ -34,6 +34,18 @@ KINDS = {
 }
 
 Parts = tuple[str, ...]
+MAX_ENTRIES = 500_000  # of the whole class; each submission has a limit of its own
+MAX_DEPTH = 24  # names in a path
+MAX_RATIO = 200  # unpacked size by packed size, of entries larger than RATIO_FROM
+RATIO_FROM = 1_000_000  # bytes
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_UTF8_FLAG = 0x800
+# What systems write without that flag: Windows in Europe, and in China, Japan and Korea.
+CODECS = ("cp437", "cp850", "cp852", "cp866", "cp1252", "gb18030", "shift_jis", "euc_kr", "big5")
+UNKNOWN_LETTERS = (
+    "has a name that is not in UTF-8, as some programs of Windows write it: give the class with "
+    "--roster, which tells how it is spelled, or unpack the zip there and give the folder"
+)
 
 
 class Refused(ValueError):
@@ -119,20 +131,6 @@ def read_bounded(file: BinaryIO, limit: int, path: Parts) -> bytes:
         if len(data) > limit:
             raise Refused(f"{shown('/'.join(path))} is too large: more than {limit:,} bytes")
     return bytes(data)
-
-
-MAX_ENTRIES = 500_000  # of the whole class; each submission has a limit of its own
-MAX_DEPTH = 24  # names in a path
-MAX_RATIO = 200  # unpacked size by packed size, of entries larger than RATIO_FROM
-RATIO_FROM = 1_000_000  # bytes
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_UTF8_FLAG = 0x800
-# What systems write without that flag: Windows in Europe, and in China, Japan and Korea.
-CODECS = ("cp437", "cp850", "cp852", "cp866", "cp1252", "gb18030", "shift_jis", "euc_kr", "big5")
-UNKNOWN_LETTERS = (
-    "has a name that is not in UTF-8, as some programs of Windows write it: give the class with "
-    "--roster, which tells how it is spelled, or unpack the zip there and give the folder"
-)
 
 
 @dataclass(slots=True)
