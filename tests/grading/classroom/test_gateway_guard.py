@@ -26,13 +26,13 @@ from tests.grading.classroom.test_cluster_gateway import LACKS, Workers
 from tests.grading.classroom.test_cluster_gateway import run as run_gateway
 from tests.waiting import wait_until
 
-MAX_TEXT = gateway_process.MOST * gateway_process.LENGTH + 200
+MAX_TEXT = gateway_process.MOST_NOTES * gateway_process.NOTE_LENGTH + 200
 FLOOD = 500  # notes
 
 
 @pytest.mark.parametrize("machines", [1, FLOOD])
 def test_a_flood_of_notes_prints_a_bounded_number_of_lines(gateway, machines, monkeypatch):
-    monkeypatch.setattr(gateway_process, "EVERY_S", 1e9)  # however slowly it is read
+    monkeypatch.setattr(gateway_process, "NOTE_EVERY_S", 1e9)  # however slowly it is read
     with opened(gateway) as runs:
         text = "\x1b[2J\x1b]0;owned\x07" + "x" * MAX_NOTE
         for number in range(FLOOD):
@@ -41,7 +41,9 @@ def test_a_flood_of_notes_prints_a_bounded_number_of_lines(gateway, machines, mo
         wait_until(lambda: runs.room() > 1)  # all notes before it were read
     shown = runs.notes
     *lines, last = shown
-    assert len(lines) == (gateway_process.PER_MACHINE if machines == 1 else gateway_process.AT_ONCE)
+    assert len(lines) == (
+        gateway_process.NOTES_PER_MACHINE if machines == 1 else gateway_process.NOTES_AT_ONCE
+    )
     assert sum(map(len, shown)) < MAX_TEXT
     assert not any("\x1b" in line or "\x07" in line or "\n" in line for line in shown)
     assert last.startswith(f"{FLOOD - len(lines):,} more notes about the cluster were left out")
@@ -55,17 +57,17 @@ def test_notes_come_back_slowly_after_many_and_end_after_the_last():
     assert shown == []  # nothing was left out
     for number in range(1_000):
         made.take(number, f"note {number}")
-    assert len(shown) == gateway_process.AT_ONCE
-    now[0] += gateway_process.EVERY_S
+    assert len(shown) == gateway_process.NOTES_AT_ONCE
+    now[0] += gateway_process.NOTE_EVERY_S
     for number in range(1_000):
         made.take(number, "again")
-    assert len(shown) == gateway_process.AT_ONCE + 1
+    assert len(shown) == gateway_process.NOTES_AT_ONCE + 1
     for number in range(1_000):
-        now[0] += gateway_process.EVERY_S
+        now[0] += gateway_process.NOTE_EVERY_S
         made.take(number, "much later")
-    assert len(shown) == gateway_process.MOST
+    assert len(shown) == gateway_process.MOST_NOTES
     made.close()
-    assert shown[-1].startswith(f"{3_000 - gateway_process.MOST:,} more notes")
+    assert shown[-1].startswith(f"{3_000 - gateway_process.MOST_NOTES:,} more notes")
 
 
 def test_what_is_said_of_one_submission_is_as_short_as_a_note(gateway):
@@ -75,7 +77,7 @@ def test_what_is_said_of_one_submission_is_as_short_as_a_note(gateway):
         gateway.send(said(FrameKind.NO_GPU, "\x1b[2J" + "z" * 4_000, number))
         with pytest.raises(NoGpu) as error:
             future.result(PATIENCE_S)
-    assert len(str(error.value)) == gateway_process.LENGTH and "\x1b" not in str(error.value)
+    assert len(str(error.value)) == gateway_process.NOTE_LENGTH and "\x1b" not in str(error.value)
 
 
 def take_all(gateway, runs, *sent):
@@ -165,7 +167,7 @@ def test_a_worker_that_comes_back_under_other_names_is_one_machine():
     made = Notes(shown.append)
     for frame in sent:
         made.take(frame.number, frame.body.decode())
-    assert len(shown) == gateway_process.PER_MACHINE
+    assert len(shown) == gateway_process.NOTES_PER_MACHINE
     made.take(sent[0].number + 1, "worker b of another machine is refused")
     assert shown[-1] == "worker b of another machine is refused"
 

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from course_pkg.grading.classroom.cluster import messages
 from course_pkg.grading.classroom.cluster.address import SchedulerAddress
 from course_pkg.grading.classroom.cluster.gateway_process import (
-    LENGTH,
+    NOTE_LENGTH,
     MAX_NOTE,
     MOST_BODY,
     Frame,
@@ -145,7 +145,7 @@ class ClusterExecutor:
         if frame.kind == FrameKind.GIVEN_UP:
             return RunResult(State.WORKERS_LOST, TOOK_DOWN)
         if frame.kind == FrameKind.NO_GPU:
-            raise NoGpu(one_line(_text(frame), LENGTH))  # in the line of each submission
+            raise NoGpu(one_line(_text(frame), NOTE_LENGTH))  # in the line of each submission
         with self._reading:
             reply = messages.read_reply(frame.body, self._limits)
         if reply.result is None:

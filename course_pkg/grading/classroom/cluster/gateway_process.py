@@ -36,11 +36,11 @@ from course_pkg.sandbox.probe import find_bubblewrap
 
 HEAD = struct.Struct("!cIQ")
 MAX_NOTE = 4_000
-LENGTH = 500  # characters of a note
-MOST = 100  # notes in a run
-PER_MACHINE = 10  # notes about one machine in a run
-AT_ONCE = 20  # notes without a pause
-EVERY_S = 5.0  # after them, one note each time these seconds have passed
+NOTE_LENGTH = 500  # characters of a note
+MOST_NOTES = 100  # notes in a run
+NOTES_PER_MACHINE = 10  # notes about one machine in a run
+NOTES_AT_ONCE = 20  # notes without a pause
+NOTE_EVERY_S = 5.0  # after them, one note each time these seconds have passed
 MODULE = "course_pkg.grading.classroom.cluster.gateway"
 ETC = (
     "hosts",
@@ -188,7 +188,7 @@ class Notes:
         self._show = show
         self._clock = clock
         self._shown: Counter[int] = Counter()  # by machine
-        self._room = float(AT_ONCE)
+        self._room = float(NOTES_AT_ONCE)
         self._filled = clock()
         self.left_out = 0
 
@@ -199,22 +199,22 @@ class Notes:
             machine: see `machine_of`.
         """
         now = self._clock()
-        self._room = min(AT_ONCE, self._room + (now - self._filled) / EVERY_S)
+        self._room = min(NOTES_AT_ONCE, self._room + (now - self._filled) / NOTE_EVERY_S)
         self._filled = now
-        too_many = self._shown.total() >= MOST or self._shown[machine] >= PER_MACHINE
+        too_many = self._shown.total() >= MOST_NOTES or self._shown[machine] >= NOTES_PER_MACHINE
         if too_many or self._room < 1:
             self.left_out += 1
             return
         self._room -= 1
         self._shown[machine] += 1
-        self._show(one_line(text, LENGTH))
+        self._show(one_line(text, NOTE_LENGTH))
 
     def close(self) -> None:
         """Say how many notes were left out, if any were."""
         if self.left_out:
             self._show(
-                f"{self.left_out:,} more notes about the cluster were left out: at most {MOST} are "
-                f"shown in a run, {PER_MACHINE} about one machine, {AT_ONCE} at once"
+                f"{self.left_out:,} more notes about the cluster were left out: at most {MOST_NOTES} are "
+                f"shown in a run, {NOTES_PER_MACHINE} about one machine, {NOTES_AT_ONCE} at once"
             )
 
 
