@@ -12,6 +12,12 @@ import typer
 from course_pkg.cli.exits import NEEDS_A_LOOK
 
 
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (release, author_check, bundle):
+        app.command()(command)
+
+
 def release(
     assignments: Annotated[list[str], typer.Argument(help="The assignments, such as lora-math.")],
 ) -> None:

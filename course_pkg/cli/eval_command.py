@@ -11,22 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from course_pkg.cli.exits import NEEDS_A_LOOK
 from course_pkg.cli.scheduler_options import TlsCa, TlsCert, TlsKey, scheduler_of_options
-from course_pkg.common.terminal import for_terminal
+from course_pkg.common.terminal import duration_in_words, for_terminal
 
 if TYPE_CHECKING:
+    from course_pkg.common.scheduler_address import SchedulerAddress
     from course_pkg.evaluation.record import RunRecord
     from course_pkg.evaluation.run import Model
     from course_pkg.evaluation.task import Task
-    from course_pkg.grading.classroom.cluster.address import SchedulerAddress
 
 SAID_EVERY_S = 30  # in a pipe
 MOST_REASONS = 3  # of items that failed
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command("eval")(evaluate)
 
 
 def evaluate(
@@ -225,6 +227,10 @@ def _file_name(model: "Model") -> str:
 
 def _print_scores(record: "RunRecord") -> None:
     """A table of the scores; the reported one first."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     groups = "" if record.groups is None else f", 95% intervals by {record.groups} groups"
     about = f"{record.task['name']}, {record.name}: {len(record.samples)} items{groups}"
     typer.echo(for_terminal(about))
@@ -322,10 +328,8 @@ class _Progress:
             print(text, file=sys.stderr, flush=True)
 
     def _left(self, done: int, total: int, now: float) -> str:
-        from course_pkg.grading.classroom.runs.progress import in_words
-
         assert self._before is not None
         if done == self._before or done == total:
             return ""
         seconds = (now - self._began) / (done - self._before) * (total - done)
-        return f", about {in_words(seconds)} left"
+        return f", about {duration_in_words(seconds)} left"

@@ -18,10 +18,11 @@ from course_pkg.evaluation.generation import OpenQuestion, score_answers
 from course_pkg.evaluation.greedy import Generation
 from course_pkg.evaluation.items import Item
 from course_pkg.evaluation.json_form import NUMBER, Maybe, require_form
+from course_pkg.evaluation.metric_registry import OF_ANSWERS
 from course_pkg.evaluation.mmlu import LETTERS
 from course_pkg.evaluation.multiple_choice import Question, ScoredQuestion
 from course_pkg.evaluation.run_errors import TaskError
-from course_pkg.evaluation.task import CHOICE, METRICS, Task
+from course_pkg.evaluation.task import CHOICE, Task
 
 Answer = ScoredQuestion | Generation
 FORM = {  # of a sample in JSON
@@ -189,7 +190,7 @@ def _written(
         [written],
         rules=task.rules,
         normalization=task.normalization,
-        metrics={name: METRICS[name] for name in task.metrics},
+        metrics={name: OF_ANSWERS[name] for name in task.metrics},
     ).answers
     answer: dict[str, Any] = {"text": written.text, "finish": written.finish}
     answer["extracted"] = asdict(scored.extraction) if scored.extraction else None

@@ -17,15 +17,9 @@ from course_pkg.evaluation.answer_extraction import Rule
 from course_pkg.evaluation.items import Item
 from course_pkg.evaluation.mmlu import LETTERS
 from course_pkg.evaluation.prompts import Fields, PromptTemplate
-from course_pkg.metrics.rouge import rouge_l, rouge_n
 
 CHOICE = "multiple-choice"
 GENERATION = "generation"
-METRICS = {  # of an answer and a reference, for each reference alone
-    "rouge-1": lambda answer, reference: rouge_n(answer, reference, 1).fmeasure,
-    "rouge-2": lambda answer, reference: rouge_n(answer, reference, 2).fmeasure,
-    "rouge-l": lambda answer, reference: rouge_l(answer, reference).fmeasure,
-}
 ALWAYS = ("exact", "quasi", "f1")  # the scores that every task for generation has
 LIMIT_SEED = 0
 
@@ -37,7 +31,7 @@ class Task:
     kind: "multiple-choice" or "generation". seed: drew the examples. options: "text" scores each
     option's text; "letters" lists the options in the prompt, in the field {options}, and scores
     their letters. normalization, premise, rules, stop, max_new_tokens: as in the kinds' modules.
-    metrics: further scores, names in METRICS. report: the score of generation that counts.
+    metrics: further scores, names in `OF_ANSWERS`. report: the score of generation that counts.
     """
 
     name: str

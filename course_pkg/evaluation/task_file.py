@@ -24,7 +24,7 @@ or, in place of the last table, for answers that the model writes:
     normalization = "quasi"
     stop = ["\\n"]
     max_new_tokens = 16
-    metrics = ["rouge-l"]                     # further scores; see `METRICS`
+    metrics = ["rouge-l"]                     # also bleu, rouge-1, rouge-2, meteor, bertscore
     report = "exact"                          # the score that counts: exact, quasi, f1, or of these
 
 All prompts are written once before a model is loaded, so that a fault costs no time.
@@ -47,12 +47,13 @@ from course_pkg.evaluation.answer_extraction import RULES, Rule, known_rules
 from course_pkg.evaluation.answer_match import NORMALIZATIONS as TEXT_FORMS
 from course_pkg.evaluation.answer_match import exact_match
 from course_pkg.evaluation.items import Item, read_items
+from course_pkg.evaluation.metric_registry import OF_ANSWERS
 from course_pkg.evaluation.mmlu import LETTERS
 from course_pkg.evaluation.multiple_choice import NORMALIZATIONS
 from course_pkg.evaluation.option_boundary import check_options
 from course_pkg.evaluation.prompts import PromptTemplate, choose_examples
 from course_pkg.evaluation.run_errors import TaskError
-from course_pkg.evaluation.task import ALWAYS, CHOICE, GENERATION, METRICS, Task
+from course_pkg.evaluation.task import ALWAYS, CHOICE, GENERATION, Task
 from course_pkg.evaluation.toml_table import TomlFile, read_toml
 
 BUILT_IN = Path(str(resources.files("course_pkg") / "data/evaluation"))
@@ -142,7 +143,7 @@ def _generation(file: TomlFile) -> dict[str, Any]:
 
     def metrics(value: Any, key: str) -> tuple[str, ...]:
         require_list(value, key, "put the names into [ ]")
-        return tuple(require_choice(name, "a metric", METRICS) for name in value)
+        return tuple(require_choice(name, "a metric", OF_ANSWERS) for name in value)
 
     more = file.take(GENERATION, "metrics", metrics, ())
 

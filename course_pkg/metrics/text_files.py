@@ -62,14 +62,19 @@ class FileLine:
 
 @dataclass(frozen=True)
 class ScoredTexts:
-    """What one system wrote, with the references of each text.
+    """What one system wrote.
 
-    name: the file's. hypotheses: n texts. references: n lists of texts.
+    Args:
+        name: the file's.
+        hypotheses: n texts.
+        references: n lists of texts; none for a metric that compares with no text.
+        prompts: n texts that the hypotheses answer, or none.
     """
 
     name: str
     hypotheses: tuple[str, ...]
-    references: tuple[tuple[str, ...], ...]
+    references: tuple[tuple[str, ...], ...] = ()
+    prompts: tuple[str, ...] = ()
 
 
 def read_scored(
@@ -110,6 +115,18 @@ def read_scored(
                 "text's reference on the same line"
             )
     return ScoredTexts(name, hypotheses, tuple(zip(*columns, strict=True)))
+
+
+def read_texts(source: Path | None, encoding: str = "utf-8") -> ScoredTexts:
+    """Read texts without references: plain lines, or JSON lines with "text", or prompt and answer.
+
+    The first line decides between texts and answers. Arguments and errors as for `read_scored`.
+    """
+    records = read_records(source, encoding)
+    answers = "prompt" in records[0].fields
+    texts = tuple(record.text("answer" if answers else "text") for record in records)
+    prompts = tuple(record.text("prompt") for record in records) if answers else ()
+    return ScoredTexts(_name(source), texts, prompts=prompts)
 
 
 def read_records(source: Path | None, encoding: str = "utf-8") -> list[FileLine]:

@@ -18,6 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from course_pkg import __version__
 from course_pkg.common.arguments import (
@@ -29,6 +30,9 @@ from course_pkg.common.arguments import (
 )
 from course_pkg.metrics.ngrams import count, count_matches, maximum_counts
 from course_pkg.metrics.tokenizers import tokenizer
+
+if TYPE_CHECKING:  # needs numpy, which a browser need not load for BLEU
+    from course_pkg.metrics.significance import TextStatistics
 
 SMOOTH_VALUES = {"none": 0.0, "floor": 0.1, "add-k": 1.0, "exp": 0.0}  # those of sacrebleu
 _NESTED = "give one list of references per hypothesis, as in [[text] for text in texts]"
@@ -176,10 +180,27 @@ class PreparedReferences:
 
     def score(self, hypotheses: Sequence[str], **smoothing) -> BleuScore:
         """Compute BLEU of one system. Keywords: smoothing, smooth_value, effective_order."""
-        c, r, *counts = map(sum, zip(*self.counts(hypotheses), strict=True))
+        summed = [sum(column) for column in zip(*self.counts(hypotheses), strict=True)]
+        return replace(
+            self.score_of_counts(summed, **smoothing), signature=self._signature(**smoothing)
+        )
+
+    def score_of_counts(self, counts: Sequence[int], **smoothing) -> BleuScore:
+        """Compute BLEU from one row of `counts`, or from a sum of rows."""
+        c, r, *orders = counts
         n = self.max_order
-        result = bleu_from_counts(counts[:n], counts[n:], c, r, **smoothing)
-        return replace(result, signature=self._signature(**smoothing))
+        return bleu_from_counts(orders[:n], orders[n:], c, r, **smoothing)
+
+    def statistics(self, hypotheses: Sequence[str], **smoothing) -> "TextStatistics":
+        """One system's counts, for the tests and intervals of `metrics.significance`."""
+        import numpy as np
+
+        from course_pkg.metrics.significance import TextStatistics
+
+        rows = np.array(self.counts(hypotheses), dtype=np.int64)
+        return TextStatistics(
+            rows, lambda summed: self.score_of_counts(summed.tolist(), **smoothing).score
+        )
 
     def _signature(
         self,

@@ -36,6 +36,28 @@ class CorpusRouge:
     per_text: tuple[RougeScore, ...]
 
 
+def text_scores(
+    hypotheses: Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]],
+    kinds: Sequence[str] = USUAL,
+    **options,
+) -> dict[str, tuple[RougeScore, ...]]:
+    """Compute ROUGE of each text, of several kinds. Arguments and errors as for `corpus_rouge`."""
+    require_list(hypotheses, "hypotheses", "give a list of texts")
+    require_list(references, "references", "give one text, or one list of texts, per hypothesis")
+    if len(hypotheses) != len(references) or not len(hypotheses):
+        raise ValueError(
+            f"got {len(hypotheses)} hypotheses and {len(references)} references: give one text, "
+            "or one list of texts, for each of at least one hypothesis"
+        )
+    by_kind = {}
+    for kind in kinds:
+        score = KINDS[require_choice(kind, "kind", KINDS)]
+        pairs = zip(hypotheses, references, strict=True)
+        by_kind[kind] = tuple(score(text, group, **options) for text, group in pairs)
+    return by_kind
+
+
 def corpus_rouge(
     hypotheses: Sequence[str],
     references: Sequence[str] | Sequence[Sequence[str]],
@@ -47,29 +69,26 @@ def corpus_rouge(
 ) -> dict[str, CorpusRouge]:
     """Compute ROUGE of a system's texts, of several kinds.
 
-    hypotheses: n texts. references: for each, a text or a list of texts. kinds: "rouge1" to
-    "rouge9", "rougeL", "rougeLsum". samples, seed: of the bootstrap for the 95% intervals.
-    options: those of `rouge_n`. Raises ValueError for lists of different lengths or without texts,
-    an unknown kind; other errors as for `rouge_n`. Source: as above.
+    Args:
+        hypotheses: n texts.
+        references: for each, a text or a list of texts.
+        kinds: "rouge1" to "rouge9", "rougeL", "rougeLsum".
+        samples, seed: of the bootstrap for the 95% intervals.
+        options: those of `rouge_n`.
 
-    >>> found = corpus_rouge(["the cat", "a dog sat"], ["the cat sat", "a dog"], ["rouge1"])
-    >>> round(found["rouge1"].precision.mean, 4), round(found["rouge1"].per_text[1].precision, 4)
-    (0.8333, 0.6667)
+    Raises:
+        ValueError: lists of different lengths or without texts, or an unknown kind; others as for
+            `rouge_n`.
+
+    Example:
+
+        >>> by_kind = corpus_rouge(["the cat", "a dog sat"], ["the cat sat", "a dog"], ["rouge1"])
+        >>> rouge1 = by_kind["rouge1"]
+        >>> round(rouge1.precision.mean, 4), round(rouge1.per_text[1].precision, 4)
+        (0.8333, 0.6667)
     """
-    require_list(hypotheses, "hypotheses", "give a list of texts")
-    require_list(references, "references", "give one text, or one list of texts, per hypothesis")
-    if len(hypotheses) != len(references) or not len(hypotheses):
-        raise ValueError(
-            f"got {len(hypotheses)} hypotheses and {len(references)} references: give one text, "
-            "or one list of texts, for each of at least one hypothesis"
-        )
-    scored = {}
-    for kind in kinds:
-        score = KINDS[require_choice(kind, "kind", KINDS)]
-        pairs = zip(hypotheses, references, strict=True)
-        scored[kind] = tuple(score(text, group, **options) for text, group in pairs)
-    found = {}
-    for kind, scores in scored.items():
-        rows = np.array([(each.precision, each.recall, each.fmeasure) for each in scores])
-        found[kind] = CorpusRouge(*mean_intervals(rows, samples=samples, seed=seed), scores)
-    return found
+    corpus = {}
+    for kind, scores in text_scores(hypotheses, references, kinds, **options).items():
+        rows = np.array([(score.precision, score.recall, score.fmeasure) for score in scores])
+        corpus[kind] = CorpusRouge(*mean_intervals(rows, samples=samples, seed=seed), scores)
+    return corpus
