@@ -27,8 +27,8 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.evaluation.mmlu import LetteredQuestion, three_ways
-from course_pkg.evaluation.multiple_choice import Question, score_questions
-from course_pkg.evaluation.prompts import PromptTemplate
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
+from course_pkg.evaluation.prompt_template import PromptTemplate
 from course_pkg.lm.load import load
 from course_pkg.pages.experiments import ROOT
 from course_pkg.serving.constrained.decoding import generate_greedily
@@ -141,7 +141,9 @@ def _option_scores(models: Models, key: dict) -> dict:
         prompt = template.render({"question": asked}, examples, chat=chat)
         context = before + prompt.text
         questions.append(
-            Question(context, tuple(item["options"]), item["answer"], prompt.delimiter, item["id"])
+            ChoiceQuestion(
+                context, tuple(item["options"]), item["answer"], prompt.delimiter, item["id"]
+            )
         )
     premise = "Answer:" if key["items"] == ALL else None
     found = score_questions(models.model, models.tokenizer, questions, premise=premise).questions

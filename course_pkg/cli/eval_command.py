@@ -18,9 +18,9 @@ from course_pkg.common.terminal import duration_in_words, for_terminal
 
 if TYPE_CHECKING:
     from course_pkg.common.scheduler_address import SchedulerAddress
-    from course_pkg.evaluation.record import RunRecord
-    from course_pkg.evaluation.run import Model
+    from course_pkg.evaluation.run_record import RunRecord
     from course_pkg.evaluation.task import Task
+    from course_pkg.evaluation.task_run import Model
 
 SAID_EVERY_S = 30  # in a pipe
 MOST_REASONS = 3  # of items that failed
@@ -101,7 +101,7 @@ def evaluate(
         path = export_to_lm_eval(chosen, lm_eval)
         typer.echo(f"{path}\nrun it: lm_eval run --include_path {lm_eval} --tasks {chosen.name}")
         return
-    from course_pkg.evaluation.run import run_task
+    from course_pkg.evaluation.task_run import run_task
 
     if adapter is not None and not chosen.chat:
         _say_if_chats(adapter, chosen.name)
@@ -255,8 +255,7 @@ def _print_failures(record: "RunRecord") -> None:
 
 
 def _print_comparison(first: Path, second: Path) -> None:
-    from course_pkg.evaluation.paired_runs import compare_records
-    from course_pkg.evaluation.record import read_record
+    from course_pkg.evaluation.run_record import compare_records, read_record
 
     baseline = read_record(first)
     system = read_record(second)

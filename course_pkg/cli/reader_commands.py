@@ -12,7 +12,7 @@ import typer
 from course_pkg.cli.exits import NEEDS_A_LOOK
 
 if TYPE_CHECKING:
-    from course_pkg.cli.doctor import Finding
+    from course_pkg.cli.doctor import CheckResult
 
 STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
 
@@ -96,7 +96,7 @@ def check(
         raise typer.Exit(NEEDS_A_LOOK)
 
 
-def _print_findings(findings: "list[Finding]") -> None:
+def _print_findings(findings: "list[CheckResult]") -> None:
     """A table on a terminal; tab-separated lines where the output is piped."""
     from rich.console import Console
     from rich.table import Table

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import text_list
 from course_pkg.evaluation.option_boundary import encode
-from course_pkg.evaluation.prompts import PromptTemplate
+from course_pkg.evaluation.prompt_template import PromptTemplate
 from course_pkg.evaluation.token_tree import shared_length
 from course_pkg.metrics.perplexity.likelihood import Likelihood, count_units
 from course_pkg.metrics.perplexity.score import PerplexityResult

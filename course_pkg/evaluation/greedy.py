@@ -21,10 +21,9 @@ from transformers import GenerationConfig, StoppingCriteria
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import require_integer, text_list
-from course_pkg.evaluation.likelihood import as_decoder
+from course_pkg.evaluation.continuation_scores import Progress, as_decoder, silent
 from course_pkg.evaluation.masked_cache import MaskedCache
 from course_pkg.evaluation.option_boundary import encode
-from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.token_tree import shared_length
 from course_pkg.lm.decoder import Decoder
 

@@ -22,9 +22,9 @@ from typing import Any
 
 from course_pkg.common.files import write_atomically
 from course_pkg.evaluation.answer_match import normalize
-from course_pkg.evaluation.multiple_choice import Question
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion
 from course_pkg.evaluation.run_errors import TaskError
-from course_pkg.evaluation.samples import Request, make_requests
+from course_pkg.evaluation.samples import ItemRequest, make_requests
 from course_pkg.evaluation.task import CHOICE, Task
 
 SEAL = "# written by course eval --lm-eval; the lines above have the SHA-256 "
@@ -153,10 +153,10 @@ def _generation(task: Task) -> dict[str, Any]:
     }
 
 
-def _line(task: Task, request: Request) -> dict[str, Any]:
+def _line(task: Task, request: ItemRequest) -> dict[str, Any]:
     question = request.question
     about = {"id": request.item.id, "group": request.item.group}
-    if isinstance(question, Question):
+    if isinstance(question, ChoiceQuestion):
         choices = repr(list(question.options))
         return about | {"prompt": question.context, "choices": choices, "answer": question.answer}
     references = list(question.references)

@@ -16,11 +16,11 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.adapters.methods import load as add_adapter
 from course_pkg.adapters.own_tokenizer import own_tokenizer
+from course_pkg.evaluation.continuation_scores import Progress, silent
 from course_pkg.evaluation.generation import OpenQuestion
 from course_pkg.evaluation.greedy import generate_greedy
-from course_pkg.evaluation.multiple_choice import Question, score_questions
-from course_pkg.evaluation.samples import Answer, Request
-from course_pkg.evaluation.share_done import Progress, silent
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
+from course_pkg.evaluation.samples import Answer, ItemRequest
 from course_pkg.evaluation.task import CHOICE, Task
 from course_pkg.lm.answer_end import stop_at_answer_end
 from course_pkg.lm.load import load
@@ -51,8 +51,8 @@ class LocalModel:
         }
 
     def answers(
-        self, task: Task, requests: Sequence[Request], progress: Progress = silent
-    ) -> Iterator[list[tuple[Request, Answer | Exception]]]:
+        self, task: Task, requests: Sequence[ItemRequest], progress: Progress = silent
+    ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
         """The answer to each request, or the error that it ended in, batch by batch.
 
         progress: gets the share of the requests that are answered, also within a batch.
@@ -69,7 +69,7 @@ class LocalModel:
                 for request in batch:
                     yield [(request, self._one(task, request))]
 
-    def _one(self, task: Task, request: Request) -> Answer | Exception:
+    def _one(self, task: Task, request: ItemRequest) -> Answer | Exception:
         try:
             [answer] = self._compute(task, [request])
         except Exception as error:
@@ -77,11 +77,11 @@ class LocalModel:
         return answer
 
     def _compute(
-        self, task: Task, batch: Sequence[Request], progress: Progress = silent
+        self, task: Task, batch: Sequence[ItemRequest], progress: Progress = silent
     ) -> Sequence[Answer]:
         questions = [request.question for request in batch]
         if task.kind == CHOICE:
-            choices = [each for each in questions if isinstance(each, Question)]
+            choices = [each for each in questions if isinstance(each, ChoiceQuestion)]
             return score_questions(
                 self.model, self.tokenizer, choices, premise=task.premise, progress=progress
             ).questions

@@ -7,10 +7,10 @@ Chapter: metrics/overview.
 """
 
 from course_pkg.evaluation.perplexity_metric import PERPLEXITY
-from course_pkg.metrics.bertscore.metric import BERTSCORE
-from course_pkg.metrics.bleu.metric import BLEU
-from course_pkg.metrics.meteor.metric import METEOR
-from course_pkg.metrics.rouge.metric import ROUGE
+from course_pkg.metrics.bertscore.bertscore_metric import BERTSCORE
+from course_pkg.metrics.bleu import BLEU
+from course_pkg.metrics.meteor.meteor_metric import METEOR
+from course_pkg.metrics.rouge.rouge_metric import ROUGE
 
 METRICS = {metric.name: metric for metric in (BLEU, ROUGE, METEOR, BERTSCORE, PERPLEXITY)}
 OF_ANSWERS = {name: score for m in METRICS.values() for name, score in m.of_answer.items()}

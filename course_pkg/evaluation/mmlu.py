@@ -23,12 +23,12 @@ from course_pkg.common.arguments import require_list
 from course_pkg.evaluation.answer_extraction import Rule
 from course_pkg.evaluation.generation import GenerationResult, OpenQuestion, answer_questions
 from course_pkg.evaluation.multiple_choice import (
+    ChoiceQuestion,
     MultipleChoiceResult,
     Normalization,
-    Question,
     score_questions,
 )
-from course_pkg.evaluation.prompts import Fields, PromptTemplate
+from course_pkg.evaluation.prompt_template import Fields, PromptTemplate
 
 LETTERS = "ABCDEFGHIJ"
 LETTERED = PromptTemplate("{question}\n{options}\nAnswer:")
@@ -125,7 +125,7 @@ def three_ways(
         raise ValueError("questions is empty: give at least one")
     chat_tokenizer = tokenizer if chat else None
 
-    def prompts(form: str) -> list[Question]:
+    def prompts(form: str) -> list[ChoiceQuestion]:
         """Each question with its prompt and the answers in this form, "letters" or "lines"."""
         solved = [example.fields(getattr(example, form)) for example in examples]
         found = []
@@ -133,7 +133,7 @@ def three_ways(
             answers = getattr(question, form)
             prompt = template.render(question.fields(answers), solved, chat=chat_tokenizer)
             found.append(
-                Question(prompt.text, answers, question.answer, prompt.delimiter, question.id)
+                ChoiceQuestion(prompt.text, answers, question.answer, prompt.delimiter, question.id)
             )
         return found
 

@@ -26,16 +26,20 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import require_choice, require_list
-from course_pkg.evaluation.likelihood import ContinuationScore, score_continuations
+from course_pkg.evaluation.continuation_scores import (
+    ContinuationScore,
+    Progress,
+    score_continuations,
+    silent,
+)
 from course_pkg.evaluation.option_boundary import Boundary, EncodedOption, encode_options
-from course_pkg.evaluation.share_done import Progress, silent
 
 Normalization = Literal["sum", "token", "character", "byte", "pmi"]
 NORMALIZATIONS = ("sum", "token", "character", "byte", "pmi")
 
 
 @dataclass(frozen=True)
-class Question:
+class ChoiceQuestion:
     """A context, its options, and the right option's index. delimiter: between the two.
 
     A context that a chat template wrote needs the delimiter "". answer: None if unknown.
@@ -95,7 +99,7 @@ class ScoredOption:
 class ScoredQuestion:
     """A question with the scores of its options."""
 
-    question: Question
+    question: ChoiceQuestion
     options: tuple[ScoredOption, ...]
 
     def choice(self, normalization: Normalization = "sum") -> int:
@@ -175,7 +179,7 @@ class MultipleChoiceResult:
 def score_questions(
     model: nn.Module,
     tokenizer: Tokenizer,
-    questions: Sequence[Question],
+    questions: Sequence[ChoiceQuestion],
     *,
     boundary: Boundary = "back up",
     premise: str | None = None,
@@ -192,7 +196,8 @@ def score_questions(
     among them, and what `score_continuations` raises.
 
     >>> from course_pkg.lm.load import load
-    >>> result = score_questions(*load("tiny"), [Question("1 + 1 =", ("2", "three"), answer=0)])
+    >>> question = ChoiceQuestion("1 + 1 =", ("2", "three"), answer=0)
+    >>> result = score_questions(*load("tiny"), [question])
     >>> result.questions[0].options[0].tokens
     (' ', '2')
     """
@@ -240,7 +245,7 @@ def _scored(
 
 
 def _encode(
-    tokenizer: Tokenizer, question: Question, boundary: Boundary, premise: str | None
+    tokenizer: Tokenizer, question: ChoiceQuestion, boundary: Boundary, premise: str | None
 ) -> list[EncodedOption]:
     """The question's options after its context, then after the premise."""
     options = question.options

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from course_pkg.common.files import lock, sync_folder
-from course_pkg.common.json_reading import parse_json
-from course_pkg.evaluation.json_form import require_form
+from course_pkg.common.json_reading import parse_json, require_form
 from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import Sample
 

@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from course_pkg.common.http_client import HttpClient, RefusedError, ServerError, WrongServerError
+from course_pkg.evaluation.continuation_scores import Progress, silent
 from course_pkg.evaluation.generation import OpenQuestion
 from course_pkg.evaluation.greedy import Generation, first_stop
-from course_pkg.evaluation.multiple_choice import Question, ScoredOption, ScoredQuestion
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, ScoredOption, ScoredQuestion
 from course_pkg.evaluation.run_errors import RunError
-from course_pkg.evaluation.samples import Answer, Request
+from course_pkg.evaluation.samples import Answer, ItemRequest
 from course_pkg.evaluation.scored_tokens import Token, first_scored, read_tokens
-from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.task import CHOICE, Task
 
 AT_ONCE = 8  # requests
@@ -99,8 +99,8 @@ class ServerModel:
         return tuple(note for field, (_, note) in CHANGES.items() if field in self._changed)
 
     def answers(
-        self, task: Task, requests: Sequence[Request], progress: Progress = silent
-    ) -> Iterator[list[tuple[Request, Answer | Exception]]]:
+        self, task: Task, requests: Sequence[ItemRequest], progress: Progress = silent
+    ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
         """The answer to each request, or the error that it ended in, as they arrive.
 
         Raises ServerError if the server stops answering, RunError if it can't do such a task,
@@ -114,7 +114,7 @@ class ServerModel:
         fatal: Exception | None = None
         failed = 0
 
-        def answer(request: Request) -> Answer:
+        def answer(request: ItemRequest) -> Answer:
             if stopped.is_set():
                 raise RefusedError("not asked, because the run has stopped")
             return self._answer(task, request)
@@ -141,14 +141,14 @@ class ServerModel:
         if fatal is not None:
             raise fatal
 
-    def _answer(self, task: Task, request: Request) -> Answer:
+    def _answer(self, task: Task, request: ItemRequest) -> Answer:
         question = request.question
         with _known_form():
             if isinstance(question, OpenQuestion):
                 return self._write(task, request, question)
             return self._score(task, question)
 
-    def _write(self, task: Task, request: Request, question: OpenQuestion) -> Generation:
+    def _write(self, task: Task, request: ItemRequest, question: OpenQuestion) -> Generation:
         settings: dict[str, Any] = {"max_tokens": task.max_new_tokens, "temperature": 0}
         if task.stop:
             settings["stop"] = list(task.stop)
@@ -171,7 +171,7 @@ class ServerModel:
         finish = _finish(choice.get("finish_reason"), refusal)
         return Generation(text, (), finish, notes=self.notes)
 
-    def _score(self, task: Task, question: Question) -> ScoredQuestion:
+    def _score(self, task: Task, question: ChoiceQuestion) -> ScoredQuestion:
         options = self._options(question.context, question)
         if task.premise is not None:
             alone = [option.log_prob for option in self._options(task.premise, question)]
@@ -184,7 +184,7 @@ class ServerModel:
         ]
         return ScoredQuestion(question, tuple(scored))
 
-    def _options(self, context: str, question: Question) -> list[ScoredOption]:
+    def _options(self, context: str, question: ChoiceQuestion) -> list[ScoredOption]:
         """The options after a context; all begin at the same token of it."""
         bare = context.rstrip()
         begin = context[len(bare) :] + question.delimiter
@@ -204,7 +204,7 @@ class ServerModel:
             for option, tokens, (first, merged) in zip(question.options, found, starts, strict=True)
         ]
 
-    def _require_log_probs(self, task: Task, requests: Sequence[Request]) -> None:
+    def _require_log_probs(self, task: Task, requests: Sequence[ItemRequest]) -> None:
         """Raise RunError unless the server scores a short prompt, with the items' characters."""
         if task.chat:
             reason = "the task asks by chat"
@@ -270,12 +270,12 @@ class ServerModel:
         return names[0]
 
 
-def _probe(requests: Sequence[Request]) -> Question:
+def _probe(requests: Sequence[ItemRequest]) -> ChoiceQuestion:
     """A short question with the characters of the items that are parts of tokens, if any are."""
-    asked = [each.question for each in requests if isinstance(each.question, Question)]
+    asked = [each.question for each in requests if isinstance(each.question, ChoiceQuestion)]
     contexts = _unusual("".join(question.context for question in asked))
     options = _unusual("".join(option for question in asked for option in question.options))
-    return Question(f"A{contexts}:", (f"b{options}", "c"), 0)
+    return ChoiceQuestion(f"A{contexts}:", (f"b{options}", "c"), 0)
 
 
 def _unusual(text: str) -> str:

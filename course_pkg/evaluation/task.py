@@ -16,7 +16,7 @@ from course_pkg.common.arguments import require_integer
 from course_pkg.evaluation.answer_extraction import Rule
 from course_pkg.evaluation.items import Item
 from course_pkg.evaluation.mmlu import LETTERS
-from course_pkg.evaluation.prompts import Fields, PromptTemplate
+from course_pkg.evaluation.prompt_template import Fields, PromptTemplate
 
 CHOICE = "multiple-choice"
 GENERATION = "generation"

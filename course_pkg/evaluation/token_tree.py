@@ -6,7 +6,7 @@ if each token sees itself and its ancestors only, and if its position is its dep
 the vector that it would get in its own sequence. There is no padding.
 
 Parts of the sequences may be in a cache already; `cached` holds the tokens of that path. This
-module only keeps the books, so it does not import torch. `likelihood` runs the decoder.
+module only keeps the books, so it does not import torch. `continuation_scores` runs the decoder.
 
 Sources: SpecInfer (Miao et al. 2023), section 4, and Medusa (Cai et al. 2024), "tree attention", on
 attention masks for trees of tokens. Chapter: evaluation/likelihood-and-generation.

@@ -77,7 +77,7 @@ def test_shown_sources_come_first_then_imports_by_name_of_the_module_that_define
         "from course_pkg.studies.judge import JudgeTask, g_eval\n"
         "import course_pkg.pages.slider\n```\n"
     )
-    used = "adapters.lora adapters.accounting lm.load metrics.bleu.score studies.judge.geval"
+    used = "adapters.lora adapters.accounting lm.load metrics.bleu studies.judge.geval"
     expected = [
         f"course_pkg.{name}" for name in (*used.split(), "pages.slider", "studies.judge.prompt")
     ]

@@ -33,7 +33,7 @@ def loaded(arguments, folder):
 @each_row(
     ("arguments", "needed"),
     [
-        (EVALUATION, "course_pkg.evaluation.run"),
+        (EVALUATION, "course_pkg.evaluation.task_run"),
         (["chat", "--model", "tiny", "--max-tokens", "1"], "course_pkg.deployment.chat_session"),
         (["score", "--help"], "course_pkg.evaluation.metric_registry"),
     ],

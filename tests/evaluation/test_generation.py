@@ -4,11 +4,11 @@ import pytest
 import torch
 from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
 
+from course_pkg.evaluation.continuation_scores import as_decoder
 from course_pkg.evaluation.generation import OpenQuestion, answer_questions, score_answers
 from course_pkg.evaluation.greedy import Generation, _Row, first_stop, generate_greedy
-from course_pkg.evaluation.likelihood import as_decoder
 from course_pkg.evaluation.mmlu import LetteredQuestion, three_ways
-from course_pkg.evaluation.prompts import PromptTemplate, choose_examples
+from course_pkg.evaluation.prompt_template import PromptTemplate, choose_examples
 from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
 from tests.refusals import require_refusals
 

@@ -4,8 +4,8 @@ import pytest
 
 from course_pkg.evaluation.local_model import load_model
 from course_pkg.evaluation.metric_registry import METRICS, OF_ANSWERS
-from course_pkg.evaluation.run import run_task
 from course_pkg.evaluation.task_file import load_task
+from course_pkg.evaluation.task_run import run_task
 
 TEXTS = ("the cat sat on the mat today", "the cat is on a mat", "it rained all day")
 

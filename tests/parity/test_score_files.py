@@ -12,7 +12,8 @@ from rouge_score.scoring import BootstrapAggregator
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
-from course_pkg.metrics.rouge.corpus import USUAL, corpus_rouge
+from course_pkg.metrics.rouge.rouge_metric import USUAL, text_scores
+from course_pkg.metrics.significance import mean_intervals
 from tests.tables import each_row
 
 WORDS = ("the", "a", "Cat", "cat", "sat", "mat.", "3.5", "re-use", "(so)", "rain,", "all", "day")
@@ -85,7 +86,7 @@ def test_the_paired_tests_have_sacrebleus_p_values(folder, test):
     assert 0.005 < p_value < 0.9  # not extreme, so that an error would show
 
 
-def test_corpus_rouge_has_rouge_scores_means_and_intervals_as_wide():
+def test_rouge_of_texts_has_rouge_scores_means_and_intervals_as_wide():
     texts = corpus()
     pair = (texts["better.txt"], texts["ref.txt"])
     scorer = RougeScorer(list(USUAL))
@@ -95,9 +96,10 @@ def test_corpus_rouge_has_rouge_scores_means_and_intervals_as_wide():
         aggregator.add_scores(scores)
     np.random.seed(0)
     drawn = aggregator.aggregate()
-    for kind, found in corpus_rouge(*pair, samples=4000).items():
-        for part in ("precision", "recall", "fmeasure"):
-            ours = getattr(found, part)
+    parts = ("precision", "recall", "fmeasure")
+    for kind, scores in text_scores(*pair).items():
+        rows = np.array([[getattr(score, part) for part in parts] for score in scores])
+        for part, ours in zip(parts, mean_intervals(rows, samples=4000), strict=True):
             assert ours.mean == pytest.approx(np.mean([getattr(s[kind], part) for s in theirs]))
             width = ours.high - ours.low
             for level in ("low", "high"):

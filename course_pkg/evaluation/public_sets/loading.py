@@ -15,7 +15,7 @@ from typing import Any
 from course_pkg.common.arguments import require_integer
 from course_pkg.evaluation.answer_extraction import known_rules
 from course_pkg.evaluation.items import Item
-from course_pkg.evaluation.prompts import PromptTemplate
+from course_pkg.evaluation.prompt_template import PromptTemplate
 from course_pkg.evaluation.public_sets.catalog import PublicSet, find_public_set
 from course_pkg.evaluation.public_sets.rows import checked_row, item_of_row
 from course_pkg.evaluation.run_errors import TaskError

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from course_pkg.common.files import write_atomically
-from course_pkg.evaluation.report import FILE, facts, page
+from course_pkg.evaluation.run_report import FILE, facts, page
 from course_pkg.finetuning.own_data import loss_chart
 from course_pkg.finetuning.own_data.next_steps import next_steps
 from course_pkg.finetuning.own_data.progress import duration

@@ -17,7 +17,7 @@ from importlib import resources
 from typing import Any
 
 from course_pkg.common.arguments import require_choice
-from course_pkg.evaluation.prompts import PromptTemplate
+from course_pkg.evaluation.prompt_template import PromptTemplate
 
 EMPTY = "N/A"  # what stands in for every text in an input without content
 NOT_TEXTS = ("id", "split", "group", "options", "label")

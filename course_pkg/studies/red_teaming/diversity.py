@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from course_pkg.common.arguments import require_integer, text_list
-from course_pkg.metrics.bleu.score import bleu_from_counts
+from course_pkg.metrics.bleu import bleu_from_counts
 from course_pkg.metrics.ngrams import Ngram, clipped_matches, count, ngrams
 from course_pkg.metrics.tokenizers import tokenize
 

@@ -26,7 +26,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import require_list
-from course_pkg.evaluation.multiple_choice import Question, score_questions
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
 
 PRONOUNS = ("he", "she", "they")
 QUESTION = '{sentence} In this sentence, the word "{pronoun}" refers to the'
@@ -123,7 +123,7 @@ def score_schemas(
         for pronoun in pronouns
     ]
     asked = [
-        Question(
+        ChoiceQuestion(
             question.format(sentence=schema.sentence(to_occupation, pronoun), pronoun=pronoun),
             (schema.occupation, schema.participant),
         )

@@ -14,7 +14,7 @@ for options of a single token. Source: Biderman et al. 2024, "Lessons from the T
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,11 +22,16 @@ from torch import Tensor, nn
 
 from course_pkg.common.arguments import require_integer, require_list
 from course_pkg.evaluation.masked_cache import MaskedCache
-from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.token_tree import TokenTree, shared_length
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.metrics.perplexity.token_scores import plan_batches
+
+Progress = Callable[[float], None]  # gets the share of long work that is done, from 0 to 1
+
+
+def silent(share: float) -> None:
+    """Progress that nobody sees."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from course_pkg.common.files import write_atomically
-from course_pkg.evaluation.record import RunRecord
+from course_pkg.evaluation.run_record import RunRecord
 from course_pkg.evaluation.samples import Sample
 
 FILE = "report.html"

@@ -12,13 +12,16 @@ Sources: Papineni et al. 2002, "BLEU: a Method for Automatic Evaluation of Machi
 Post 2018, "A Call for Clarity in Reporting BLEU Scores" (scores equal those of its sacrebleu);
 Chen and Cherry 2014, "A Systematic Comparison of Smoothing Techniques for Sentence-Level BLEU".
 Chapter: metrics/bleu.
+
+>>> corpus_bleu(["the cat sat on the mat"], [["the cat sat on the mat"]]).score
+1.0
 """
 
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from course_pkg import __version__
 from course_pkg.common.arguments import (
@@ -28,10 +31,14 @@ from course_pkg.common.arguments import (
     require_list,
     require_string,
 )
+from course_pkg.metrics.metric import Metric, MetricOption, SystemScores
 from course_pkg.metrics.ngrams import count, count_matches, maximum_counts
+from course_pkg.metrics.text_files import ScoredTexts
 from course_pkg.metrics.tokenizers import tokenizer
 
-if TYPE_CHECKING:  # needs numpy, which a browser need not load for BLEU
+if TYPE_CHECKING:  # a browser computes BLEU without numpy
+    import numpy as np
+
     from course_pkg.metrics.significance import TextStatistics
 
 SMOOTH_VALUES = {"none": 0.0, "floor": 0.1, "add-k": 1.0, "exp": 0.0}  # those of sacrebleu
@@ -311,3 +318,71 @@ def _checked_smooth_value(smoothing: str, value: float | None) -> float:
             f"smooth_value must be at most 1 (a whole match) with smoothing 'floor', got {value!r}"
         )
     return value
+
+
+def _score(
+    texts: ScoredTexts,
+    *,
+    tokenize: Annotated[
+        Literal["13a", "none", "char", "zh"], MetricOption("How a text becomes words.", "-tok")
+    ] = "13a",
+    lowercase: Annotated[bool, MetricOption("Ignore case.", "-lc")] = False,
+    smooth_method: Annotated[
+        Literal["exp", "floor", "add-k", "none"],
+        MetricOption("What replaces an order without a match.", "-s"),
+    ] = "exp",
+    smooth_value: Annotated[
+        float | None, MetricOption("Of floor [0.1] and add-k [1].", "-sv")
+    ] = None,
+    effective_order: Annotated[
+        bool, MetricOption("Leave out orders that no text is long enough for.")
+    ] = False,
+) -> SystemScores:
+    import numpy as np
+
+    from course_pkg.metrics.significance import TextStatistics
+
+    prepared = PreparedReferences(texts.references, tokenize=tokenize, lowercase=lowercase)
+    smoothing = {"smoothing": smooth_method, "smooth_value": smooth_value}
+    of_corpus = {**smoothing, "effective_order": effective_order}
+    result = prepared.score(texts.hypotheses, **of_corpus)
+    rows = prepared.counts(texts.hypotheses)
+    of_texts = [prepared.score_of_counts(row, **smoothing, effective_order=True) for row in rows]
+    percent = {f"precision_{n}": 100 * p for n, p in enumerate(result.precisions, start=1)}
+
+    def of_sum(summed: "np.ndarray") -> float:
+        return 100 * prepared.score_of_counts(summed.tolist(), **of_corpus).score
+
+    return SystemScores(
+        {"bleu": [100 * each.score for each in of_texts]},
+        dict(setting.split(":", 1) for setting in result.signature.split("|")),
+        corpus={
+            "bleu": 100 * result.score,
+            **percent,
+            "brevity_penalty": result.brevity_penalty,
+            "hypothesis_length": result.hypothesis_length,
+            "reference_length": result.reference_length,
+        },
+        statistics=TextStatistics(np.array(rows), of_sum),
+    )
+
+
+BLEU = Metric(
+    "bleu",
+    "BLEU",
+    """BLEU of one system or several, from 0 to 100.
+
+    Scores, draws and p-values are those of sacrebleu 2.6. -sl leaves out the orders for which a
+    text is too short.
+
+    Examples:
+
+        course score bleu ref.txt -i system.txt
+        course score bleu ref.txt ref2.txt -i system.txt -b -w 2
+        course score bleu ref.txt -i baseline.txt system.txt --paired-bs
+        course score bleu ref.txt -sl < system.txt
+    """,
+    _score,
+    {"bleu": lambda answer, reference: sentence_bleu(answer, [reference]).score},
+    digits=1,
+)
