@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from course_pkg.common.arguments import require_integer
-from course_pkg.evaluation.distributions import normal_quantile, t_probability
+from course_pkg.evaluation.distributions import normal_quantile, t_tails
 from course_pkg.evaluation.statistics import (
     Interval,
     independent_units,
@@ -184,4 +184,4 @@ def _t_test(difference: float, error: float, freedom: int) -> float:
     """
     if error == 0:
         return 1.0 if difference == 0 else 0.5**freedom
-    return 1 - t_probability(abs(difference) / error, freedom)
+    return t_tails(abs(difference) / error, freedom)
