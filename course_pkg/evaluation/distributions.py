@@ -5,7 +5,6 @@ scipy is imported by what needs it: a browser computes shares and their interval
 Chapter: evaluation/likelihood-and-generation.
 """
 
-import math
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
