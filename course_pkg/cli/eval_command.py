@@ -259,11 +259,11 @@ def _print_comparison(first: Path, second: Path) -> None:
 
     baseline = read_record(first)
     system = read_record(second)
-    found = compare_records(baseline, system)
-    result = found.comparison
+    runs = compare_records(baseline, system)
+    result = runs.comparison
     for name, record, mean in (
-        ("baseline", baseline, found.baseline_mean),
-        ("system", system, found.system_mean),
+        ("baseline", baseline, runs.baseline_mean),
+        ("system", system, runs.system_mean),
     ):
         about = f"{name:9} {mean:z.3f}  {record.task['name']}, {record.name}"
         typer.echo(for_terminal(about))
@@ -284,9 +284,9 @@ def _print_comparison(first: Path, second: Path) -> None:
         )
     else:
         typer.echo(f"the scores of all {result.items} items are the same in both runs")
-    if found.left_out:
-        typer.echo(f"left out: {found.left_out} items that only one of the runs has scored")
-    for note in found.notes:
+    if runs.left_out:
+        typer.echo(f"left out: {runs.left_out} items that only one of the runs has scored")
+    for note in runs.notes:
         typer.echo(for_terminal(f"note: {note}"))
 
 

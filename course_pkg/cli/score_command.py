@@ -177,8 +177,8 @@ def _estimates(scores: "SystemScores", samples: int, seed: int) -> dict[str, _Es
         rows = np.array(list(scores.per_text.values())).T
         means = mean_intervals(rows, samples=samples, seed=seed)
         return {
-            name: _Estimate(each.mean, each.low, each.high)
-            for name, each in zip(scores.per_text, means, strict=True)
+            name: _Estimate(interval.mean, interval.low, interval.high)
+            for name, interval in zip(scores.per_text, means, strict=True)
         }
     estimates = {name: _Estimate(value) for name, value in scores.corpus.items()}
     main = next(iter(estimates))
@@ -280,7 +280,9 @@ class _Printer:
         return f"{self._digits(score)} (p = {p_value:.4f}{mark})"
 
     def _main_scores(self, system: _System) -> str:
-        return "\t".join(self._digits(each.total) for each in system.scores.compared.values())
+        return "\t".join(
+            self._digits(statistics.total) for statistics in system.scores.compared.values()
+        )
 
     def _digits(self, value: float | None) -> str:
         return "nan" if value is None else f"{value:z.{self.width}f}"

@@ -108,15 +108,15 @@ def extract(text: str, rules: Sequence[str | Rule]) -> Extraction | None:
     begin = answer_start(text)
     answer = text[begin:]
     for rule in known if begin is not None else ():
-        found: re.Match[str] | None = None
+        last_match: re.Match[str] | None = None
         for match in re.finditer(rule.pattern, answer):
-            found = match
+            last_match = match
             if rule.which == "first":
                 break
-        if found is not None:
-            group = 1 if found.re.groups else 0
-            start, end = (begin + place for place in found.span(group))
-            return Extraction(found[group], rule.name, start, end)
+        if last_match is not None:
+            group = 1 if last_match.re.groups else 0
+            start, end = (begin + place for place in last_match.span(group))
+            return Extraction(last_match[group], rule.name, start, end)
     return None
 
 

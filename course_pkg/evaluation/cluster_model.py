@@ -145,10 +145,10 @@ def answer_batch(
     """
     with _ONE_AT_A_TIME:
         model = _load(loading, expected)
-    found: dict[str, Any] = {}
+    by_item: dict[str, Any] = {}
     for answers in model.answers(task, batch):
-        found |= {request.item.id: answer for request, answer in answers}
-    return [found[request.item.id] for request in batch]
+        by_item |= {request.item.id: answer for request, answer in answers}
+    return [by_item[request.item.id] for request in batch]
 
 
 def _load(loading: Loading, expected: tuple[str, str]) -> LocalModel:
@@ -164,10 +164,10 @@ def _load(loading: Loading, expected: tuple[str, str]) -> LocalModel:
             )
         except ModelError as error:
             raise RunError(f"a worker can't load the model: {error}") from None
-        if (found := model.identity["weights"]) != weights:
+        if (own_weights := model.identity["weights"]) != weights:
             raise RunError(
-                f"a worker has other weights for {loading.name} ({found}, here {weights}): give "
-                "all machines the same files"
+                f"a worker has other weights for {loading.name} ({own_weights}, here {weights}): "
+                "give all machines the same files"
             )
         _LOADED[key] = model
     return _LOADED[key]

@@ -179,8 +179,8 @@ def _padded_passes(
         ]
         ids = torch.tensor(rows, device=next(model.parameters()).device)  # (batch, longest)
         # From the end, because prompt tuning puts virtual tokens before the text.
-        found = model(input_ids=ids).logits[:, -longest:]  # (batch, longest, vocab)
-        for number, logits in zip(batch, found, strict=True):
+        outputs = model(input_ids=ids).logits[:, -longest:]  # (batch, longest, vocab)
+        for number, logits in zip(batch, outputs, strict=True):
             places = range(first[number] - 1, lengths[number])
             yield number, *_pick(logits, places, sequences[number][first[number] :])
 

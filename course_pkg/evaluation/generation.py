@@ -70,8 +70,8 @@ class GenerationResult:
     @property
     def extracted(self) -> float:
         """The share of texts in which a rule found an answer; the others score 0."""
-        found = [answer.extraction is not None for answer in self.answers]
-        return found.count(True) / len(found)
+        extracted = [answer.extraction is not None for answer in self.answers]
+        return extracted.count(True) / len(extracted)
 
     @property
     def unfinished(self) -> float:
@@ -81,7 +81,9 @@ class GenerationResult:
 
     def mean(self, metric: str) -> float:
         """The mean of "f1" or "quasi", where it is defined, or of one of the further metrics."""
-        rows = [{"f1": each.f1, "quasi": each.quasi, **each.metrics} for each in self.answers]
+        rows = [
+            {"f1": answer.f1, "quasi": answer.quasi, **answer.metrics} for answer in self.answers
+        ]
         values = [row[metric] for row in rows if row[metric] is not None]
         return math.fsum(values) / len(values) if values else math.nan
 

@@ -105,7 +105,7 @@ def first_stop(text: str, stop: Sequence[str]) -> tuple[int, str] | None:
     >>> first_stop("42.\\n\\nQuestion:", ["Question:", "\\n\\n"])
     (3, '\\n\\n')
     """
-    return min(((text.index(each), each) for each in stop if each in text), default=None)
+    return min(((text.index(string), string) for string in stop if string in text), default=None)
 
 
 class _Row:
@@ -128,8 +128,8 @@ class _Row:
             self.finish = "end"
             return
         self.text = self.tokenizer.decode(self.tokens, skip_special_tokens=True)
-        if found := first_stop(self.text, self.strings):
-            place, self.stop = found
+        if place_and_stop := first_stop(self.text, self.strings):
+            place, self.stop = place_and_stop
             self.text = self.text[:place]
             self.finish = "stop"
 
@@ -214,13 +214,13 @@ def _end_tokens(model: nn.Module, tokenizer: Tokenizer) -> frozenset[int]:
 
 def _checked_stop(stop: Sequence[str], tokenizer: Tokenizer) -> list[str]:
     stop = text_list(stop, "stop string") if len(stop) else []
-    for each in stop:
-        if not each:
+    for string in stop:
+        if not string:
             raise ValueError("a stop string is empty: every text contains it")
-        if special := [token for token in tokenizer.all_special_tokens if token in each]:
+        if special := [token for token in tokenizer.all_special_tokens if token in string]:
             raise ValueError(
-                f"the stop string {each!r} contains the special token {special[0]!r}, which texts "
-                "leave out: give its id in `end_tokens`"
+                f"the stop string {string!r} contains the special token {special[0]!r}, which "
+                "texts leave out: give its id in `end_tokens`"
             )
     return stop
 

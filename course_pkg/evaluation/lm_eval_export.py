@@ -48,7 +48,7 @@ def export_to_lm_eval(task: Task, folder: Path) -> Path:
     >>> from course_pkg.evaluation.task_file import load_task
     >>> with TemporaryDirectory() as folder:
     ...     path = export_to_lm_eval(load_task("multiple-choice"), Path(folder))
-    ...     print(path.name, sorted(each.name for each in Path(folder).iterdir()))
+    ...     print(path.name, sorted(file.name for file in Path(folder).iterdir()))
     multiple-choice.yaml ['multiple-choice.lm-eval.jsonl', 'multiple-choice.yaml']
     """
     import yaml
@@ -58,7 +58,7 @@ def export_to_lm_eval(task: Task, folder: Path) -> Path:
     path = folder / f"{task.name}.yaml"
     items = (folder / f"{task.name}.lm-eval.jsonl").absolute()
     _require_own(path, items)
-    lines = "".join(json.dumps(_line(task, each)) + "\n" for each in make_requests(task))
+    lines = "".join(json.dumps(_line(task, request)) + "\n" for request in make_requests(task))
     config["dataset_kwargs"] = {"data_files": {"test": str(items)}}
     config["metadata"]["items_sha256"] = _hash(lines.encode())
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)

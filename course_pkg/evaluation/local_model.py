@@ -81,11 +81,11 @@ class LocalModel:
     ) -> Sequence[Answer]:
         questions = [request.question for request in batch]
         if task.kind == CHOICE:
-            choices = [each for each in questions if isinstance(each, ChoiceQuestion)]
+            choices = [question for question in questions if isinstance(question, ChoiceQuestion)]
             return score_questions(
                 self.model, self.tokenizer, choices, premise=task.premise, progress=progress
             ).questions
-        prompts = [each.prompt for each in questions if isinstance(each, OpenQuestion)]
+        prompts = [question.prompt for question in questions if isinstance(question, OpenQuestion)]
         return generate_greedy(
             self.model,
             self.tokenizer,
@@ -137,10 +137,10 @@ def fingerprint(model: nn.Module) -> str:
     >>> fingerprint(load("tiny").model) == fingerprint(load("tiny", seed=1).model)
     False
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         flat = parameter.detach().reshape(-1)
         ends = torch.cat((flat[:SAMPLED], flat[-SAMPLED:])).cpu().contiguous()
-        found.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
-        found.update(ends.view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()[:16]
+        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
+        digest.update(ends.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

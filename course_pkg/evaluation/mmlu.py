@@ -128,18 +128,19 @@ def three_ways(
     def prompts(form: str) -> list[ChoiceQuestion]:
         """Each question with its prompt and the answers in this form, "letters" or "lines"."""
         solved = [example.fields(getattr(example, form)) for example in examples]
-        found = []
+        asked = []
         for question in questions:
             answers = getattr(question, form)
             prompt = template.render(question.fields(answers), solved, chat=chat_tokenizer)
-            found.append(
+            asked.append(
                 ChoiceQuestion(prompt.text, answers, question.answer, prompt.delimiter, question.id)
             )
-        return found
+        return asked
 
     lettered = prompts("letters")
     open_questions = [
-        OpenQuestion(each.context, (each.options[each.answer],), each.id) for each in lettered
+        OpenQuestion(question.context, (question.options[question.answer],), question.id)
+        for question in lettered
     ]
     return ThreeWays(
         score_questions(model, tokenizer, lettered),

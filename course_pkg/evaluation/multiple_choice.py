@@ -223,11 +223,13 @@ def score_questions(
     results = []
     for question, options in zip(questions, encoded, strict=True):
         count = len(question.options)
-        found = [next(scores) for _ in options]
-        alone = [score.total for score in found[count:]] or [None] * count
+        question_scores = [next(scores) for _ in options]
+        alone = [score.total for score in question_scores[count:]] or [None] * count
         scored = [
             _scored(tokenizer, *row)
-            for row in zip(question.options, options[:count], found[:count], alone, strict=True)
+            for row in zip(
+                question.options, options[:count], question_scores[:count], alone, strict=True
+            )
         ]
         results.append(ScoredQuestion(question, tuple(scored)))
     return MultipleChoiceResult(tuple(results))
@@ -250,9 +252,9 @@ def _encode(
     """The question's options after its context, then after the premise."""
     options = question.options
     settings = {"delimiter": question.delimiter, "boundary": boundary}
-    found = encode_options(tokenizer, question.context, options, **settings)
+    encoded = encode_options(tokenizer, question.context, options, **settings)
     if question.answer is not None and not 0 <= question.answer < len(options):
         raise ValueError(f"the answer is {question.answer}, but there are {len(options)} options")
     if premise is not None:
-        found += encode_options(tokenizer, premise, options, **settings)
-    return found
+        encoded += encode_options(tokenizer, premise, options, **settings)
+    return encoded

@@ -162,7 +162,7 @@ def scores_of(samples: Sequence[Sample], metric: str) -> tuple[MeanScore, ...]:
     0.500 [0.237, 0.763]
     """
     names = dict.fromkeys(name for sample in samples for name in sample.scores)
-    found = []
+    scores = []
     for name in sorted(names, key=lambda name: name != metric):
         having = [sample for sample in samples if name in sample.scores]
         values = [sample.scores[name] for sample in having]
@@ -173,8 +173,8 @@ def scores_of(samples: Sequence[Sample], metric: str) -> tuple[MeanScore, ...]:
             interval = mean_interval(values, groups)
             low = interval.low
             high = interval.high
-        found.append(MeanScore(name, mean, low, high, len(values)))
-    return tuple(found)
+        scores.append(MeanScore(name, mean, low, high, len(values)))
+    return tuple(scores)
 
 
 def groups_of(samples: Sequence[Sample]) -> list[str] | None:
@@ -189,8 +189,8 @@ def groups_of(samples: Sequence[Sample]) -> list[str] | None:
 
 def versions() -> dict[str, str]:
     """The versions of Python, this package and the libraries that compute."""
-    found = {"python": platform.python_version(), "course": __version__}
-    return found | {name: metadata.version(name) for name in PACKAGES}
+    programs = {"python": platform.python_version(), "course": __version__}
+    return programs | {name: metadata.version(name) for name in PACKAGES}
 
 
 def write_record(record: RunRecord, folder: Path) -> None:
@@ -214,8 +214,8 @@ run that has ended
     try:
         fields = parse_json(path.read_bytes())
         require_form(fields, {"format": int}, "the record")
-        if (found := fields.pop("format")) != FORMAT:
-            raise ValueError(f"its format is {found}, this version reads {FORMAT}")
+        if (file_format := fields.pop("format")) != FORMAT:
+            raise ValueError(f"its format is {file_format}, this version reads {FORMAT}")
         require_form(fields, FORM, "the record")
         fields["scores"] = tuple(MeanScore(**score) for score in fields["scores"])
         fields["samples"] = tuple(map(Sample.read, fields["samples"]))

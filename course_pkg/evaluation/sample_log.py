@@ -98,9 +98,9 @@ def read_log(path: Path) -> tuple[dict[str, Any], dict[str, Sample], int]:
 def _prepare(path: Path, identity: Mapping[str, Any]) -> dict[str, Sample]:
     """Write the first line, or check it; remove half a line at the end."""
     if path.exists():
-        found, samples, whole = read_log(path)
+        written, samples, whole = read_log(path)
         if whole:
-            _check_same(path, found, identity)
+            _check_same(path, written, identity)
             with path.open("r+b") as file:
                 file.truncate(whole)
                 os.fsync(file.fileno())
@@ -113,12 +113,12 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> dict[str, Sample]:
     return {}
 
 
-def _check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    names = {**found, **wanted}
-    if differ := [name for name in names if found.get(name) != wanted.get(name)]:
+def _check_same(path: Path, written: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    names = {**written, **wanted}
+    if differ := [name for name in names if written.get(name) != wanted.get(name)]:
         name = differ[0]
         raise RunError(
-            f"{path.parent} has another run, with the {name} {found.get(name)!r:.80}, now "
+            f"{path.parent} has another run, with the {name} {written.get(name)!r:.80}, now "
             f"{wanted.get(name)!r:.80}: give another --output, or remove that folder"
         )
 

@@ -179,8 +179,10 @@ class ServerModel:
             alone = [None] * len(options)
         rows = zip(options, alone, strict=True)
         scored = [
-            ScoredOption(each.text, each.tokens, each.log_probs, each.greedy, each.merged, log_prob)
-            for each, log_prob in rows
+            ScoredOption(
+                option.text, option.tokens, option.log_probs, option.greedy, option.merged, log_prob
+            )
+            for option, log_prob in rows
         ]
         return ScoredQuestion(question, tuple(scored))
 
@@ -193,15 +195,17 @@ class ServerModel:
         choices = {choice["index"]: choice for choice in self._choices("/completions", body)}
         if sorted(choices) != list(range(len(prompts))):
             raise ValueError(f"{len(prompts)} prompts were sent, but {len(choices)} came back")
-        found = [read_tokens(choices[number]["logprobs"]) for number in range(len(prompts))]
+        token_lists = [read_tokens(choices[number]["logprobs"]) for number in range(len(prompts))]
         starts = [
             first_scored(tokens, prompt, len(bare))
-            for tokens, prompt in zip(found, prompts, strict=True)
+            for tokens, prompt in zip(token_lists, prompts, strict=True)
         ]
         start = min(first for first, _ in starts)
         return [
             _option(option, tokens[start:], tokens[first].text if merged else None)
-            for option, tokens, (first, merged) in zip(question.options, found, starts, strict=True)
+            for option, tokens, (first, merged) in zip(
+                question.options, token_lists, starts, strict=True
+            )
         ]
 
     def _require_log_probs(self, task: Task, requests: Sequence[ItemRequest]) -> None:
@@ -253,7 +257,7 @@ class ServerModel:
     def _only_model(self) -> str:
         try:
             with _known_form():
-                names = [each["id"] for each in self.client.get("/models")["data"]]
+                names = [model["id"] for model in self.client.get("/models")["data"]]
                 listed = ", ".join(names)
         except WrongServerError:
             raise
@@ -272,7 +276,9 @@ class ServerModel:
 
 def _probe(requests: Sequence[ItemRequest]) -> ChoiceQuestion:
     """A short question with the characters of the items that are parts of tokens, if any are."""
-    asked = [each.question for each in requests if isinstance(each.question, ChoiceQuestion)]
+    asked = [
+        request.question for request in requests if isinstance(request.question, ChoiceQuestion)
+    ]
     contexts = _unusual("".join(question.context for question in asked))
     options = _unusual("".join(option for question in asked for option in question.options))
     return ChoiceQuestion(f"A{contexts}:", (f"b{options}", "c"), 0)
@@ -280,8 +286,8 @@ def _probe(requests: Sequence[ItemRequest]) -> ChoiceQuestion:
 
 def _unusual(text: str) -> str:
     """Some of its characters that are not ASCII."""
-    found = dict.fromkeys(character for character in text if not character.isascii())
-    return "".join(list(found)[:PROBE_CHARACTERS])
+    characters = dict.fromkeys(character for character in text if not character.isascii())
+    return "".join(list(characters)[:PROBE_CHARACTERS])
 
 
 def _finish(reason: Any, refusal: Any) -> Literal["end", "length", "refused"]:

@@ -140,8 +140,8 @@ def _task(file: TomlFile) -> Task:
     file.table("", ("description", "items", "prompt", "examples", CHOICE, GENERATION))
     kinds = [kind for kind in (CHOICE, GENERATION) if kind in file.values]
     if len(kinds) != 1:
-        found = "both" if kinds else "none"
-        problem = f"expected one of the tables [{CHOICE}] and [{GENERATION}], found {found}"
+        which = "both" if kinds else "none"
+        problem = f"expected one of the tables [{CHOICE}] and [{GENERATION}], found {which}"
         raise file.error("", kinds[-1] if kinds else "", f"{problem}: they say how to score")
     [kind] = kinds
     scoring = _choice(file) if kind == CHOICE else _generation(file)
@@ -164,15 +164,15 @@ def _choice(file: TomlFile) -> dict[str, Any]:
     def options(value: Any, key: str) -> str:
         return require_choice(value, key, OPTIONS)
 
-    found = {
+    settings = {
         "options": file.take(CHOICE, "options", options, "text"),
         "normalization": file.take(CHOICE, "normalization", normalization, "sum"),
         "premise": file.take(CHOICE, "premise", require_string, None),
     }
-    if found["normalization"] == "pmi" and found["premise"] is None:
+    if settings["normalization"] == "pmi" and settings["premise"] is None:
         problem = 'normalization "pmi" needs a premise: add one, such as premise = "Answer:"'
         raise file.error(CHOICE, "normalization", problem)
-    return found
+    return settings
 
 
 def _generation(file: TomlFile) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _generation(file: TomlFile) -> dict[str, Any]:
 
     def rules(value: Any, key: str) -> tuple[Rule, ...]:
         require_list(value, key, "put the rules into [ ]")
-        return tuple(known_rules([_rule(each) for each in value]))
+        return tuple(known_rules([_rule(rule) for rule in value]))
 
     def normalization(value: Any, key: str) -> str:
         return require_choice(value, key, TEXT_FORMS)
@@ -260,7 +260,7 @@ def _examples(file: TomlFile, kind: str) -> tuple[tuple[Item, ...], int]:
     wanted = file.take("examples", "count", count, len(pool))
     drawn = choose_examples([{"id": item.id} for item in pool], wanted, seed)
     by_id = {item.id: item for item in pool}
-    return tuple(by_id[each["id"]] for each in drawn), seed
+    return tuple(by_id[example["id"]] for example in drawn), seed
 
 
 def _check_prompts(file: TomlFile, task: Task) -> None:
@@ -278,7 +278,7 @@ def _check_prompts(file: TomlFile, task: Task) -> None:
 def _check_item(task: Task, item: Item, as_example: bool) -> None:
     if task.options == "letters" and len(item.options) > len(LETTERS):
         raise ValueError(f"it has {len(item.options)} options: give at most {len(LETTERS)}")
-    examples = () if as_example else [task.fields(each) for each in task.examples]
+    examples = () if as_example else [task.fields(example) for example in task.examples]
     prompt = task.template.render(task.fields(item), examples)
     if task.kind == CHOICE and task.options == "text" and not task.chat:
         check_options(prompt.text, item.options, prompt.delimiter)
@@ -319,13 +319,13 @@ def line_of(text: str, table: str, key: str) -> int:
     >>> line_of(text, "prompt", "chat"), line_of(text, "prompt", "stop")
     (3, 2)
     """
-    found = 1
+    place = 1
     inside = table == ""
     for number, line in enumerate(text.splitlines(), start=1):
         if header := re.match(r'\s*\[+\s*"?([\w-]+)', line):
             inside = header[1] == table
             if inside or (not table and header[1] == key):
-                found = number
+                place = number
         elif inside and re.match(rf'\s*"?{re.escape(key)}"?\s*=', line):
             return number
-    return found
+    return place

@@ -200,6 +200,6 @@ def _written(
         answer["notes"] = list(written.notes)
     scores = {"exact": float(scored.exact)}
     if scored.quasi is not None and scored.f1 is not None:
-        found = scored.extraction is not None
-        scores |= {"quasi": float(scored.quasi and found), "f1": scored.f1}
+        is_extracted = scored.extraction is not None
+        scores |= {"quasi": float(scored.quasi and is_extracted), "f1": scored.f1}
     return answer, scores | scored.metrics

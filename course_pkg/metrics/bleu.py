@@ -354,7 +354,7 @@ def _score(
         return 100 * prepared.score_of_counts(summed.tolist(), **of_corpus).score
 
     return SystemScores(
-        {"bleu": [100 * each.score for each in of_texts]},
+        {"bleu": [100 * text.score for text in of_texts]},
         dict(setting.split(":", 1) for setting in result.signature.split("|")),
         corpus={
             "bleu": 100 * result.score,

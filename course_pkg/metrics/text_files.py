@@ -43,19 +43,19 @@ class FileLine:
         """The text of a field. Raises TextFileError if it is absent or something else."""
         value = self.fields.get(field)
         if not isinstance(value, str):
-            found = f"it is {value!r:.60}" if field in self.fields else "it has none"
-            raise TextFileError(f'{self.place}: the field "{field}" must be a text, but {found}')
+            problem = f"it is {value!r:.60}" if field in self.fields else "it has none"
+            raise TextFileError(f'{self.place}: the field "{field}" must be a text, but {problem}')
         return value
 
     def texts(self, *names: str) -> tuple[str, ...] | None:
         """The text or list of texts of the first of these fields that it has; None without one."""
-        found = next((self.fields[name] for name in names if name in self.fields), None)
-        if found is None:
+        value = next((self.fields[name] for name in names if name in self.fields), None)
+        if value is None:
             return None
-        texts = [found] if isinstance(found, str) else found
+        texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
             raise TextFileError(
-                f'{self.place}: "{names[0]}" must be a text or a list of texts, got {found!r:.60}'
+                f'{self.place}: "{names[0]}" must be a text or a list of texts, got {value!r:.60}'
             )
         return tuple(texts)
 

@@ -84,13 +84,13 @@ class WordNet:
     def senses(self, word: str) -> frozenset[Hashable]:
         """Return the synsets of a word and of its base forms, as (part of speech, offset)."""
         if word not in self._known:
-            found = {
+            synsets = {
                 (part, offset)
                 for part in RULES
                 for form in self._forms(word, part)
                 for offset in self._offsets(form, part)
             }
-            self._known[word] = frozenset(found)
+            self._known[word] = frozenset(synsets)
         return self._known[word]
 
     def _forms(self, word: str, part: str) -> Iterator[str]:

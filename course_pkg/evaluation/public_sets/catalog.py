@@ -67,13 +67,13 @@ def public_sets() -> tuple[PublicSet, ...]:
     True
     """
     table = tomllib.loads(TABLE.read_text("utf-8"))
-    found = []
+    sets = []
     for name, entry in table.items():
         fields = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
         if entry.get("listed"):
             fields.setdefault("prompt", LISTED_PROMPT)
-        found.append(PublicSet(name=name, **fields))
-    return tuple(found)
+        sets.append(PublicSet(name=name, **fields))
+    return tuple(sets)
 
 
 def public_set_names() -> list[str]:

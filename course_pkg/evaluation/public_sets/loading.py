@@ -66,8 +66,8 @@ def load_public_set(
         raise TaskError(f"{name} ({entry.hub}), split {chosen!r}, has no rows: give another split")
     commit = _commit(data) or revision
     if entry.kind == "rows":
-        found = tuple(checked_row(entry, row, n, chosen) for n, row in enumerate(rows))
-        return LoadedSet(entry, chosen, commit, (), found)
+        checked = tuple(checked_row(entry, row, n, chosen) for n, row in enumerate(rows))
+        return LoadedSet(entry, chosen, commit, (), checked)
     items = tuple(item_of_row(entry, row, n, chosen) for n, row in enumerate(rows))
     return LoadedSet(entry, chosen, commit, items, ())
 
@@ -133,6 +133,6 @@ def _library() -> Callable[..., Sequence[Mapping[str, Any]]]:
 
 def _commit(data: Any) -> str | None:
     """The commit that a data set was loaded from: a folder in the paths of its cached files."""
-    paths = [PurePath(each["filename"]) for each in data.cache_files]
-    found = {part for path in paths for part in path.parts if _COMMIT.fullmatch(part)}
-    return found.pop() if len(found) == 1 else None
+    paths = [PurePath(file["filename"]) for file in data.cache_files]
+    commits = {part for path in paths for part in path.parts if _COMMIT.fullmatch(part)}
+    return commits.pop() if len(commits) == 1 else None

@@ -98,7 +98,7 @@ def idf_of(references: Sequence[TokenVectors]) -> IdfWeights:
     if not references:
         raise ValueError("idf needs at least one reference, got none")
     total = len(references)
-    found_in = Counter(token for each in references for token in set(each.ids.tolist()))
+    found_in = Counter(token for reference in references for token in set(reference.ids.tolist()))
     weights = {token: math.log((total + 1) / (n + 1)) for token, n in found_in.items()}
     return IdfWeights(weights, math.log(total + 1))
 

@@ -108,7 +108,10 @@ def bert_score(
     encoded = dict(zip(texts, token_vectors(encoder, texts, layer=layer), strict=True))
     if idf is True:
         idf = idf_of([encoded[reference] for group in groups for reference in group])
-    sides = {text: (unit_vectors(each), token_weights(each, idf)) for text, each in encoded.items()}
+    sides = {
+        text: (unit_vectors(vectors), token_weights(vectors, idf))
+        for text, vectors in encoded.items()
+    }
     flat = torch.zeros(len(pairs), 3)
     order = sorted(range(len(pairs)), key=lambda k: -len(sides[pairs[k][0]][0]))
     for start in range(0, len(order), batch_size):
@@ -169,7 +172,7 @@ def _groups(hypotheses: Sequence[str], references: Sequence) -> list[Sequence[st
             f"{len(hypotheses)} hypotheses and {len(references)} references: give each hypothesis "
             "its own, as a string or a list of strings"
         )
-    groups = [[each] if isinstance(each, str) else each for each in references]
+    groups = [[reference] if isinstance(reference, str) else reference for reference in references]
     for row, (hypothesis, group) in enumerate(zip(hypotheses, groups, strict=True)):
         if not isinstance(group, Sequence) or not all(isinstance(t, str) for t in group):
             raise TypeError(

@@ -86,7 +86,7 @@ def match_candidates(
         if source:
             for sense in source.senses(word):
                 positions[2][sense].append(j)
-    found: dict[str, list[tuple[int, int]]] = {}
+    candidates: dict[str, list[tuple[int, int]]] = {}
     for word in set(hypothesis):
         stages: dict[int, int] = dict.fromkeys(positions[0].get(word, ()), 0)
         for j in positions[1].get(porter_stem(word), ()) if stem else ():
@@ -94,8 +94,8 @@ def match_candidates(
         for sense in source.senses(word) if source else ():
             for j in positions[2].get(sense, ()):
                 stages.setdefault(j, 2)
-        found[word] = sorted(stages.items())
-    return [found[word] for word in hypothesis]
+        candidates[word] = sorted(stages.items())
+    return [candidates[word] for word in hypothesis]
 
 
 def best_alignment(
@@ -112,13 +112,13 @@ def best_alignment(
     """
     search = Search(candidates, staged)
     value, path = search.run(BEAM)
-    found = search.run(EXACT_STATES, at_least=value)
-    if found:
-        value, path = found
+    best = search.run(EXACT_STATES, at_least=value)
+    if best:
+        value, path = best
     matches = []
     while path:
         path, i, j, stage = path
         matches.append(Match(i, j, STAGES[stage]))
     matches.reverse()
     chunks = count_chunks([(match.hypothesis, match.reference) for match in matches])
-    return Alignment(tuple(matches), chunks, optimal=bool(found))
+    return Alignment(tuple(matches), chunks, optimal=bool(best))

@@ -150,8 +150,8 @@ def meteor(
     for index, reference in enumerate(texts[1:]):
         candidates = match_candidates(texts[0], reference, stem, source)
         alignment = best_alignment(candidates, staged=parameters.staged)
-        found = _score(texts[0], reference, alignment, parameters, function_words)
-        scores.append(replace(found, stages=stages, reference_index=index))
+        score = _score(texts[0], reference, alignment, parameters, function_words)
+        scores.append(replace(score, stages=stages, reference_index=index))
     return max(scores, key=lambda score: score.score)
 
 

@@ -133,17 +133,17 @@ class NGramModel:
 
 def _continuations(grams: Counter) -> Counter:
     """Count how many tokens precede each (n - 1)-gram; at a sentence's start, its occurrences."""
-    found: Counter = Counter()
+    counts: Counter = Counter()
     for gram, number in grams.items():
-        found[gram[1:]] += number if gram[1] == START else 1  # only <s> can precede <s>
-    return found
+        counts[gram[1:]] += number if gram[1] == START else 1  # only <s> can precede <s>
+    return counts
 
 
 def _by_history(grams: Counter) -> dict[tuple, Counter]:
-    found: dict[tuple, Counter] = defaultdict(Counter)
+    by_history: dict[tuple, Counter] = defaultdict(Counter)
     for gram, number in grams.items():
-        found[gram[:-1]][gram[-1]] = number
-    return dict(found)
+        by_history[gram[:-1]][gram[-1]] = number
+    return dict(by_history)
 
 
 def _tokens(sentence: Sequence[str]) -> list[str]:

@@ -142,12 +142,12 @@ def windows(length: int, max_length: int, stride: int) -> list[Window]:
             f"stride must be from 1 to max_length - 1 = {max_length - 1}, got {stride}; "
             "every window needs some context"
         )
-    found = [Window(0, min(length, max_length), 1)] if length else []
-    while found and found[-1].end < length:
-        last = found[-1]
+    windows = [Window(0, min(length, max_length), 1)] if length else []
+    while windows and windows[-1].end < length:
+        last = windows[-1]
         start = last.start + stride
-        found.append(Window(start, min(length, start + max_length), last.end))
-    return found
+        windows.append(Window(start, min(length, start + max_length), last.end))
+    return windows
 
 
 def _count(number: int, noun: str) -> str:

@@ -187,7 +187,7 @@ def _vocabulary(model: nn.Module) -> int:
 
 def _check_ids(sequences: Sequence[Sequence[int]], vocabulary: int) -> None:
     for number, ids in enumerate(sequences):
-        if isinstance(ids, str | int) or any(not isinstance(each, int) for each in ids):
+        if isinstance(ids, str | int) or any(not isinstance(token, int) for token in ids):
             raise TypeError(f"sequence {number} must be a list of token ids, got {ids!r:.80}")
         if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
             raise ValueError(

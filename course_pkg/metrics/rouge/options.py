@@ -92,16 +92,16 @@ def text_splitter(options: RougeOptions) -> tuple[Callable[[str], list[str]], st
 
     def tokens(text: str) -> list[str]:
         fix = 'if you already have tokens, join them with spaces and pass tokenize="whitespace"'
-        found = split(require_string(text, fix=fix))
-        if options.tokenize == "rouge" and not found and any(map(str.isalpha, text)):
+        words = split(require_string(text, fix=fix))
+        if options.tokenize == "rouge" and not words and any(map(str.isalpha, text)):
             warnings.warn(
                 f"no token is left of {text:.40}…: the tokenizer keeps only a-z and 0-9, as in "
                 'rouge-score, so the score is 0; for other scripts use tokenize="unicode"',
                 stacklevel=3,
             )
         if irregular is None:
-            return found
-        return [stem(token) if len(token) > 3 else token for token in found]
+            return words
+        return [stem(token) if len(token) > 3 else token for token in words]
 
     return tokens, stemming
 
