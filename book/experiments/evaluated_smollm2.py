@@ -12,7 +12,7 @@ it in one thing: the template, the number of examples, their answers or their te
 template, or typing errors in the question.
 "written": the options are listed, without letters, and the model writes 16 tokens greedily; with a
 constraint, only one of the four options, and then a line break.
-"letters": the three ways in which three programs scored MMLU (`course_pkg.evaluation.mmlu`).
+"letters": the three ways in which three programs scored MMLU (`lettered_questions`).
 "number": short questions whose answer is a number. An instruction asks for digits, examples show
 them, or a constraint admits nothing else, and all combinations.
 """
@@ -26,7 +26,6 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.evaluation.greedy import generate_greedy
-from course_pkg.evaluation.mmlu import LetteredQuestion, three_ways
 from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
 from course_pkg.evaluation.prompt_template import PromptTemplate
 from course_pkg.lm.load import load
@@ -34,6 +33,10 @@ from course_pkg.pages.experiments import ROOT
 from course_pkg.serving.constrained.decoding import generate_greedily
 from course_pkg.serving.constrained.guide import regex_guide
 from course_pkg.serving.constrained.vocabulary import vocabulary_of
+from course_pkg.studies.likelihood_and_generation.lettered_questions import (
+    LetteredQuestion,
+    three_ways,
+)
 from course_pkg.studies.systems.item_records import first_of_groups, read_records
 from course_pkg.studies.systems.typos import add_typos
 

@@ -20,6 +20,8 @@ from course_pkg.common.arguments import require_integer, require_list, require_s
 from course_pkg.common.json_reading import parse_json
 from course_pkg.evaluation.run_errors import TaskError
 
+LETTERS = "ABCDEFGHIJ"  # of options that are listed in a prompt
+
 
 @dataclass(frozen=True)
 class Item:

@@ -9,7 +9,7 @@ Chapter: metrics/overview.
 from course_pkg.evaluation.perplexity_metric import PERPLEXITY
 from course_pkg.metrics.bertscore.bertscore_metric import BERTSCORE
 from course_pkg.metrics.bleu import BLEU
-from course_pkg.metrics.meteor.meteor_metric import METEOR
+from course_pkg.metrics.meteor.score import METEOR
 from course_pkg.metrics.rouge.rouge_metric import ROUGE
 
 METRICS = {metric.name: metric for metric in (BLEU, ROUGE, METEOR, BERTSCORE, PERPLEXITY)}

@@ -17,8 +17,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from course_pkg.common.json_reading import NUMBER, Maybe, require_form
 from course_pkg.evaluation.generation import OpenQuestion
 from course_pkg.evaluation.greedy import Generation
-from course_pkg.evaluation.items import Item
-from course_pkg.evaluation.mmlu import LETTERS
+from course_pkg.evaluation.items import LETTERS, Item
 from course_pkg.evaluation.multiple_choice import ChoiceQuestion, ScoredQuestion
 from course_pkg.evaluation.run_errors import TaskError
 from course_pkg.evaluation.task import CHOICE, Task

@@ -14,8 +14,7 @@ from typing import Any
 
 from course_pkg.common.arguments import require_integer
 from course_pkg.evaluation.answer_extraction import Rule
-from course_pkg.evaluation.items import Item
-from course_pkg.evaluation.mmlu import LETTERS
+from course_pkg.evaluation.items import LETTERS, Item
 from course_pkg.evaluation.prompt_template import Fields, PromptTemplate
 
 CHOICE = "multiple-choice"

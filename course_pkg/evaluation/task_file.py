@@ -24,7 +24,7 @@ or, in place of the last table, for answers that the model writes:
     normalization = "quasi"
     stop = ["\\n"]
     max_new_tokens = 16
-    metrics = ["rouge-l"]                     # also bleu, rouge-1, rouge-2, meteor, bertscore
+    metrics = ["rouge-l"]                     # see `metric_registry`
     report = "exact"                          # the score that counts: exact, quasi, f1, or of these
 
 All prompts are written once before a model is loaded, so that a fault costs no time. An error names
@@ -51,9 +51,8 @@ from course_pkg.common.arguments import (
 from course_pkg.evaluation.answer_extraction import RULES, Rule, known_rules
 from course_pkg.evaluation.answer_match import NORMALIZATIONS as TEXT_FORMS
 from course_pkg.evaluation.answer_match import exact_match
-from course_pkg.evaluation.items import Item, read_items
+from course_pkg.evaluation.items import LETTERS, Item, read_items
 from course_pkg.evaluation.metric_registry import OF_ANSWERS
-from course_pkg.evaluation.mmlu import LETTERS
 from course_pkg.evaluation.multiple_choice import NORMALIZATIONS
 from course_pkg.evaluation.option_boundary import check_options
 from course_pkg.evaluation.prompt_template import PromptTemplate, choose_examples

@@ -12,8 +12,7 @@ import string
 from collections.abc import Mapping
 from typing import Any
 
-from course_pkg.evaluation.items import Item
-from course_pkg.evaluation.mmlu import LETTERS
+from course_pkg.evaluation.items import LETTERS, Item
 from course_pkg.evaluation.public_sets.catalog import PublicSet
 from course_pkg.evaluation.run_errors import TaskError
 

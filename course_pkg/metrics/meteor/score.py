@@ -16,6 +16,7 @@ import math
 import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 from course_pkg.common.arguments import require_between, require_choice, require_number, text_list
 from course_pkg.metrics.meteor.alignment import (
@@ -25,6 +26,8 @@ from course_pkg.metrics.meteor.alignment import (
     best_alignment,
     match_candidates,
 )
+from course_pkg.metrics.metric import Metric, MetricOption, SystemScores
+from course_pkg.metrics.text_files import ScoredTexts
 from course_pkg.metrics.tokenizers import tokenize as split_words
 from course_pkg.metrics.wordnet import Synonyms, SynonymSets, open_wordnet
 
@@ -225,3 +228,39 @@ def _score(
         reference=reference,
         optimal=alignment.optimal,
     )
+
+
+def _score_system(
+    texts: ScoredTexts,
+    *,
+    version: Annotated[Literal["2005", "1.5"], MetricOption("The parameters.")] = "2005",
+    no_synonyms: Annotated[
+        bool, MetricOption("Match words and stems only, without WordNet.")
+    ] = False,
+) -> SystemScores:
+    synonyms = None if no_synonyms else "wordnet"
+    results = [
+        meteor(text, group, version=version, synonyms=synonyms)
+        for text, group in zip(texts.hypotheses, texts.references, strict=True)
+    ]
+    return SystemScores(
+        {"meteor": [result.score for result in results]},
+        {"params": version, "synonyms": "synonym" in results[0].stages},
+    )
+
+
+METEOR = Metric(
+    "meteor",
+    "METEOR",
+    """METEOR of a system: the mean over its texts, from 0 to 1.
+
+    With version 2005, nltk's formula; where nltk aligns greedily, this finds the best alignment.
+
+    Examples:
+
+        course score meteor ref.txt -i system.txt --no-synonyms
+        course score meteor -i system.jsonl --version 1.5 --no-synonyms -sl
+    """,
+    _score_system,
+    {"meteor": lambda answer, reference: meteor(answer, reference).score},
+)

@@ -22,6 +22,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from course_pkg.common.arguments import require_list
 from course_pkg.evaluation.answer_extraction import Rule
 from course_pkg.evaluation.generation import GenerationResult, OpenQuestion, answer_questions
+from course_pkg.evaluation.items import LETTERS
 from course_pkg.evaluation.multiple_choice import (
     ChoiceQuestion,
     MultipleChoiceResult,
@@ -30,7 +31,6 @@ from course_pkg.evaluation.multiple_choice import (
 )
 from course_pkg.evaluation.prompt_template import Fields, PromptTemplate
 
-LETTERS = "ABCDEFGHIJ"
 LETTERED = PromptTemplate("{question}\n{options}\nAnswer:")
 LETTER_RULES = ("letter alone", "letter first", "answer is letter")
 
