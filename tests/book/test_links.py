@@ -77,10 +77,9 @@ def test_shown_sources_come_first_then_imports_by_name_of_the_module_that_define
         "from course_pkg.studies.judge import JudgeTask, g_eval\n"
         "import course_pkg.pages.slider\n```\n"
     )
-    used = "adapters.lora adapters.accounting lm.load metrics.bleu studies.judge.geval"
-    expected = [
-        f"course_pkg.{name}" for name in (*used.split(), "pages.slider", "studies.judge.prompt")
-    ]
+    used = "adapters.lora adapters.accounting lm.load metrics.bleu pages.slider"
+    judge = ("studies.judge.geval", "studies.judge.prompt")
+    expected = [f"course_pkg.{name}" for name in (*used.split(), *judge)]
     assert codelinks.used_modules(ROOT, text) == expected
 
 
