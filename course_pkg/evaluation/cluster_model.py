@@ -46,8 +46,10 @@ class Loading:
 class ClusterModel:
     """A model that answers on a cluster.
 
-    local: the same model here, for its tokenizer and its identity. address: of the scheduler, such
-    as "tls://10.0.0.5:8786". security: certificates for TLS.
+    Args:
+        local: the same model here, for its tokenizer and its identity.
+        address: of the scheduler, such as "tls://10.0.0.5:8786".
+        security: certificates for TLS.
     """
 
     def __init__(
@@ -140,8 +142,11 @@ def answer_batch(
 ) -> list[Answer | Exception]:
     """The answer to each request of a batch, or the error that it ended in.
 
-    expected: the course's version and the weights' fingerprint. Raises RunError if this process has
-    others, or can't load the model.
+    Args:
+        expected: the course's version and the weights' fingerprint.
+
+    Raises:
+        RunError: this process has others, or can't load the model.
     """
     with _ONE_AT_A_TIME:
         model = _load(loading, expected)

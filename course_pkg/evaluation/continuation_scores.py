@@ -38,8 +38,9 @@ def silent(share: float) -> None:
 class ContinuationScore:
     """The natural-log probabilities of a continuation's tokens, each given all tokens before it.
 
-    greedy: each of these tokens is the most probable one at its place, so that the model itself
-    would write this continuation.
+    Args:
+        greedy: each of these tokens is the most probable one at its place, so that the model itself
+            would write this continuation.
     """
 
     log_probs: tuple[float, ...]
@@ -61,18 +62,25 @@ def score_continuations(
 ) -> list[ContinuationScore]:
     """Score each sequence's tokens from position `first` on; the tokens before are context.
 
-    model: a Decoder, or a causal model of transformers. sequences: token ids. first: for each
-    sequence, the first scored position, at least 1 and below its length. tokens_per_pass: the most
-    tokens in a forward pass, except that one sequence is never divided. progress: gets the share of
-    the sequences that are scored, after each.
-    Raises ValueError for a position outside these bounds, ids outside the vocabulary, or a sequence
-    that is too long for the model; a model that is not causal, or in training mode;
-    FloatingPointError if a score is NaN.
+    Args:
+        model: a Decoder, or a causal model of transformers.
+        sequences: token ids.
+        first: for each sequence, the first scored position, at least 1 and below its length.
+        tokens_per_pass: the most tokens in a forward pass, except that one sequence is never
+            divided.
+        progress: gets the share of the sequences that are scored, after each.
 
-    >>> from course_pkg.lm.load import load
-    >>> model = load("tiny").model
-    >>> [score.greedy for score in score_continuations(model, [[65, 66], [65, 67, 68]], [1, 1])]
-    [False, False]
+    Raises:
+        ValueError: a position outside these bounds, ids outside the vocabulary, or a sequence that
+            is too long for the model; a model that is not causal, or in training mode.
+        FloatingPointError: a score is NaN.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> model = load("tiny").model
+        >>> [score.greedy for score in score_continuations(model, [[65, 66], [65, 67, 68]], [1, 1])]
+        [False, False]
     """
     require_integer(tokens_per_pass, "tokens_per_pass")
     require_list(sequences, "sequences", "give a list of lists of token ids")

@@ -37,9 +37,12 @@ class OpenQuestion:
 class ScoredAnswer:
     """What a model wrote, and how it was scored.
 
-    extraction: what the rules found, or None, which scores 0. exact: exact match under the named
-    normalization. quasi: the same under "quasi"; None if that leaves nothing of a reference. f1: of
-    words; None likewise. metrics: further scores, the best over the references.
+    Args:
+        extraction: what the rules found, or None, which scores 0.
+        exact: exact match under the named normalization.
+        quasi: the same under "quasi"; None if that leaves nothing of a reference.
+        f1: of words; None likewise.
+        metrics: further scores, the best over the references.
     """
 
     question: OpenQuestion
@@ -126,14 +129,21 @@ def score_answers(
 ) -> GenerationResult:
     """Score texts that were generated here or elsewhere, one per question.
 
-    rules: see `extract`. normalization: see `answer_match`. metrics: functions of an answer and a
-    reference, by name. Raises ValueError for another number of texts, no question, a question
-    without references, or an unknown rule or normalization.
+    Args:
+        rules: see `extract`.
+        normalization: see `answer_match`.
+        metrics: functions of an answer and a reference, by name.
 
-    >>> question = OpenQuestion("1 + 1 =", ("2",))
-    >>> result = score_answers([question], ["It is 2."], rules=["last number"])
-    >>> result.answers[0].extraction.answer, result.accuracy
-    ('2', 1.0)
+    Raises:
+        ValueError: another number of texts, no question, a question without references, or an
+            unknown rule or normalization.
+
+    Example:
+
+        >>> question = OpenQuestion("1 + 1 =", ("2",))
+        >>> result = score_answers([question], ["It is 2."], rules=["last number"])
+        >>> result.answers[0].extraction.answer, result.accuracy
+        ('2', 1.0)
     """
     if len(questions) != len(generations) or not questions:
         raise ValueError(

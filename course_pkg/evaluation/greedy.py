@@ -32,10 +32,13 @@ from course_pkg.lm.decoder import Decoder
 class Generation:
     """What a model wrote.
 
-    text: up to the stop string, without special tokens. tokens: all that were generated, those of
-    the stop included. finish: what ended it: a stop string, an end token, the most tokens that were
-    allowed, or a refusal of the server. stop: the stop string. notes: how the model was asked
-    otherwise than was wanted.
+    Args:
+        text: up to the stop string, without special tokens.
+        tokens: all that were generated, those of the stop included.
+        finish: what ended it: a stop string, an end token, the most tokens that were allowed, or a
+            refusal of the server.
+        stop: the stop string.
+        notes: how the model was asked otherwise than was wanted.
     """
 
     text: str
@@ -58,16 +61,23 @@ def generate_greedy(
 ) -> list[Generation]:
     """The most probable next token, again and again, for each prompt.
 
-    model: a Decoder, or a causal model of transformers. stop: strings that end the text.
-    end_tokens: by default, those of the model's generation config and the tokenizer's EOS.
-    progress: gets the share of the work that is done at most, after each token.
-    Raises ValueError for an empty prompt or stop string, a stop string with a special token, or a
-    prompt that leaves no room for the new tokens; FloatingPointError if a logit is NaN.
+    Args:
+        model: a Decoder, or a causal model of transformers.
+        stop: strings that end the text.
+        end_tokens: by default, those of the model's generation config and the tokenizer's EOS.
+        progress: gets the share of the work that is done at most, after each token.
 
-    >>> from course_pkg.lm.load import load
-    >>> [written] = generate_greedy(*load("tiny"), "Hello", max_new_tokens=3)
-    >>> len(written.tokens), written.finish
-    (3, 'length')
+    Raises:
+        ValueError: an empty prompt or stop string, a stop string with a special token, or a prompt
+            that leaves no room for the new tokens.
+        FloatingPointError: a logit is NaN.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> [written] = generate_greedy(*load("tiny"), "Hello", max_new_tokens=3)
+        >>> len(written.tokens), written.finish
+        (3, 'length')
     """
     require_integer(max_new_tokens, "max_new_tokens")
     require_integer(batch_size, "batch_size")

@@ -27,8 +27,11 @@ LETTERS = "ABCDEFGHIJ"  # of options that are listed in a prompt
 class Item:
     """A question of a task.
 
-    fields: texts for the template. options, answer: of a multiple-choice item. answers: all that
-    are right, of an item for generation. line: where the item is in its file.
+    Args:
+        fields: texts for the template.
+        options, answer: of a multiple-choice item.
+        answers: all that are right, of an item for generation.
+        line: where the item is in its file.
     """
 
     id: str

@@ -55,7 +55,8 @@ class LocalModel:
     ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
         """The answer to each request, or the error that it ended in, batch by batch.
 
-        progress: gets the share of the requests that are answered, also within a batch.
+        Args:
+            progress: gets the share of the requests that are answered, also within a batch.
         """
         for start in range(0, len(requests), BATCH):
             batch = requests[start : start + BATCH]
@@ -105,11 +106,18 @@ def load_model(
 ) -> LocalModel:
     """Load a model, and an adapter in PEFT's format into it.
 
-    name: see `course_pkg.lm.load.load`. adapter: its folder. dtype: "float32", "bfloat16" or
-    "float16". Raises ModelError, with what to do, if one of them can't be loaded.
+    Args:
+        name: see `course_pkg.lm.load.load`.
+        adapter: its folder.
+        dtype: "float32", "bfloat16" or "float16".
 
-    >>> load_model("tiny").identity["dtype"]
-    'float32'
+    Raises:
+        ModelError: with what to do, if one of them can't be loaded.
+
+    Example:
+
+        >>> load_model("tiny").identity["dtype"]
+        'float32'
     """
     types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if dtype not in types:

@@ -42,7 +42,10 @@ NORMALIZATIONS = ("sum", "token", "character", "byte", "pmi")
 class ChoiceQuestion:
     """A context, its options, and the right option's index. delimiter: between the two.
 
-    A context that a chat template wrote needs the delimiter "". answer: None if unknown.
+    A context that a chat template wrote needs the delimiter "".
+
+    Args:
+        answer: None if unknown.
     """
 
     context: str
@@ -56,8 +59,11 @@ class ChoiceQuestion:
 class ScoredOption:
     """An option's log-probabilities, token by token, in nats.
 
-    tokens: the text of each scored token, to look at. greedy: the model would write this option.
-    merged: see `EncodedOption`. unconditional: the log-probability after the premise alone.
+    Args:
+        tokens: the text of each scored token, to look at.
+        greedy: the model would write this option.
+        merged: see `EncodedOption`.
+        unconditional: the log-probability after the premise alone.
     """
 
     text: str
@@ -188,18 +194,24 @@ def score_questions(
 ) -> MultipleChoiceResult:
     """Score the options of all questions.
 
-    model: a Decoder, or a causal model of transformers. boundary: see `encode_options`. premise:
-    a context without the question, such as "Answer:", for the scores by mutual information; "" is
-    lm-eval's, where only the BOS precedes the option. tokens_per_pass, progress: see
-    `score_continuations`.
-    Raises ValueError, with the question's number and id, for bad options or an answer that is not
-    among them, and what `score_continuations` raises.
+    Args:
+        model: a Decoder, or a causal model of transformers.
+        boundary: see `encode_options`.
+        premise: a context without the question, such as "Answer:", for the scores by mutual
+            information; "" is lm-eval's, where only the BOS precedes the option.
+        tokens_per_pass, progress: see `score_continuations`.
 
-    >>> from course_pkg.lm.load import load
-    >>> question = ChoiceQuestion("1 + 1 =", ("2", "three"), answer=0)
-    >>> result = score_questions(*load("tiny"), [question])
-    >>> result.questions[0].options[0].tokens
-    (' ', '2')
+    Raises:
+        ValueError: with the question's number and id, for bad options or an answer that is not
+            among them, and what `score_continuations` raises.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> question = ChoiceQuestion("1 + 1 =", ("2", "three"), answer=0)
+        >>> result = score_questions(*load("tiny"), [question])
+        >>> result.questions[0].options[0].tokens
+        (' ', '2')
     """
     require_list(questions, "questions", "put the questions into [ ]")
     if not questions:

@@ -84,7 +84,8 @@ class MeanScore:
 class RunRecord:
     """A run. task: name, hash, settings and so on. metric: the score to report.
 
-    groups: how many groups of related items there are; None if the items have none.
+    Args:
+        groups: how many groups of related items there are; None if the items have none.
     """
 
     task: Mapping[str, Any]
@@ -242,7 +243,9 @@ def _fault(answer: Mapping[str, Any]) -> str | None:
 class PairedRuns:
     """How the system's scores differ from the baseline's.
 
-    left_out: items that only one of the runs scored. notes: what differs besides the model.
+    Args:
+        left_out: items that only one of the runs scored.
+        notes: what differs besides the model.
     """
 
     comparison: PairedComparison

@@ -48,9 +48,13 @@ class SampleLog:
 def open_log(folder: Path, identity: Mapping[str, Any]) -> Iterator[SampleLog]:
     """Open a run's file to write more samples into it; the folder is made if it is absent.
 
-    identity: what makes two runs the same, as JSON has it. Raises RunError if another process
-    writes there, or the folder has the samples of another run, with what differs; OSError if it
-    can't be written.
+    Args:
+        identity: what makes two runs the same, as JSON has it.
+
+    Raises:
+        RunError: another process writes there, or the folder has the samples of another run, with
+            what differs.
+        OSError: it can't be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -53,9 +53,11 @@ class ItemRequest:
 class Sample:
     """An item, its prompt, its answer and its scores.
 
-    prompt: a text, or the messages of a chat. asked: the options and the answer's index, or the
-    references. answer: what the model did, by kind of task. scores: by name; empty if there was an
-    error, which is then its message.
+    Args:
+        prompt: a text, or the messages of a chat.
+        asked: the options and the answer's index, or the references.
+        answer: what the model did, by kind of task.
+        scores: by name; empty if there was an error, which is then its message.
     """
 
     id: str
@@ -90,14 +92,20 @@ def make_requests(
 ) -> list[ItemRequest]:
     """The requests of a task, with their prompts.
 
-    tokenizer: writes the prompts of a chat as texts; None leaves them messages. limit: see
-    `Task.chosen`. Raises TaskError if a chat is wanted, and the tokenizer has no chat template, or
-    one that refuses the turns.
+    Args:
+        tokenizer: writes the prompts of a chat as texts; None leaves them messages.
+        limit: see `Task.chosen`.
 
-    >>> from course_pkg.evaluation.task_file import load_task
-    >>> [request] = make_requests(load_task("multiple-choice"), limit=1)
-    >>> request.question.context.startswith("Question: ")
-    True
+    Raises:
+        TaskError: a chat is wanted, and the tokenizer has no chat template, or one that refuses the
+            turns.
+
+    Example:
+
+        >>> from course_pkg.evaluation.task_file import load_task
+        >>> [request] = make_requests(load_task("multiple-choice"), limit=1)
+        >>> request.question.context.startswith("Question: ")
+        True
     """
     if task.chat and tokenizer is not None and not tokenizer.chat_template:
         raise TaskError(

@@ -67,9 +67,13 @@ CHANGES: Mapping[str, tuple[Callable[[Fields], Fields], str]] = {
 class ServerModel:
     """A model at an address. name: on the server; None asks the server for its only one.
 
-    at_once: requests. extra: further fields of each request's body, which win over the task's.
-    Raises RunError if the server has several models, or none of this name; ServerError if it
-    does not answer.
+    Args:
+        at_once: requests.
+        extra: further fields of each request's body, which win over the task's.
+
+    Raises:
+        RunError: the server has several models, or none of this name.
+        ServerError: it does not answer.
     """
 
     def __init__(

@@ -27,10 +27,14 @@ LIMIT_SEED = 0
 class Task:
     """What is asked, and what counts as right.
 
-    kind: "multiple-choice" or "generation". seed: drew the examples. options: "text" scores each
-    option's text; "letters" lists the options in the prompt, in the field {options}, and scores
-    their letters. normalization, premise, rules, stop, max_new_tokens: as in the kinds' modules.
-    metrics: further scores, names in `OF_ANSWERS`. report: the score of generation that counts.
+    Args:
+        kind: "multiple-choice" or "generation".
+        seed: drew the examples.
+        options: "text" scores each option's text; "letters" lists the options in the prompt, in the
+            field {options}, and scores their letters.
+        normalization, premise, rules, stop, max_new_tokens: as in the kinds' modules.
+        metrics: further scores, names in `OF_ANSWERS`.
+        report: the score of generation that counts.
     """
 
     name: str

@@ -37,7 +37,8 @@ Counted = Callable[[int, int], None]
 class Model(Protocol):
     """What a run needs of a model: `LocalModel` and `ServerModel` have it.
 
-    tokenizer: writes chats as texts; None for a model that takes messages.
+    Args:
+        tokenizer: writes chats as texts; None for a model that takes messages.
     """
 
     tokenizer: Tokenizer | None
@@ -52,7 +53,8 @@ class Model(Protocol):
     ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
         """The answer to each request, or the error that it ended in, in any order.
 
-        progress: gets the share that is answered, if it is known before a batch is given out.
+        Args:
+            progress: gets the share that is answered, if it is known before a batch is given out.
         """
         ...
 
@@ -79,18 +81,26 @@ def run_task(
 ) -> FinishedRun:
     """Ask a model for the items of a task; write its samples, record and report into a folder.
 
-    limit: ask for so many items only (`Task.chosen`). progress: gets the number of samples and of
-    items, at the start, after each answer, and within long work. Raises RunError if the folder
-    belongs to another run or another process, ServerError if the model's server stops answering,
-    and OSError if the folder can't be written; what was answered before is kept.
+    Args:
+        limit: ask for so many items only (`Task.chosen`).
+        progress: gets the number of samples and of items, at the start, after each answer, and
+            within long work.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.evaluation.local_model import load_model
-    >>> from course_pkg.evaluation.task_file import load_task
-    >>> with TemporaryDirectory() as folder:
-    ...     run = run_task(load_task("multiple-choice"), load_model("tiny"), Path(folder), limit=2)
-    >>> run.asked, len(run.record.samples)
-    (2, 2)
+    Raises:
+        RunError: the folder belongs to another run or another process.
+        ServerError: the model's server stops answering.
+        OSError: the folder can't be written; what was answered before is kept.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> from course_pkg.evaluation.local_model import load_model
+        >>> from course_pkg.evaluation.task_file import load_task
+        >>> task = load_task("multiple-choice")
+        >>> with TemporaryDirectory() as folder:
+        ...     run = run_task(task, load_model("tiny"), Path(folder), limit=2)
+        >>> run.asked, len(run.record.samples)
+        (2, 2)
     """
     requests = make_requests(task, tokenizer=model.tokenizer, limit=limit)
     identity = {"task": task.name, "task_hash": task.hash, "course_version": __version__}

@@ -49,10 +49,13 @@ _NESTED = "give one list of references per hypothesis, as in [[text] for text in
 class BleuScore:
     """A BLEU score and the values that it was computed from.
 
-    score: in [0, 1]. precisions: p_1 to p_N in [0, 1], smoothed; all 0 if nothing matches.
-    matches, totals: clipped matches and n-grams of each order, before smoothing.
-    hypothesis_length, reference_length: c and r, in tokens. brevity_penalty: in [0, 1].
-    signature: the settings, as sacrebleu writes them; "" for a score from counts alone.
+    Args:
+        score: in [0, 1].
+        precisions: p_1 to p_N in [0, 1], smoothed; all 0 if nothing matches.
+        matches, totals: clipped matches and n-grams of each order, before smoothing.
+        hypothesis_length, reference_length: c and r, in tokens.
+        brevity_penalty: in [0, 1].
+        signature: the settings, as sacrebleu writes them; "" for a score from counts alone.
     """
 
     score: float
@@ -77,20 +80,27 @@ def bleu_from_counts(
 ) -> BleuScore:
     """Compute BLEU from counts that are already summed over a corpus.
 
-    matches, totals: one count per order, from order 1 up. Lengths are in tokens.
-    smoothing: what replaces a match count of 0. "exp": 1/2 for the first such order, 1/4 for
-    the second, and so on; "floor": smooth_value (0.1); "none": it stays 0. "add-k" adds
-    smooth_value (1) to matches and totals of all orders above 1. The score is always 0 if
-    nothing matches at all.
-    effective_order: leave out orders for which the hypotheses are too short.
-    Raises ValueError for impossible counts, for an unknown smoothing, for a smooth_value that is
-    negative or a floor above 1, and for a smooth_value with a smoothing that has none.
-    Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, whose smoothings 1, 2
-    and 3 are "floor", "add-k" (from Lin and Och 2004) and "exp".
+    Lengths are in tokens. The score is always 0 if nothing matches at all.
 
-    >>> matches, totals = [4, 2, 0, 0], [5, 4, 3, 2]
-    >>> round(bleu_from_counts(matches, totals, 5, 6, smoothing="floor").score, 4)
-    0.1316
+    Args:
+        matches, totals: one count per order, from order 1 up.
+        smoothing: what replaces a match count of 0. "exp": 1/2 for the first such order, 1/4 for
+            the second, and so on; "floor": smooth_value (0.1); "none": it stays 0. "add-k" adds
+            smooth_value (1) to matches and totals of all orders above 1.
+        effective_order: leave out orders for which the hypotheses are too short.
+
+    Raises:
+        ValueError: impossible counts, an unknown smoothing, a smooth_value that is negative or a
+            floor above 1, and a smooth_value with a smoothing that has none.
+
+    Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, whose smoothings 1, 2 and 3 are
+    "floor", "add-k" (from Lin and Och 2004) and "exp".
+
+    Example:
+
+        >>> matches, totals = [4, 2, 0, 0], [5, 4, 3, 2]
+        >>> round(bleu_from_counts(matches, totals, 5, 6, smoothing="floor").score, 4)
+        0.1316
     """
     _check_counts(matches, totals, hypothesis_length, reference_length)
     k = _checked_smooth_value(smoothing, smooth_value)
@@ -133,15 +143,21 @@ def _smoothed_precisions(
 class PreparedReferences:
     """References that are tokenized and counted once, so that many systems can be scored.
 
-    references: one list of references per hypothesis; the lists may differ in length.
-    tokenize: a tokenizer's name, see `tokenizers.tokenize`. lowercase: compare in lower case.
-    max_order: the N of the formula.
-    Raises TypeError for a string in place of a list or a list in place of a string, ValueError if
-    there are no references at all or none for one of the hypotheses.
+    Args:
+        references: one list of references per hypothesis; the lists may differ in length.
+        tokenize: a tokenizer's name, see `tokenizers.tokenize`.
+        lowercase: compare in lower case.
+        max_order: the N of the formula.
 
-    >>> references = PreparedReferences([["the cat sat on the mat"], ["it rains", "rain falls"]])
-    >>> round(references.score(["a cat sat on the mat", "it rains"]).score, 4)
-    0.7771
+    Raises:
+        TypeError: a string in place of a list or a list in place of a string.
+        ValueError: there are no references at all, or none for one of the hypotheses.
+
+    Example:
+
+        >>> prepared = PreparedReferences([["the cat sat on the mat"], ["it rains", "rain falls"]])
+        >>> round(prepared.score(["a cat sat on the mat", "it rains"]).score, 4)
+        0.7771
     """
 
     def __init__(
@@ -248,14 +264,22 @@ def corpus_bleu(
 ) -> BleuScore:
     """Compute BLEU of a system's texts; it equals sacrebleu's score / 100 with the same options.
 
-    hypotheses: a list of texts. references: one list of references per hypothesis.
     Other options and errors as for `bleu_from_counts` and `PreparedReferences`.
-    Raises ValueError if there are no hypotheses, or not as many as lists of references.
+
+    Args:
+        hypotheses: a list of texts.
+        references: one list of references per hypothesis.
+
+    Raises:
+        ValueError: there are no hypotheses, or not as many as lists of references.
+
     Source: Papineni et al. 2002, section 2.
 
-    >>> result = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
-    >>> result.matches, result.totals, result.brevity_penalty
-    ((5, 3, 1, 0), (7, 6, 5, 4), 1.0)
+    Example:
+
+        >>> result = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
+        >>> result.matches, result.totals, result.brevity_penalty
+        ((5, 3, 1, 0), (7, 6, 5, 4), 1.0)
     """
     prepared = PreparedReferences(
         references, tokenize=tokenize, lowercase=lowercase, max_order=max_order
@@ -273,11 +297,17 @@ def sentence_bleu(
 ) -> BleuScore:
     """Compute BLEU of one text: `corpus_bleu` of a corpus of one text, with effective order.
 
-    references: a list of strings. Other options and errors as for `corpus_bleu`.
+    Other options and errors as for `corpus_bleu`.
+
+    Args:
+        references: a list of strings.
+
     Source: Chen and Cherry 2014.
 
-    >>> round(sentence_bleu("a cat sat on mat", ["the cat sat on the mat"]).score, 4)
-    0.3498
+    Example:
+
+        >>> round(sentence_bleu("a cat sat on mat", ["the cat sat on the mat"]).score, 4)
+        0.3498
     """
     require_string(hypothesis, "hypothesis")
     _require_texts("references", references, "give a list of strings")

@@ -82,17 +82,23 @@ def read_scored(
 ) -> ScoredTexts:
     """Read a system's texts and their references.
 
-    source: a file, or None for the standard input. references: files with one reference on each
-    line, all as long as the source; or none, if the source is JSON lines with references.
-    Raises TextFileError for a file that is absent or empty or has another encoding, files of
-    different lengths, a line without its fields, and references that are missing or given twice.
+    Args:
+        source: a file, or None for the standard input.
+        references: files with one reference on each line, all as long as the source; or none, if
+            the source is JSON lines with references.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "answers.jsonl")
-    ...     _ = path.write_text('{"prediction": "a cat", "references": ["the cat", "a cat"]}')
-    ...     read_scored(path).references
-    (('the cat', 'a cat'),)
+    Raises:
+        TextFileError: a file that is absent or empty or has another encoding, files of different
+            lengths, a line without its fields, and references that are missing or given twice.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder, "answers.jsonl")
+        ...     _ = path.write_text('{"prediction": "a cat", "references": ["the cat", "a cat"]}')
+        ...     read_scored(path).references
+        (('the cat', 'a cat'),)
     """
     name = _name(source)
     records = read_records(source, encoding)

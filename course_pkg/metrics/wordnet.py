@@ -67,9 +67,15 @@ class SynonymSets:
 class WordNet:
     """Senses from the index and exception files of a WordNet database, version 3.0.
 
-    folder: the folder of index.noun, noun.exc and so on, possibly inside a zip file.
     An inflected word also has the senses of its base forms: "cars" has those of "car".
-    Raises FileNotFoundError if a file is missing. Source: wndb(5), morphy(7).
+
+    Args:
+        folder: the folder of index.noun, noun.exc and so on, possibly inside a zip file.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+
+    Source: wndb(5), morphy(7).
     """
 
     def __init__(self, folder: Path | zipfile.Path) -> None:

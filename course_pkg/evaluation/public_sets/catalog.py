@@ -25,13 +25,18 @@ LISTED_PROMPT = "{question}\n{options}\nAnswer:"
 class PublicSet:
     """One public test set.
 
-    hub, config, split: for `datasets.load_dataset`. rows: of that split, 0 if not checked.
-    license: as the set's card names it, "" if not checked. question: a template of columns, which
-    may be nested ("context.contexts"). Options are a column with a list (options), several columns
-    (option_columns), or fixed (labels). coding: how `answer` names the right one: "index",
-    "letter", "boolean" or "text". listed: the prompt lists the options, and letters are scored.
-    pattern: its first group is the answer in the column. columns: of kind "rows".
-    checked: where the columns were looked up.
+    Options are a column with a list (options), several columns (option_columns), or fixed (labels).
+
+    Args:
+        hub, config, split: for `datasets.load_dataset`.
+        rows: of that split, 0 if not checked.
+        license: as the set's card names it, "" if not checked.
+        question: a template of columns, which may be nested ("context.contexts").
+        coding: how `answer` names the right one: "index", "letter", "boolean" or "text".
+        listed: the prompt lists the options, and letters are scored.
+        pattern: its first group is the answer in the column.
+        columns: of kind "rows".
+        checked: where the columns were looked up.
     """
 
     name: str

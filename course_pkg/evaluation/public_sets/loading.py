@@ -29,7 +29,11 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 class LoadedSet:
     """A split of a public set. revision: the commit on the hub, or what was asked for if unknown.
 
-    items: for `course eval`; rows: of a set of kind "rows", a dict each. One of them is empty.
+    One of them is empty.
+
+    Args:
+        items: for `course eval`.
+        rows: of a set of kind "rows", a dict each.
     """
 
     entry: PublicSet
@@ -49,10 +53,15 @@ def load_public_set(
 ) -> LoadedSet:
     """Load a set of the table from the hub, or from the cache of an earlier load.
 
-    config, split: None for those of the table; C-Eval's configs are its subjects. revision: a
-    commit, a tag or a branch. limit: read so many rows only, the first ones. Raises TaskError, with
-    what to do, if there is no such set, if `datasets` isn't installed, if the hub can't be reached
-    or lacks the set, and for rows that don't have the table's columns or no answers.
+    Args:
+        config, split: None for those of the table; C-Eval's configs are its subjects.
+        revision: a commit, a tag or a branch.
+        limit: read so many rows only, the first ones.
+
+    Raises:
+        TaskError: with what to do, if there is no such set, if `datasets` isn't installed, if the
+            hub can't be reached or lacks the set, and for rows that don't have the table's columns
+            or no answers.
     """
     entry = find_public_set(name)
     if config is not None:
@@ -75,9 +84,13 @@ def load_public_set(
 def public_task(name: str, **options: Any) -> Task:
     """A public set as a task for `run_task`, zero-shot.
 
-    name: with or without "public:" before it, and with or without "/" and a config after it.
-    options: of `load_public_set`. Raises TaskError as there, and for a set of kind "rows", whose
-    answers need more than a comparison of texts.
+    Args:
+        name: with or without "public:" before it, and with or without "/" and a config after it.
+        options: of `load_public_set`.
+
+    Raises:
+        TaskError: as there, and for a set of kind "rows", whose answers need more than a comparison
+            of texts.
     """
     plain, _, config = name.removeprefix(PREFIX).partition("/")
     entry = find_public_set(plain)

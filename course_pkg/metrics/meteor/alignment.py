@@ -42,7 +42,8 @@ class Match:
 class Alignment:
     """Matches from left to right in the hypothesis, and the number of their chunks.
 
-    optimal: True if the search was exact, False if it was a beam search.
+    Args:
+        optimal: True if the search was exact, False if it was a beam search.
     """
 
     matches: tuple[Match, ...]
@@ -103,12 +104,17 @@ def best_alignment(
 ) -> Alignment:
     """Find the alignment with the most matches, then the fewest chunks, then the least distance.
 
-    candidates: as `match_candidates` gives them. staged: how matches are counted (see above).
+    Args:
+        candidates: as `match_candidates` gives them.
+        staged: how matches are counted (see above).
+
     Source: Denkowski & Lavie 2014, section 2.
 
-    >>> the = [(0, 0), (2, 0)]                        # reference: the cat the dog
-    >>> best_alignment([the, [(3, 0)]]).matches[0]    # hypothesis: the dog
-    Match(hypothesis=0, reference=2, stage='exact')
+    Example:
+
+        >>> the = [(0, 0), (2, 0)]                        # reference: the cat the dog
+        >>> best_alignment([the, [(3, 0)]]).matches[0]    # hypothesis: the dog
+        Match(hypothesis=0, reference=2, stage='exact')
     """
     search = Search(candidates, staged)
     value, path = search.run(BEAM)

@@ -38,12 +38,18 @@ LONGEST = 2000  # words in a text; METEOR compares sentences
 class MeteorParameters:
     """The parameters that differ between versions of METEOR.
 
-    alpha: weight of recall in F_mean, 0 to 1 (it multiplies P in the denominator). beta, gamma:
-    the penalty's exponent and its largest value. weights: of an exact match, a stem and a synonym.
-    delta: weight of a content word; a function word has 1 - delta (None: all words are equal).
-    staged: match exact words first, then stems, then synonyms; otherwise all jointly.
-    free_copy: no penalty for a hypothesis that matches the whole reference in one chunk.
-    Raises ValueError outside these ranges. Source: Denkowski & Lavie 2014, section 2.
+    Args:
+        alpha: weight of recall in F_mean, 0 to 1 (it multiplies P in the denominator).
+        beta, gamma: the penalty's exponent and its largest value.
+        weights: of an exact match, a stem and a synonym.
+        delta: weight of a content word; a function word has 1 - delta (None: all words are equal).
+        staged: match exact words first, then stems, then synonyms; otherwise all jointly.
+        free_copy: no penalty for a hypothesis that matches the whole reference in one chunk.
+
+    Raises:
+        ValueError: outside these ranges.
+
+    Source: Denkowski & Lavie 2014, section 2.
     """
 
     alpha: float
@@ -85,9 +91,12 @@ PARAMETERS = {
 class MeteorScore:
     """A METEOR score and the values that it was computed from, between 0 and 1 except the counts.
 
-    matches: from left to right, as positions in `hypothesis` and `reference`, the two lists of
-    words. stages: the stages used; "synonym" is missing if there is no WordNet. optimal: whether
-    the alignment is known to be the best. reference_index: which reference has the best score.
+    Args:
+        matches: from left to right, as positions in `hypothesis` and `reference`, the two lists of
+            words.
+        stages: the stages used; "synonym" is missing if there is no WordNet.
+        optimal: whether the alignment is known to be the best.
+        reference_index: which reference has the best score.
     """
 
     score: float
@@ -117,19 +126,27 @@ def meteor(
 ) -> MeteorScore:
     """Compute METEOR of one hypothesis; with several references, the best score counts.
 
-    version: "2005", "1.5", or your own parameters.
-    stem: also match words with the same Porter stem. synonyms: "wordnet" (if it is not installed,
-    there is a warning and no synonyms match), sets of words such as [{"car", "automobile"}], any
-    `wordnet.Synonyms`, or None.
-    function_words: lower-case words with weight 1 - delta, if the version has a delta.
-    tokenize: a tokenizer's name, see `tokenizers.tokenize`. A text without matches scores 0.
-    Raises TypeError for texts that are not strings, ValueError for an unknown version, no
-    references, or a text of more than 2,000 words.
+    A text without matches scores 0.
+
+    Args:
+        version: "2005", "1.5", or your own parameters.
+        stem: also match words with the same Porter stem.
+        synonyms: "wordnet" (if it is not installed, there is a warning and no synonyms match), sets
+            of words such as [{"car", "automobile"}], any `wordnet.Synonyms`, or None.
+        function_words: lower-case words with weight 1 - delta, if the version has a delta.
+        tokenize: a tokenizer's name, see `tokenizers.tokenize`.
+
+    Raises:
+        TypeError: texts that are not strings.
+        ValueError: an unknown version, no references, or a text of more than 2,000 words.
+
     Source: Banerjee & Lavie 2005, section 2; how the alignment is chosen: see `meteor.alignment`.
 
-    >>> score = meteor("on the mat sat the cat", "the cat sat on the mat", synonyms=None)
-    >>> len(score.matches), score.chunks, round(score.score, 4)
-    (6, 3, 0.9375)
+    Example:
+
+        >>> score = meteor("on the mat sat the cat", "the cat sat on the mat", synonyms=None)
+        >>> len(score.matches), score.chunks, round(score.score, 4)
+        (6, 3, 0.9375)
     """
     parameters = version
     if not isinstance(version, MeteorParameters):
