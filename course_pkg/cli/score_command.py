@@ -217,7 +217,7 @@ class _Printer:
         estimates = _estimates(system.scores, samples, seed)
         settings = system.settings(bs=samples, seed=seed)
         if self.output is ScoreFormat.text:
-            typer.echo(f"{self.title}|{_signature(settings)}")
+            typer.echo(f"{self.title}|{_joined(settings)}")
             for name, score in estimates.items():
                 line = f"{name:20} {self._digits(score.value)}"
                 if score.low is not None and score.high is not None:
@@ -235,12 +235,13 @@ class _Printer:
                 for name, score in estimates.items()
             }
         else:
-            main, *details = estimates
-            for field in ("value", "low", "high"):
-                name = "score" if field == "value" else field
-                record[name] = self._rounded(getattr(estimates[main], field))
-            record |= {name: self._rounded(estimates[name].value) for name in details}
-        record |= {"signature": _signature(settings), **settings}
+            main, *details = estimates.items()
+            _, score = main
+            record["score"] = self._rounded(score.value)
+            record["low"] = self._rounded(score.low)
+            record["high"] = self._rounded(score.high)
+            record |= {name: self._rounded(detail.value) for name, detail in details}
+        record |= {"signature": _joined(settings), **settings}
         typer.echo(json.dumps(record, indent=1, ensure_ascii=False))
 
     def systems(
@@ -266,7 +267,7 @@ class _Printer:
             typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
             return
         draws = {test: samples, "seed": seed} if test else {}
-        typer.echo(f"{self.title}|{_signature(systems[0].settings(**draws))}")
+        typer.echo(f"{self.title}|{_joined(systems[0].settings(**draws))}")
         longest = max(len(system.name) for system in systems)
         for row in rows:
             name = row.pop("system")
@@ -295,7 +296,7 @@ class _Printer:
         return rounded or abs(rounded)  # 0 without a sign
 
 
-def _signature(settings: Mapping[str, str]) -> str:
+def _joined(settings: Mapping[str, str]) -> str:
     return "|".join(f"{name}:{value}" for name, value in settings.items())
 
 
