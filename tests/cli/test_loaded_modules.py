@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.tables import each_row
 
 PROGRAM = """
@@ -30,6 +32,7 @@ def loaded(arguments, folder):
     return set(done.stderr.splitlines()[-1].split())
 
 
+@pytest.mark.slow
 @each_row(
     ("arguments", "needed"),
     [
