@@ -5,9 +5,9 @@ import socket
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
+from course_pkg.common.scheduler_address import SchedulerAddress
 from course_pkg.grading.classroom.assignment import resolve
 from course_pkg.grading.classroom.cluster import frames
-from course_pkg.grading.classroom.cluster.address import SchedulerAddress
 from course_pkg.grading.classroom.cluster.cluster_executor import ClusterExecutor
 from course_pkg.grading.classroom.cluster.frames import Frame, receive, to_bytes
 from course_pkg.grading.classroom.execution.runner_output import RunLimits

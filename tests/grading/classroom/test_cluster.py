@@ -13,9 +13,9 @@ import time
 
 import pytest
 
+from course_pkg.common.scheduler_address import scheduler_of
 from course_pkg.grading.classroom.assignment import ClassAssignment
 from course_pkg.grading.classroom.cluster import cluster_executor
-from course_pkg.grading.classroom.cluster.address import scheduler_of
 from course_pkg.grading.classroom.execution.local_executor import ExecutorLost
 from course_pkg.grading.classroom.results.record import State
 from tests.exercises.assignments import ROOT

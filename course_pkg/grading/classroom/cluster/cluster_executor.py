@@ -16,9 +16,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict
 
+from course_pkg.common.scheduler_address import SchedulerAddress
 from course_pkg.grading.classroom.assignment import ClassAssignment
 from course_pkg.grading.classroom.cluster import frames, messages
-from course_pkg.grading.classroom.cluster.address import SchedulerAddress
 from course_pkg.grading.classroom.cluster.gateway_guard import LENGTH, Liveness, Notes
 from course_pkg.grading.classroom.cluster.gateway_process import GatewayProcess
 from course_pkg.grading.classroom.cluster.messages import Preparation

@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from course_pkg.common.scheduler_address import why_open
 from course_pkg.grading.classroom.cluster import frames
-from course_pkg.grading.classroom.cluster.address import why_open
 from course_pkg.grading.classroom.cluster.dask_client import DaskClient, Disconnected, Requests
 from course_pkg.grading.classroom.cluster.gateway_guard import machine_of
 from course_pkg.grading.classroom.cluster.messages import MAX_WORDS, Reply, reply_bytes

@@ -20,8 +20,8 @@ from typing import Any
 
 from distributed import Client
 
+from course_pkg.common.scheduler_address import SchedulerAddress
 from course_pkg.grading.classroom.cluster import frames
-from course_pkg.grading.classroom.cluster.address import SchedulerAddress
 from course_pkg.grading.classroom.cluster.dask_client import DaskClient
 from course_pkg.grading.classroom.cluster.gateway import Gateway
 
