@@ -9,8 +9,6 @@ Chapter: evaluation/likelihood-and-generation.
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 
 from course_pkg.common.files import write_atomically
@@ -45,19 +43,6 @@ def report(record: RunRecord) -> str:
         percent=lambda log_prob: f"{math.exp(log_prob):.2%}",
         repr=repr,
     )
-
-
-def page(title: str, body: str, style: str = "") -> str:
-    """A page in the same frame, for reports whose body is HTML already. style: more CSS."""
-    plain = html_page("page.html", title=title)
-    head, _, tail = plain.partition("</style>")
-    return f"{head}{style}</style>{tail.removesuffix('</html>')}{body}\n</html>\n"
-
-
-def facts(texts: Mapping[str, str]) -> str:
-    """Names and texts as a list of two columns."""
-    rows = [f"<dt>{escape(name)}<dd>{escape(text)}" for name, text in texts.items()]
-    return f"<dl>{''.join(rows)}</dl>"
 
 
 def state(sample: Sample, metric: str) -> str:
