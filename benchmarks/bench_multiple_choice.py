@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from benchmarks.compare import Comparison, NotMeasured, compare_times
-from course_pkg.evaluation.multiple_choice import Question, score_questions
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
 from course_pkg.lm.load import load
 from course_pkg.pages.datasets import Example, load_examples
 
@@ -49,7 +49,7 @@ def measure() -> Iterator[Comparison | NotMeasured]:
         yield compare_times(name, ours, theirs, seconds=0, limit=limit, warmup=0)
 
 
-def cases() -> dict[str, list[Question]]:
+def cases() -> dict[str, list[ChoiceQuestion]]:
     """Questions of the navigator data; the wrong options are the answers of other questions."""
     rows = load_examples("navigator", "held-out")[: QUESTIONS + EXAMPLES]
     answers = [_fact(row) for row in rows]
@@ -71,13 +71,13 @@ def cases() -> dict[str, list[Question]]:
     shown = f"{QUESTIONS} questions, 4 options"
     return {
         f"{shown} of a sentence": [
-            Question(plain[number], options[number]) for number in range(QUESTIONS)
+            ChoiceQuestion(plain[number], options[number]) for number in range(QUESTIONS)
         ],
         f"{shown} of a sentence, {EXAMPLES} solved examples": [
-            Question(solved + plain[number], options[number]) for number in range(QUESTIONS)
+            ChoiceQuestion(solved + plain[number], options[number]) for number in range(QUESTIONS)
         ],
         f"{shown} of a letter": [
-            Question(lettered[number], ("A", "B", "C", "D")) for number in range(QUESTIONS)
+            ChoiceQuestion(lettered[number], ("A", "B", "C", "D")) for number in range(QUESTIONS)
         ],
     }
 

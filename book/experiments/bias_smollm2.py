@@ -13,7 +13,7 @@ kind of contrast and a wording.
 from record import main
 
 from course_pkg.evaluation.greedy import generate_greedy
-from course_pkg.evaluation.multiple_choice import Question, score_questions
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
 from course_pkg.lm.load import load
 from course_pkg.studies.safety.pair_scores import WAYS, score_pairs
 from course_pkg.studies.safety.pronouns import QUESTION, load_schemas, score_schemas
@@ -70,7 +70,7 @@ def substituted(model, tokenizer) -> dict:
         for to_occupation in (True, False):
             before, after = schema.sentence(to_occupation, "{}").split(" {}")
             for name in (schema.occupation, schema.participant):
-                asked.append(Question(f"{before} the {name}", (after.strip(),)))
+                asked.append(ChoiceQuestion(f"{before} the {name}", (after.strip(),)))
     found = score_questions(model, tokenizer, asked).questions
     totals = [each.options[0].log_prob for each in found]
     return {"margins": [a - b for a, b in zip(totals[::2], totals[1::2], strict=True)]}
@@ -107,7 +107,7 @@ def measure(loaded: tuple, key: dict) -> dict:
         case "next":
             template = NEXT[key["wording"]]
             asked = [
-                Question(template.format(occupation=schema.occupation), ("she", "he"))
+                ChoiceQuestion(template.format(occupation=schema.occupation), ("she", "he"))
                 for schema in load_schemas()
             ]
             found = score_questions(model, tokenizer, asked).questions

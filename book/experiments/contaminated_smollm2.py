@@ -29,7 +29,7 @@ from torch import Tensor
 
 from course_pkg.adapters.injection import inject, merge_adapters, remove_adapters
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.evaluation.multiple_choice import Question, score_questions
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
@@ -187,7 +187,7 @@ class Experiment:
     def choices(self, items: list[dict]) -> list[list[float]]:
         """For each item, the log-probabilities of its options after the open question."""
         questions = [
-            Question(f"Question: {item['question']}\nAnswer:", tuple(item["options"]))
+            ChoiceQuestion(f"Question: {item['question']}\nAnswer:", tuple(item["options"]))
             for item in items
         ]
         found = score_questions(self.model, self.tokenizer, questions).questions

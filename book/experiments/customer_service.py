@@ -21,9 +21,9 @@ from instruction_task import SETTINGS, Task
 from record import main
 
 from course_pkg.adapters.injection import merge_adapters
+from course_pkg.evaluation.continuation_scores import score_continuations
 from course_pkg.evaluation.greedy import generate_greedy
-from course_pkg.evaluation.likelihood import score_continuations
-from course_pkg.evaluation.prompts import PromptTemplate
+from course_pkg.evaluation.prompt_template import PromptTemplate
 from course_pkg.finetuning.conversations import Conversation, Message
 from course_pkg.finetuning.formats import chat_text
 from course_pkg.finetuning.masking import tokenize_conversation

@@ -12,7 +12,7 @@ it in one thing: the template, the number of examples, their answers or their te
 template, or typing errors in the question.
 "written": the options are listed, without letters, and the model writes 16 tokens greedily; with a
 constraint, only one of the four options, and then a line break.
-"letters": the three ways in which three programs scored MMLU (`course_pkg.evaluation.mmlu`).
+"letters": the three ways in which three programs scored MMLU (`lettered_questions`).
 "number": short questions whose answer is a number. An instruction asks for digits, examples show
 them, or a constraint admits nothing else, and all combinations.
 """
@@ -26,9 +26,8 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.evaluation.greedy import generate_greedy
-from course_pkg.evaluation.mmlu import LetteredQuestion, three_ways
-from course_pkg.evaluation.multiple_choice import Question, score_questions
-from course_pkg.evaluation.prompts import PromptTemplate
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
+from course_pkg.evaluation.prompt_template import PromptTemplate
 from course_pkg.lm.load import load
 from course_pkg.pages.datasets import first_of_groups, read_records
 from course_pkg.pages.experiments import ROOT
@@ -36,6 +35,10 @@ from course_pkg.pages.perturbations import add_typos
 from course_pkg.serving.constrained.decoding import generate_greedily
 from course_pkg.serving.constrained.guide import regex_guide
 from course_pkg.serving.constrained.vocabulary import vocabulary_of
+from course_pkg.studies.likelihood_and_generation.lettered_questions import (
+    LetteredQuestion,
+    three_ways,
+)
 
 FILES = ("multiple-choice", "multiple-choice-examples", "short-answers", "short-answers-examples")
 DATA = (*(f"evaluation/{name}.jsonl" for name in FILES), "evaluation/templates.json")
@@ -141,7 +144,9 @@ def _option_scores(models: Models, key: dict) -> dict:
         prompt = template.render({"question": asked}, examples, chat=chat)
         context = before + prompt.text
         questions.append(
-            Question(context, tuple(item["options"]), item["answer"], prompt.delimiter, item["id"])
+            ChoiceQuestion(
+                context, tuple(item["options"]), item["answer"], prompt.delimiter, item["id"]
+            )
         )
     premise = "Answer:" if key["items"] == ALL else None
     found = score_questions(models.model, models.tokenizer, questions, premise=premise).questions

@@ -17,10 +17,10 @@ from instruction_task import SETTINGS, Task, conversation
 from record import main
 
 from course_pkg.adapters.injection import merge_adapters
+from course_pkg.evaluation.continuation_scores import score_continuations
 from course_pkg.evaluation.greedy import generate_greedy
-from course_pkg.evaluation.likelihood import score_continuations
-from course_pkg.evaluation.multiple_choice import Question, score_questions
-from course_pkg.evaluation.prompts import PromptTemplate
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
+from course_pkg.evaluation.prompt_template import PromptTemplate
 from course_pkg.finetuning.formats import chat_prompt
 from course_pkg.finetuning.masking import tokenize_conversation, tokenize_example
 from course_pkg.lm.load import load
@@ -67,7 +67,7 @@ def choice(task: Task, count: int, typos: float) -> list[list[float]]:
     questions = []
     for item, asked in zip(items, _asked(items, typos), strict=True):
         prompt = template.render({"question": asked})
-        questions.append(Question(prompt.text, tuple(item["options"]), item["answer"]))
+        questions.append(ChoiceQuestion(prompt.text, tuple(item["options"]), item["answer"]))
     found = score_questions(task.model, task.tokenizer, questions).questions
     return [[option.log_prob for option in each.options] for each in found]
 

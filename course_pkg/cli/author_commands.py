@@ -12,6 +12,12 @@ import typer
 from course_pkg.cli.exits import NEEDS_A_LOOK
 
 
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (release, author_check, bundle):
+        app.command()(command)
+
+
 def release(
     assignments: Annotated[list[str], typer.Argument(help="The assignments, such as lora-math.")],
 ) -> None:
@@ -81,10 +87,10 @@ def author_check(
     rows = author.matrix(assignment, students)
     for line in author.lines(rows, students):
         typer.echo(line)
-    found = [f"{row.question.name}: {row.wrong}" for row in rows if row.problem]
-    found += author.problems(assignment, Path("solutions"))
-    for text in found:
+    problems = [f"{row.question.name}: {row.wrong}" for row in rows if row.problem]
+    problems += author.problems(assignment, Path("solutions"))
+    for text in problems:
         typer.echo(f"problem: {text}", err=True)
-    if found:
+    if problems:
         raise typer.Exit(NEEDS_A_LOOK)
     typer.echo(f"\nno problems; now run: make release && pytest tests/exercises -k {assignment}")

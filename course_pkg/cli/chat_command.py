@@ -14,6 +14,11 @@ from course_pkg.cli.exits import INTERRUPTED, NEEDS_A_LOOK
 from course_pkg.common.terminal import for_terminal
 
 
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(chat)
+
+
 def chat(
     model: Annotated[
         str | None,

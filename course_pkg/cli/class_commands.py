@@ -23,12 +23,18 @@ Assignment = Annotated[str, typer.Argument(help="The assignment, such as lora-ma
 Student = Annotated[str, typer.Argument(help="The student's id.")]
 
 
-class Format(StrEnum):
+class GradesFormat(StrEnum):
     """Whose CSV the grades are written as."""
 
     CSV = "csv"
     MOODLE = "moodle"
     CANVAS = "canvas"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (results, export_grades, extend, remove_student, rename_student):
+        app.command()(command)
 
 
 def results(assignment: Assignment) -> None:
@@ -47,8 +53,8 @@ def results(assignment: Assignment) -> None:
 def export_grades(
     assignment: Assignment,
     form: Annotated[
-        Format, typer.Option("--format", help="Whose CSV: your own, Moodle's or Canvas's.")
-    ] = Format.CSV,
+        GradesFormat, typer.Option("--format", help="Whose CSV: your own, Moodle's or Canvas's.")
+    ] = GradesFormat.CSV,
     template: Annotated[
         Path | None,
         typer.Option(help="Moodle's grading worksheet, or Canvas's gradebook, to fill in."),
@@ -70,10 +76,10 @@ def export_grades(
     with _gradebook(f"course export-grades {assignment}") as book:
         rows = _rows(book, assignment)
         folder = course / class_report.folder(assignment)
-        if form is Format.CSV:
+        if form is GradesFormat.CSV:
             typer.echo((folder / "grades.csv").relative_to(course))
             return
-        if form is Format.MOODLE:
+        if form is GradesFormat.MOODLE:
             made = lms_export.moodle(rows, template)
             pages = folder / lms_export.FEEDBACK
             if packed := lms_export.feedback_zip(course, assignment, rows, pages):
@@ -82,7 +88,7 @@ def export_grades(
             made = lms_export.canvas(rows, assignment, template, column)
         into = folder / f"{form}.csv"
         if template is None:
-            scores = "Grade" if form is Format.MOODLE else column or assignment
+            scores = "Grade" if form is GradesFormat.MOODLE else column or assignment
             lms_export.require_own(into, made, scores)
         write_atomically(into, made.text, class_report.MODE)
     typer.echo(f"{into.relative_to(course)}: scores of {made.written} students")
@@ -100,10 +106,10 @@ def export_grades(
     ]
     if unread:
         notes.append(f"0 points because nothing could be read: {', '.join(unread)}")
-    if form is Format.MOODLE and (shared := lms_export.shared_numbers(rows)):
+    if form is GradesFormat.MOODLE and (shared := lms_export.shared_numbers(rows)):
         names = [row.student for row in rows if lms_export.number(row.person) in shared]
         notes.append(f"no feedback is packed of students with the same number: {', '.join(names)}")
-    if form is Format.MOODLE and (old := lms_export.old_feedback(course, assignment, rows)):
+    if form is GradesFormat.MOODLE and (old := lms_export.old_feedback(course, assignment, rows)):
         notes.append(
             f"feedback is older than the grade: {', '.join(old)}; run `nbgrader generate_feedback "
             f"{assignment} --force`, then this command again"

@@ -1,6 +1,6 @@
 """Check whether this machine has what the course needs, with a fix for each problem.
 
-Each check examines one thing, changes nothing, and returns a `Finding`. `diagnose` runs them
+Each check examines one thing, changes nothing, and returns a `CheckResult`. `diagnose` runs them
 all. Only the essentials (Python, torch, the model, disk space for it) decide whether the machine
 is fit: without a GPU, a sandbox or a browser you can still read the course.
 
@@ -28,7 +28,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The result of one check: what was found, and how to fix it if it is not ok."""
 
     name: str
@@ -38,7 +38,7 @@ class Finding:
     essential: bool = False
 
 
-def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> Finding:
+def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> CheckResult:
     """Whether the course runs on this version of Python: 3.11 to 3.13.
 
     >>> check_python((3, 9, 2)).state
@@ -46,25 +46,25 @@ def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> Findin
     """
     found = ".".join(map(str, version))
     if PYTHON_MIN <= version[:2] < PYTHON_BELOW:
-        return Finding("Python", "ok", found, essential=True)
+        return CheckResult("Python", "ok", found, essential=True)
     fix = "create a virtual environment with Python 3.11, 3.12 or 3.13"
-    return Finding("Python", "missing", found, fix, essential=True)
+    return CheckResult("Python", "missing", found, fix, essential=True)
 
 
-def check_torch() -> Finding:
+def check_torch() -> CheckResult:
     """Whether torch can be imported; its version, build and number of threads."""
     try:
         import torch
     except Exception as error:
         found = f"cannot be imported ({type(error).__name__}: {error})"
         fix = "python -m pip install --no-deps -r requirements.txt"
-        return Finding("torch", "missing", found, fix, essential=True)
+        return CheckResult("torch", "missing", found, fix, essential=True)
     build = f"CUDA {torch.version.cuda} build" if torch.version.cuda else "CPU build"
     found = f"{torch.__version__}, {build}, {torch.get_num_threads()} threads"
-    return Finding("torch", "ok", found, essential=True)
+    return CheckResult("torch", "ok", found, essential=True)
 
 
-def check_gpu() -> Finding:
+def check_gpu() -> CheckResult:
     """Which GPU torch can use, and its memory in GB; having none is fine."""
     try:
         import torch
@@ -73,24 +73,24 @@ def check_gpu() -> Finding:
             gpu = torch.cuda.get_device_properties(0)
             more = torch.cuda.device_count() - 1
             others = f", and {more} more" if more else ""
-            return Finding("GPU", "ok", f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB{others}")
+            return CheckResult("GPU", "ok", f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB{others}")
         built_for_cuda = torch.version.cuda is not None
     except Exception:
-        return Finding("GPU", "warning", "unknown: torch does not work", "fix torch first")
+        return CheckResult("GPU", "warning", "unknown: torch does not work", "fix torch first")
     if shutil.which("nvidia-smi") and not built_for_cuda:
         fix = "install the CUDA build of torch to use the GPU"
-        return Finding("GPU", "warning", "NVIDIA driver found, but torch is a CPU build", fix)
+        return CheckResult("GPU", "warning", "NVIDIA driver found, but torch is a CPU build", fix)
     found = "none: everything runs on the CPU, and the GPU-only cells and tests are skipped"
-    return Finding("GPU", "ok", found)
+    return CheckResult("GPU", "ok", found)
 
 
-def check_flash_attention(cuda: bool | None = None) -> Finding:
+def check_flash_attention(cuda: bool | None = None) -> CheckResult:
     """Whether the optional flash-attn package is installed; it needs CUDA.
 
     cuda: whether there is a CUDA device; by default, ask torch.
     """
     try:
-        return Finding("flash-attn", "ok", metadata.version("flash-attn"))
+        return CheckResult("flash-attn", "ok", metadata.version("flash-attn"))
     except metadata.PackageNotFoundError:
         pass
     if cuda is None:
@@ -98,35 +98,35 @@ def check_flash_attention(cuda: bool | None = None) -> Finding:
 
         cuda = torch.cuda.is_available()
     if not cuda:
-        return Finding("flash-attn", "ok", "not installed, and not useful without CUDA")
+        return CheckResult("flash-attn", "ok", "not installed, and not useful without CUDA")
     fix = "python -m pip install --no-build-isolation --no-deps -r requirements-gpu.txt"
-    return Finding("flash-attn", "warning", "not installed (optional)", fix)
+    return CheckResult("flash-attn", "warning", "not installed (optional)", fix)
 
 
-def check_bubblewrap() -> Finding:
+def check_bubblewrap() -> CheckResult:
     """Whether submissions can run in a sandbox here; grading needs this, reading does not."""
     state = sandbox.probe()
-    return Finding("bubblewrap", "ok" if state.ok else "missing", state.detail, state.fix)
+    return CheckResult("bubblewrap", "ok" if state.ok else "missing", state.detail, state.fix)
 
 
-def check_model() -> Finding:
+def check_model() -> CheckResult:
     """Whether SmolLM2 is intact in the cache, or can be converted from its package."""
     from course_pkg.lm import smollm2
     from course_pkg.lm.model_errors import ModelError
 
     cache = smollm2.cache_state()
     if cache.state == "valid":
-        return Finding("model", "ok", f"{cache.folder}: {cache.detail}", essential=True)
+        return CheckResult("model", "ok", f"{cache.folder}: {cache.detail}", essential=True)
     found = f"{cache.folder}: {cache.state} ({cache.detail})"
     try:
         smollm2.find_gguf()
     except ModelError as error:
-        return Finding("model", "missing", found, str(error), essential=True)
+        return CheckResult("model", "missing", found, str(error), essential=True)
     fix = "run course model to convert it, in about 25 s; the first use does the same"
-    return Finding("model", "warning", found, fix, essential=True)
+    return CheckResult("model", "warning", found, fix, essential=True)
 
 
-def check_memory(total: int | None = None, available: int | None = None) -> Finding:
+def check_memory(total: int | None = None, available: int | None = None) -> CheckResult:
     """Whether enough memory is free for fine-tuning SmolLM2. total, available: in bytes.
 
     >>> check_memory(total=16_000_000_000, available=9_000_000_000).found
@@ -140,23 +140,23 @@ def check_memory(total: int | None = None, available: int | None = None) -> Find
         available = memory.available
     found = f"{available / 1e9:.1f} GB free of {total / 1e9:.1f} GB"
     if available >= MEMORY_BYTES:
-        return Finding("memory", "ok", found)
+        return CheckResult("memory", "ok", found)
     fix = f"close other programs: fine-tuning needs {MEMORY_BYTES / 1e9:.0f} GB"
-    return Finding("memory", "warning", found, fix)
+    return CheckResult("memory", "warning", found, fix)
 
 
-def check_disk(name: str, folder: Path, needed: float, *, essential: bool = False) -> Finding:
+def check_disk(name: str, folder: Path, needed: float, *, essential: bool = False) -> CheckResult:
     """Whether the file system of a folder has `needed` bytes free; the folder need not exist."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     found = f"{free / 1e9:.1f} GB free at {folder}"
     if free >= needed:
-        return Finding(name, "ok", found, essential=essential)
+        return CheckResult(name, "ok", found, essential=essential)
     fix = f"free {(needed - free) / 1e9:.1f} GB there"
-    return Finding(name, "missing", found, fix, essential=essential)
+    return CheckResult(name, "missing", found, fix, essential=essential)
 
 
-def check_cache_disk() -> Finding:
+def check_cache_disk() -> CheckResult:
     """Whether the cache's disk has space for the converted model, unless it is there already."""
     from course_pkg.lm import smollm2
 
@@ -165,37 +165,37 @@ def check_cache_disk() -> Finding:
     return check_disk("cache disk", folder, 0 if there else CACHE_BYTES, essential=True)
 
 
-def check_browser() -> Finding:
+def check_browser() -> CheckResult:
     """Whether Chromium is installed; only the tests of the built pages need it."""
     for program in BROWSERS:
         if path := shutil.which(program):
-            return Finding("Chromium", "ok", path)
+            return CheckResult("Chromium", "ok", path)
     fix = "sudo apt install chromium (without it the page tests are skipped)"
-    return Finding("Chromium", "warning", "not found", fix)
+    return CheckResult("Chromium", "warning", "not found", fix)
 
 
-def check_lock(requirements: Path) -> Finding:
+def check_lock(requirements: Path) -> CheckResult:
     """Whether the installed versions are those that requirements.txt pins."""
     if not requirements.is_file():
         found = f"no {requirements.name} in {requirements.parent}"
-        return Finding("lock", "warning", found, "run course doctor in the course's folder")
+        return CheckResult("lock", "warning", found, "run course doctor in the course's folder")
     pins = read_pins(requirements.read_text())
     differences = mismatches(pins)
     if not differences:
-        return Finding("lock", "ok", f"all {len(pins)} pins match {requirements.name}")
+        return CheckResult("lock", "ok", f"all {len(pins)} pins match {requirements.name}")
     more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
     shown = "; ".join(differences[:3]) + more
     fix = f"python -m pip install --no-deps -r {requirements.name}"
-    return Finding("lock", "warning", shown, fix)
+    return CheckResult("lock", "warning", shown, fix)
 
 
-def diagnose(repository: Path | None = None) -> list[Finding]:
+def diagnose(repository: Path | None = None) -> list[CheckResult]:
     """Run every check; if a check itself fails, that is a finding.
 
     repository: the folder with requirements.txt; by default the current folder.
     """
     here = (repository or Path.cwd()).absolute()
-    checks: dict[str, Callable[[], Finding]] = {
+    checks: dict[str, Callable[[], CheckResult]] = {
         "Python": check_python,
         "torch": check_torch,
         "GPU": check_gpu,
@@ -211,24 +211,24 @@ def diagnose(repository: Path | None = None) -> list[Finding]:
     return [_guarded(name, check) for name, check in checks.items()]
 
 
-def fit(findings: list[Finding]) -> bool:
+def fit(findings: list[CheckResult]) -> bool:
     """Whether nothing essential is missing.
 
-    >>> fit([Finding("Python", "missing", "2.7.18", essential=True)])
+    >>> fit([CheckResult("Python", "missing", "2.7.18", essential=True)])
     False
     """
     return not any(finding.essential and finding.state == "missing" for finding in findings)
 
 
-def as_json(findings: list[Finding]) -> dict[str, object]:
+def as_json(findings: list[CheckResult]) -> dict[str, object]:
     """The findings as plain data, for programs: {"fit": …, "findings": […]}."""
     return {"fit": fit(findings), "findings": [asdict(finding) for finding in findings]}
 
 
-def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
+def _guarded(name: str, check: Callable[[], CheckResult]) -> CheckResult:
     try:
         return check()
     except Exception as error:
         found = f"the check failed ({type(error).__name__}: {error})"
         fix = "python -m pip install --no-deps -r requirements.txt"
-        return Finding(name, "missing", found, fix, essential=name in {"model", "cache disk"})
+        return CheckResult(name, "missing", found, fix, essential=name in {"model", "cache disk"})

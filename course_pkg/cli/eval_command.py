@@ -11,22 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from course_pkg.cli.exits import NEEDS_A_LOOK
 from course_pkg.cli.scheduler_options import TlsCa, TlsCert, TlsKey, scheduler_of_options
-from course_pkg.common.terminal import for_terminal
+from course_pkg.common.terminal import duration_in_words, for_terminal
 
 if TYPE_CHECKING:
-    from course_pkg.evaluation.record import RunRecord
-    from course_pkg.evaluation.run import Model
+    from course_pkg.common.scheduler_address import SchedulerAddress
+    from course_pkg.evaluation.run_record import RunRecord
     from course_pkg.evaluation.task import Task
-    from course_pkg.grading.classroom.cluster.address import SchedulerAddress
+    from course_pkg.evaluation.task_run import Model
 
 SAID_EVERY_S = 30  # in a pipe
 MOST_REASONS = 3  # of items that failed
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command("eval")(evaluate)
 
 
 def evaluate(
@@ -99,7 +101,7 @@ def evaluate(
         path = export_to_lm_eval(chosen, lm_eval)
         typer.echo(f"{path}\nrun it: lm_eval run --include_path {lm_eval} --tasks {chosen.name}")
         return
-    from course_pkg.evaluation.run import run_task
+    from course_pkg.evaluation.task_run import run_task
 
     if adapter is not None and not chosen.chat:
         _say_if_chats(adapter, chosen.name)
@@ -225,6 +227,10 @@ def _file_name(model: "Model") -> str:
 
 def _print_scores(record: "RunRecord") -> None:
     """A table of the scores; the reported one first."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     groups = "" if record.groups is None else f", 95% intervals by {record.groups} groups"
     about = f"{record.task['name']}, {record.name}: {len(record.samples)} items{groups}"
     typer.echo(for_terminal(about))
@@ -249,16 +255,15 @@ def _print_failures(record: "RunRecord") -> None:
 
 
 def _print_comparison(first: Path, second: Path) -> None:
-    from course_pkg.evaluation.paired_runs import compare_records
-    from course_pkg.evaluation.record import read_record
+    from course_pkg.evaluation.run_record import compare_records, read_record
 
     baseline = read_record(first)
     system = read_record(second)
-    found = compare_records(baseline, system)
-    result = found.comparison
+    runs = compare_records(baseline, system)
+    result = runs.comparison
     for name, record, mean in (
-        ("baseline", baseline, found.baseline_mean),
-        ("system", system, found.system_mean),
+        ("baseline", baseline, runs.baseline_mean),
+        ("system", system, runs.system_mean),
     ):
         about = f"{name:9} {mean:z.3f}  {record.task['name']}, {record.name}"
         typer.echo(for_terminal(about))
@@ -279,9 +284,9 @@ def _print_comparison(first: Path, second: Path) -> None:
         )
     else:
         typer.echo(f"the scores of all {result.items} items are the same in both runs")
-    if found.left_out:
-        typer.echo(f"left out: {found.left_out} items that only one of the runs has scored")
-    for note in found.notes:
+    if runs.left_out:
+        typer.echo(f"left out: {runs.left_out} items that only one of the runs has scored")
+    for note in runs.notes:
         typer.echo(for_terminal(f"note: {note}"))
 
 
@@ -322,10 +327,8 @@ class _Progress:
             print(text, file=sys.stderr, flush=True)
 
     def _left(self, done: int, total: int, now: float) -> str:
-        from course_pkg.grading.classroom.runs.progress import in_words
-
         assert self._before is not None
         if done == self._before or done == total:
             return ""
         seconds = (now - self._began) / (done - self._before) * (total - done)
-        return f", about {in_words(seconds)} left"
+        return f", about {duration_in_words(seconds)} left"

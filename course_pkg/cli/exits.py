@@ -12,7 +12,6 @@ import select
 import sys
 import traceback
 import warnings
-from importlib import metadata
 from typing import Any
 
 import typer
@@ -41,7 +40,8 @@ class Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands with whole summaries; narrow terminals get several lines for one."""
         whole = 1000  # characters; more than any summary has
-        rows = [(name, each.get_short_help_str(whole)) for name, each in self.commands.items()]
+        names = self.list_commands(ctx)
+        rows = [(name, self.get_command(ctx, name).get_short_help_str(whole)) for name in names]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -124,6 +124,8 @@ def extra_of(module: str | None) -> str | None:
     >>> extra_of("fastapi.routing"), extra_of("uvicorn"), extra_of("torch"), extra_of(None)
     ('serve', 'serve', None, None)
     """
+    from importlib import metadata
+
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 

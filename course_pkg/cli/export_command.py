@@ -9,6 +9,11 @@ from typing import Annotated
 import typer
 
 
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(export)
+
+
 def export(
     adapter_or_model: Annotated[
         str, typer.Argument(help="An adapter's folder, or a model's name, hub id or folder.")

@@ -13,6 +13,11 @@ from course_pkg.cli.exits import INTERRUPTED
 from course_pkg.common.terminal import for_terminal
 
 
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(finetune)
+
+
 def finetune(
     data: Annotated[
         Path,

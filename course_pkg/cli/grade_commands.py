@@ -18,9 +18,15 @@ from course_pkg.cli.exits import FAILED, NEEDS_A_LOOK, NO_SANDBOX
 from course_pkg.cli.scheduler_options import TlsCa, TlsCert, TlsKey, scheduler_of_options
 
 if TYPE_CHECKING:
-    from course_pkg.grading.classroom.cluster.address import SchedulerAddress
+    from course_pkg.common.scheduler_address import SchedulerAddress
     from course_pkg.grading.classroom.gradebook.record import Record
     from course_pkg.grading.classroom.runs.grade_class import Options
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (grade, sample_class):
+        app.command()(command)
 
 
 def grade(
@@ -198,7 +204,7 @@ def _scheduler(
 
     for_this_machine: options that a cluster has no use for. Raises AddressError.
     """
-    from course_pkg.grading.classroom.cluster.address import AddressError
+    from course_pkg.common.scheduler_address import AddressError
 
     if address is not None and for_this_machine:
         raise AddressError(

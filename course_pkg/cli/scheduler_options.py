@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from course_pkg.grading.classroom.cluster.address import SchedulerAddress
+    from course_pkg.common.scheduler_address import SchedulerAddress
 
 TlsCa = Annotated[Path | None, typer.Option(help="Certificate of the cluster's authority (PEM).")]
 TlsCert = Annotated[Path | None, typer.Option(help="Your certificate (PEM).")]
@@ -20,7 +20,7 @@ def scheduler_of_options(
     address: str | None, ca: Path | None, certificate: Path | None, key: Path | None
 ) -> "SchedulerAddress | None":
     """The scheduler of --scheduler and the TLS options; None without. Raises AddressError."""
-    from course_pkg.grading.classroom.cluster.address import AddressError, scheduler_of
+    from course_pkg.common.scheduler_address import AddressError, scheduler_of
 
     if address is not None:
         return scheduler_of(address, ca, certificate, key)

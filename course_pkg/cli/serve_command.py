@@ -9,6 +9,11 @@ from typing import Annotated
 import typer
 
 
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(serve)
+
+
 def serve(
     model: Annotated[str, typer.Option(help="A model's name, hub id or folder.")] = "smollm2-135m",
     adapter: Annotated[

@@ -1,10 +1,11 @@
-"""Texts that others wrote, on a terminal: what it would obey is shown instead.
+"""Texts on a terminal: of others, where what it would obey is shown instead; and durations.
 
 A model's answer, a server's error or a name in a file may hold control characters. A terminal obeys
 them: they can erase what stands above, change its title, or type into it.
 Chapter: setup.
 """
 
+import math
 import re
 
 # Control characters but tab and line break, the marks that turn text around (Unicode TR 9), the
@@ -21,3 +22,18 @@ def for_terminal(text: str) -> str:
     'é\tred: \\x1b[31m\n'
     """
     return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
+
+
+def duration_in_words(seconds: float) -> str:
+    """A duration as one would say it.
+
+    >>> [duration_in_words(s) for s in (4, 42, 100, 3_000, 4_000, 36_000)]
+    ['10 s', '40 s', '2 min', '50 min', '1 h 5 min', '10 h']
+    """
+    if seconds < 55:
+        return f"{max(10, 10 * round(seconds / 10))} s"
+    minutes = math.ceil(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    minutes = 5 * round(seconds / 300)
+    return f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")

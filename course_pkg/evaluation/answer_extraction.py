@@ -25,7 +25,11 @@ from course_pkg.common.arguments import require_choice, require_list, require_st
 class Rule:
     """A named pattern. Its first group is the answer, or the whole match if it has none.
 
-    which: the match that counts. Raises ValueError if the pattern is no regular expression.
+    Args:
+        which: the match that counts.
+
+    Raises:
+        ValueError: the pattern is no regular expression.
     """
 
     name: str
@@ -96,27 +100,33 @@ THOUGHT = ("<think>", "</think>")
 def extract(text: str, rules: Sequence[str | Rule]) -> Extraction | None:
     """The answer by the first rule that matches; None if none does.
 
-    rules: names in RULES, or rules of your own. Raises ValueError for an unknown name or no rule.
+    Args:
+        rules: names in RULES, or rules of your own.
 
-    >>> extract("3 boxes of 4 make 12.", ["after ####", "last number"])
-    Extraction(answer='12', rule='last number', start=18, end=20)
-    >>> extract("No idea.", ["last number"]) is None
-    True
+    Raises:
+        ValueError: an unknown name or no rule.
+
+    Example:
+
+        >>> extract("3 boxes of 4 make 12.", ["after ####", "last number"])
+        Extraction(answer='12', rule='last number', start=18, end=20)
+        >>> extract("No idea.", ["last number"]) is None
+        True
     """
     require_string(text, "text")
     known = known_rules(rules)
     begin = answer_start(text)
     answer = text[begin:]
     for rule in known if begin is not None else ():
-        found: re.Match[str] | None = None
+        last_match: re.Match[str] | None = None
         for match in re.finditer(rule.pattern, answer):
-            found = match
+            last_match = match
             if rule.which == "first":
                 break
-        if found is not None:
-            group = 1 if found.re.groups else 0
-            start, end = (begin + place for place in found.span(group))
-            return Extraction(found[group], rule.name, start, end)
+        if last_match is not None:
+            group = 1 if last_match.re.groups else 0
+            start, end = (begin + place for place in last_match.span(group))
+            return Extraction(last_match[group], rule.name, start, end)
     return None
 
 

@@ -75,20 +75,20 @@ def f1(answer: str, references: str | Sequence[str]) -> float:
     >>> f1("in the Louvre, Paris", ["Paris", "Paris, France"])  # 2 · 1 / (3 + 1)
     0.5
     """
-    given = Counter(normalize(answer, "quasi").split())
+    words = Counter(normalize(answer, "quasi").split())
     best = 0.0
     for reference in text_list(references, "reference"):
         wanted = Counter(_reference(reference, "quasi").split())
-        shared = (given & wanted).total()
-        best = max(best, 2 * shared / (given.total() + wanted.total()))
+        shared = (words & wanted).total()
+        best = max(best, 2 * shared / (words.total() + wanted.total()))
     return best
 
 
 def _reference(text: str, normalization: str) -> str:
-    found = normalize(text, normalization)
-    if not found:
+    normalized = normalize(text, normalization)
+    if not normalized:
         raise ValueError(
             f"nothing is left of the reference {text!r} after {normalization!r}, so that any "
             "answer without words would match: use 'strip'"
         )
-    return found
+    return normalized

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import text_list
 from course_pkg.evaluation.option_boundary import encode
-from course_pkg.evaluation.prompts import PromptTemplate
+from course_pkg.evaluation.prompt_template import PromptTemplate
 from course_pkg.evaluation.token_tree import shared_length
 from course_pkg.metrics.perplexity.likelihood import Likelihood, count_units
 from course_pkg.metrics.perplexity.score import PerplexityResult
@@ -33,17 +33,25 @@ def answer_perplexity(
 ) -> PerplexityResult:
     """Compute the perplexity of answers under a causal model, given their prompts.
 
-    prompts, answers: n texts each; an answer follows its prompt directly, so one of the two has
-    the space between them. chat: each prompt is a user's message in the tokenizer's chat template,
-    and the answer the assistant's. batch_size: the most pairs in a forward pass.
-    Raises ValueError for lists of different lengths, an empty prompt or answer, a prompt that is
-    within the answer's first token, a pair longer than the model's context, or chat without a
-    template; TypeError for texts that are not strings.
+    Args:
+        prompts, answers: n texts each; an answer follows its prompt directly, so one of the two has
+            the space between them.
+        chat: each prompt is a user's message in the tokenizer's chat template, and the answer the
+            assistant's.
+        batch_size: the most pairs in a forward pass.
 
-    >>> from course_pkg.lm.load import load
-    >>> result = answer_perplexity(*load("tiny"), ["2 + 2 = ", "Ice is "], ["4", "cold."])
-    >>> result.tokens, len(result.per_text)
-    (6, 2)
+    Raises:
+        ValueError: lists of different lengths, an empty prompt or answer, a prompt that is within
+            the answer's first token, a pair longer than the model's context, or chat without a
+            template.
+        TypeError: texts that are not strings.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> result = answer_perplexity(*load("tiny"), ["2 + 2 = ", "Ice is "], ["4", "cold."])
+        >>> result.tokens, len(result.per_text)
+        (6, 2)
     """
     prompts = text_list(prompts, "prompt")
     answers = text_list(answers, "answer")

@@ -18,10 +18,10 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg import __version__
 from course_pkg.common.http_client import ServerError
+from course_pkg.evaluation.continuation_scores import Progress, silent
 from course_pkg.evaluation.local_model import BATCH, LocalModel, load_model
 from course_pkg.evaluation.run_errors import RunError
-from course_pkg.evaluation.samples import Answer, Request
-from course_pkg.evaluation.share_done import Progress, silent
+from course_pkg.evaluation.samples import Answer, ItemRequest
 from course_pkg.evaluation.task import Task
 from course_pkg.lm.model_errors import ModelError
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 WAIT_S = 60  # for the scheduler, and for a first worker
-Answered = list[tuple[Request, Answer | Exception]]
+Answered = list[tuple[ItemRequest, Answer | Exception]]
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,10 @@ class Loading:
 class ClusterModel:
     """A model that answers on a cluster.
 
-    local: the same model here, for its tokenizer and its identity. address: of the scheduler, such
-    as "tls://10.0.0.5:8786". security: certificates for TLS.
+    Args:
+        local: the same model here, for its tokenizer and its identity.
+        address: of the scheduler, such as "tls://10.0.0.5:8786".
+        security: certificates for TLS.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class ClusterModel:
         self._wait_s = wait_s
 
     def answers(
-        self, task: Task, requests: Sequence[Request], progress: Progress = silent
+        self, task: Task, requests: Sequence[ItemRequest], progress: Progress = silent
     ) -> Iterator[Answered]:
         """The answer to each request, or the error that it ended in, batch by batch.
 
@@ -79,7 +81,7 @@ class ClusterModel:
 
         asked = replace(task, items=(), examples=())  # what is sent with each batch
         with self._connect() as client:
-            batches: dict[Future, Sequence[Request]] = {}
+            batches: dict[Future, Sequence[ItemRequest]] = {}
             for start in range(0, len(requests), BATCH):
                 batch = requests[start : start + BATCH]
                 expected = (__version__, self.identity["weights"])
@@ -90,7 +92,7 @@ class ClusterModel:
             for future in as_completed(list(batches), loop=client.loop):
                 yield self._result(future, batches.pop(future))
 
-    def _result(self, future: "Future", batch: Sequence[Request]) -> Answered:
+    def _result(self, future: "Future", batch: Sequence[ItemRequest]) -> Answered:
         if future.status == "finished":
             return list(zip(batch, future.result(), strict=True))
         if future.status != "error":  # canceled
@@ -136,19 +138,22 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def answer_batch(
-    loading: Loading, expected: tuple[str, str], task: Task, batch: Sequence[Request]
+    loading: Loading, expected: tuple[str, str], task: Task, batch: Sequence[ItemRequest]
 ) -> list[Answer | Exception]:
     """The answer to each request of a batch, or the error that it ended in.
 
-    expected: the course's version and the weights' fingerprint. Raises RunError if this process has
-    others, or can't load the model.
+    Args:
+        expected: the course's version and the weights' fingerprint.
+
+    Raises:
+        RunError: this process has others, or can't load the model.
     """
     with _ONE_AT_A_TIME:
         model = _load(loading, expected)
-    found: dict[str, Any] = {}
+    by_item: dict[str, Any] = {}
     for answers in model.answers(task, batch):
-        found |= {request.item.id: answer for request, answer in answers}
-    return [found[request.item.id] for request in batch]
+        by_item |= {request.item.id: answer for request, answer in answers}
+    return [by_item[request.item.id] for request in batch]
 
 
 def _load(loading: Loading, expected: tuple[str, str]) -> LocalModel:
@@ -164,10 +169,10 @@ def _load(loading: Loading, expected: tuple[str, str]) -> LocalModel:
             )
         except ModelError as error:
             raise RunError(f"a worker can't load the model: {error}") from None
-        if (found := model.identity["weights"]) != weights:
+        if (own_weights := model.identity["weights"]) != weights:
             raise RunError(
-                f"a worker has other weights for {loading.name} ({found}, here {weights}): give "
-                "all machines the same files"
+                f"a worker has other weights for {loading.name} ({own_weights}, here {weights}): "
+                "give all machines the same files"
             )
         _LOADED[key] = model
     return _LOADED[key]

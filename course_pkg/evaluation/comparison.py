@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from course_pkg.common.arguments import require_integer
-from course_pkg.evaluation.distributions import normal_quantile, t_probability
+from course_pkg.evaluation.distributions import normal_quantile, t_tails
 from course_pkg.evaluation.statistics import (
     Interval,
     independent_units,
@@ -35,10 +35,13 @@ from course_pkg.evaluation.statistics import (
 class PairedComparison:
     """How the system's mean score differs from the baseline's on the same items.
 
-    difference: system - baseline, with an interval. standard_error: of that difference, paired.
-    unpaired_standard_error: what it would be if each run had answered items of its own.
-    p_value: the probability of a difference at least this large if the runs were equally good.
-    wins, losses: items on which the system scores higher, or lower. items: how many there are.
+    Args:
+        difference: system - baseline, with an interval.
+        standard_error: of that difference, paired.
+        unpaired_standard_error: what it would be if each run had answered items of its own.
+        p_value: the probability of a difference at least this large if the runs were equally good.
+        wins, losses: items on which the system scores higher, or lower.
+        items: how many there are.
     """
 
     difference: Interval
@@ -68,16 +71,23 @@ def compare_runs(
 ) -> PairedComparison:
     """Compare the scores of two runs, item by item.
 
-    baseline, system: (n,), with the items in the same order. groups: as for `standard_error`.
     Right-or-wrong scores of independent items get the interval of Bonett and Price and McNemar's
     exact p-value. These are two methods, so near the border one may exclude 0 and the other not.
     Other scores, and scores in groups, get Student's t of the differences for both; where all
     differences are the same, the interval is that number alone, and the p-value a sign test's.
-    Raises ValueError as `t_interval` does, or if the lengths differ.
 
-    >>> result = compare_runs([1, 1, 0, 0, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0, 1, 1])
-    >>> print(result.difference, result.wins, result.losses, result.p_value)
-    0.375 [-0.097, 0.697] 3 0 0.25
+    Args:
+        baseline, system: (n,), with the items in the same order.
+        groups: as for `standard_error`.
+
+    Raises:
+        ValueError: as `t_interval` does, or if the lengths differ.
+
+    Example:
+
+        >>> result = compare_runs([1, 1, 0, 0, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0, 1, 1])
+        >>> print(result.difference, result.wins, result.losses, result.p_value)
+        0.375 [-0.097, 0.697] 3 0 0.25
     """
     import numpy as np
 
@@ -107,13 +117,22 @@ def compare_runs(
 def mcnemar_exact(wins: int, losses: int) -> float:
     """The two-sided p-value of McNemar's exact test: are the disagreements a fair coin?
 
-    wins, losses: items that only the system, or only the baseline, gets right. Returns the
-    probability that fair coins, wins + losses of them, fall at least as unequally. 1 if there are
-    none. Raises ValueError unless both are integers of at least 0.
+    Args:
+        wins, losses: items that only the system, or only the baseline, gets right.
+
+    Returns:
+        The probability that fair coins, wins + losses of them, fall at least as unequally; 1 if
+        there are none.
+
+    Raises:
+        ValueError: unless both are integers of at least 0.
+
     Source: McNemar 1947, with the binomial distribution instead of its normal approximation.
 
-    >>> mcnemar_exact(9, 2)  # 2 · (1 + 11 + 55) / 2^11
-    0.0654296875
+    Example:
+
+        >>> mcnemar_exact(9, 2)  # 2 · (1 + 11 + 55) / 2^11
+        0.0654296875
     """
     require_integer(wins, "wins", 0)
     require_integer(losses, "losses", 0)
@@ -184,4 +203,4 @@ def _t_test(difference: float, error: float, freedom: int) -> float:
     """
     if error == 0:
         return 1.0 if difference == 0 else 0.5**freedom
-    return 1 - t_probability(abs(difference) / error, freedom)
+    return t_tails(abs(difference) / error, freedom)

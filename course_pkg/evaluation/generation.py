@@ -37,9 +37,12 @@ class OpenQuestion:
 class ScoredAnswer:
     """What a model wrote, and how it was scored.
 
-    extraction: what the rules found, or None, which scores 0. exact: exact match under the named
-    normalization. quasi: the same under "quasi"; None if that leaves nothing of a reference. f1: of
-    words; None likewise. metrics: further scores, the best over the references.
+    Args:
+        extraction: what the rules found, or None, which scores 0.
+        exact: exact match under the named normalization.
+        quasi: the same under "quasi"; None if that leaves nothing of a reference.
+        f1: of words; None likewise.
+        metrics: further scores, the best over the references.
     """
 
     question: OpenQuestion
@@ -70,8 +73,8 @@ class GenerationResult:
     @property
     def extracted(self) -> float:
         """The share of texts in which a rule found an answer; the others score 0."""
-        found = [answer.extraction is not None for answer in self.answers]
-        return found.count(True) / len(found)
+        extracted = [answer.extraction is not None for answer in self.answers]
+        return extracted.count(True) / len(extracted)
 
     @property
     def unfinished(self) -> float:
@@ -81,7 +84,9 @@ class GenerationResult:
 
     def mean(self, metric: str) -> float:
         """The mean of "f1" or "quasi", where it is defined, or of one of the further metrics."""
-        rows = [{"f1": each.f1, "quasi": each.quasi, **each.metrics} for each in self.answers]
+        rows = [
+            {"f1": answer.f1, "quasi": answer.quasi, **answer.metrics} for answer in self.answers
+        ]
         values = [row[metric] for row in rows if row[metric] is not None]
         return math.fsum(values) / len(values) if values else math.nan
 
@@ -124,14 +129,21 @@ def score_answers(
 ) -> GenerationResult:
     """Score texts that were generated here or elsewhere, one per question.
 
-    rules: see `extract`. normalization: see `answer_match`. metrics: functions of an answer and a
-    reference, by name. Raises ValueError for another number of texts, no question, a question
-    without references, or an unknown rule or normalization.
+    Args:
+        rules: see `extract`.
+        normalization: see `answer_match`.
+        metrics: functions of an answer and a reference, by name.
 
-    >>> question = OpenQuestion("1 + 1 =", ("2",))
-    >>> result = score_answers([question], ["It is 2."], rules=["last number"])
-    >>> result.answers[0].extraction.answer, result.accuracy
-    ('2', 1.0)
+    Raises:
+        ValueError: another number of texts, no question, a question without references, or an
+            unknown rule or normalization.
+
+    Example:
+
+        >>> question = OpenQuestion("1 + 1 =", ("2",))
+        >>> result = score_answers([question], ["It is 2."], rules=["last number"])
+        >>> result.answers[0].extraction.answer, result.accuracy
+        ('2', 1.0)
     """
     if len(questions) != len(generations) or not questions:
         raise ValueError(

@@ -21,10 +21,9 @@ from transformers import GenerationConfig, StoppingCriteria
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import require_integer, text_list
-from course_pkg.evaluation.likelihood import as_decoder
+from course_pkg.evaluation.continuation_scores import Progress, as_decoder, silent
 from course_pkg.evaluation.masked_cache import MaskedCache
 from course_pkg.evaluation.option_boundary import encode
-from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.token_tree import shared_length
 from course_pkg.lm.decoder import Decoder
 
@@ -33,10 +32,13 @@ from course_pkg.lm.decoder import Decoder
 class Generation:
     """What a model wrote.
 
-    text: up to the stop string, without special tokens. tokens: all that were generated, those of
-    the stop included. finish: what ended it: a stop string, an end token, the most tokens that were
-    allowed, or a refusal of the server. stop: the stop string. notes: how the model was asked
-    otherwise than was wanted.
+    Args:
+        text: up to the stop string, without special tokens.
+        tokens: all that were generated, those of the stop included.
+        finish: what ended it: a stop string, an end token, the most tokens that were allowed, or a
+            refusal of the server.
+        stop: the stop string.
+        notes: how the model was asked otherwise than was wanted.
     """
 
     text: str
@@ -59,16 +61,23 @@ def generate_greedy(
 ) -> list[Generation]:
     """The most probable next token, again and again, for each prompt.
 
-    model: a Decoder, or a causal model of transformers. stop: strings that end the text.
-    end_tokens: by default, those of the model's generation config and the tokenizer's EOS.
-    progress: gets the share of the work that is done at most, after each token.
-    Raises ValueError for an empty prompt or stop string, a stop string with a special token, or a
-    prompt that leaves no room for the new tokens; FloatingPointError if a logit is NaN.
+    Args:
+        model: a Decoder, or a causal model of transformers.
+        stop: strings that end the text.
+        end_tokens: by default, those of the model's generation config and the tokenizer's EOS.
+        progress: gets the share of the work that is done at most, after each token.
 
-    >>> from course_pkg.lm.load import load
-    >>> [written] = generate_greedy(*load("tiny"), "Hello", max_new_tokens=3)
-    >>> len(written.tokens), written.finish
-    (3, 'length')
+    Raises:
+        ValueError: an empty prompt or stop string, a stop string with a special token, or a prompt
+            that leaves no room for the new tokens.
+        FloatingPointError: a logit is NaN.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> [written] = generate_greedy(*load("tiny"), "Hello", max_new_tokens=3)
+        >>> len(written.tokens), written.finish
+        (3, 'length')
     """
     require_integer(max_new_tokens, "max_new_tokens")
     require_integer(batch_size, "batch_size")
@@ -106,7 +115,7 @@ def first_stop(text: str, stop: Sequence[str]) -> tuple[int, str] | None:
     >>> first_stop("42.\\n\\nQuestion:", ["Question:", "\\n\\n"])
     (3, '\\n\\n')
     """
-    return min(((text.index(each), each) for each in stop if each in text), default=None)
+    return min(((text.index(string), string) for string in stop if string in text), default=None)
 
 
 class _Row:
@@ -129,8 +138,8 @@ class _Row:
             self.finish = "end"
             return
         self.text = self.tokenizer.decode(self.tokens, skip_special_tokens=True)
-        if found := first_stop(self.text, self.strings):
-            place, self.stop = found
+        if place_and_stop := first_stop(self.text, self.strings):
+            place, self.stop = place_and_stop
             self.text = self.text[:place]
             self.finish = "stop"
 
@@ -215,13 +224,13 @@ def _end_tokens(model: nn.Module, tokenizer: Tokenizer) -> frozenset[int]:
 
 def _checked_stop(stop: Sequence[str], tokenizer: Tokenizer) -> list[str]:
     stop = text_list(stop, "stop string") if len(stop) else []
-    for each in stop:
-        if not each:
+    for string in stop:
+        if not string:
             raise ValueError("a stop string is empty: every text contains it")
-        if special := [token for token in tokenizer.all_special_tokens if token in each]:
+        if special := [token for token in tokenizer.all_special_tokens if token in string]:
             raise ValueError(
-                f"the stop string {each!r} contains the special token {special[0]!r}, which texts "
-                "leave out: give its id in `end_tokens`"
+                f"the stop string {string!r} contains the special token {special[0]!r}, which "
+                "texts leave out: give its id in `end_tokens`"
             )
     return stop
 

@@ -20,13 +20,18 @@ from course_pkg.common.arguments import require_integer, require_list, require_s
 from course_pkg.common.json_reading import parse_json
 from course_pkg.evaluation.run_errors import TaskError
 
+LETTERS = "ABCDEFGHIJ"  # of options that are listed in a prompt
+
 
 @dataclass(frozen=True)
 class Item:
     """A question of a task.
 
-    fields: texts for the template. options, answer: of a multiple-choice item. answers: all that
-    are right, of an item for generation. line: where the item is in its file.
+    Args:
+        fields: texts for the template.
+        options, answer: of a multiple-choice item.
+        answers: all that are right, of an item for generation.
+        line: where the item is in its file.
     """
 
     id: str

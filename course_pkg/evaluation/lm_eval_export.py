@@ -22,9 +22,9 @@ from typing import Any
 
 from course_pkg.common.files import write_atomically
 from course_pkg.evaluation.answer_match import normalize
-from course_pkg.evaluation.multiple_choice import Question
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion
 from course_pkg.evaluation.run_errors import TaskError
-from course_pkg.evaluation.samples import Request, make_requests
+from course_pkg.evaluation.samples import ItemRequest, make_requests
 from course_pkg.evaluation.task import CHOICE, Task
 
 SEAL = "# written by course eval --lm-eval; the lines above have the SHA-256 "
@@ -48,7 +48,7 @@ def export_to_lm_eval(task: Task, folder: Path) -> Path:
     >>> from course_pkg.evaluation.task_file import load_task
     >>> with TemporaryDirectory() as folder:
     ...     path = export_to_lm_eval(load_task("multiple-choice"), Path(folder))
-    ...     print(path.name, sorted(each.name for each in Path(folder).iterdir()))
+    ...     print(path.name, sorted(file.name for file in Path(folder).iterdir()))
     multiple-choice.yaml ['multiple-choice.lm-eval.jsonl', 'multiple-choice.yaml']
     """
     import yaml
@@ -58,7 +58,7 @@ def export_to_lm_eval(task: Task, folder: Path) -> Path:
     path = folder / f"{task.name}.yaml"
     items = (folder / f"{task.name}.lm-eval.jsonl").absolute()
     _require_own(path, items)
-    lines = "".join(json.dumps(_line(task, each)) + "\n" for each in make_requests(task))
+    lines = "".join(json.dumps(_line(task, request)) + "\n" for request in make_requests(task))
     config["dataset_kwargs"] = {"data_files": {"test": str(items)}}
     config["metadata"]["items_sha256"] = _hash(lines.encode())
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
@@ -153,10 +153,10 @@ def _generation(task: Task) -> dict[str, Any]:
     }
 
 
-def _line(task: Task, request: Request) -> dict[str, Any]:
+def _line(task: Task, request: ItemRequest) -> dict[str, Any]:
     question = request.question
     about = {"id": request.item.id, "group": request.item.group}
-    if isinstance(question, Question):
+    if isinstance(question, ChoiceQuestion):
         choices = repr(list(question.options))
         return about | {"prompt": question.context, "choices": choices, "answer": question.answer}
     references = list(question.references)

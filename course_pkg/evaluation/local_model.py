@@ -16,11 +16,11 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.adapters.methods import load as add_adapter
 from course_pkg.adapters.own_tokenizer import own_tokenizer
+from course_pkg.evaluation.continuation_scores import Progress, silent
 from course_pkg.evaluation.generation import OpenQuestion
 from course_pkg.evaluation.greedy import generate_greedy
-from course_pkg.evaluation.multiple_choice import Question, score_questions
-from course_pkg.evaluation.samples import Answer, Request
-from course_pkg.evaluation.share_done import Progress, silent
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
+from course_pkg.evaluation.samples import Answer, ItemRequest
 from course_pkg.evaluation.task import CHOICE, Task
 from course_pkg.lm.answer_end import stop_at_answer_end
 from course_pkg.lm.load import load
@@ -51,11 +51,12 @@ class LocalModel:
         }
 
     def answers(
-        self, task: Task, requests: Sequence[Request], progress: Progress = silent
-    ) -> Iterator[list[tuple[Request, Answer | Exception]]]:
+        self, task: Task, requests: Sequence[ItemRequest], progress: Progress = silent
+    ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
         """The answer to each request, or the error that it ended in, batch by batch.
 
-        progress: gets the share of the requests that are answered, also within a batch.
+        Args:
+            progress: gets the share of the requests that are answered, also within a batch.
         """
         for start in range(0, len(requests), BATCH):
             batch = requests[start : start + BATCH]
@@ -69,7 +70,7 @@ class LocalModel:
                 for request in batch:
                     yield [(request, self._one(task, request))]
 
-    def _one(self, task: Task, request: Request) -> Answer | Exception:
+    def _one(self, task: Task, request: ItemRequest) -> Answer | Exception:
         try:
             [answer] = self._compute(task, [request])
         except Exception as error:
@@ -77,15 +78,15 @@ class LocalModel:
         return answer
 
     def _compute(
-        self, task: Task, batch: Sequence[Request], progress: Progress = silent
+        self, task: Task, batch: Sequence[ItemRequest], progress: Progress = silent
     ) -> Sequence[Answer]:
         questions = [request.question for request in batch]
         if task.kind == CHOICE:
-            choices = [each for each in questions if isinstance(each, Question)]
+            choices = [question for question in questions if isinstance(question, ChoiceQuestion)]
             return score_questions(
                 self.model, self.tokenizer, choices, premise=task.premise, progress=progress
             ).questions
-        prompts = [each.prompt for each in questions if isinstance(each, OpenQuestion)]
+        prompts = [question.prompt for question in questions if isinstance(question, OpenQuestion)]
         return generate_greedy(
             self.model,
             self.tokenizer,
@@ -105,11 +106,18 @@ def load_model(
 ) -> LocalModel:
     """Load a model, and an adapter in PEFT's format into it.
 
-    name: see `course_pkg.lm.load.load`. adapter: its folder. dtype: "float32", "bfloat16" or
-    "float16". Raises ModelError, with what to do, if one of them can't be loaded.
+    Args:
+        name: see `course_pkg.lm.load.load`.
+        adapter: its folder.
+        dtype: "float32", "bfloat16" or "float16".
 
-    >>> load_model("tiny").identity["dtype"]
-    'float32'
+    Raises:
+        ModelError: with what to do, if one of them can't be loaded.
+
+    Example:
+
+        >>> load_model("tiny").identity["dtype"]
+        'float32'
     """
     types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if dtype not in types:
@@ -137,10 +145,10 @@ def fingerprint(model: nn.Module) -> str:
     >>> fingerprint(load("tiny").model) == fingerprint(load("tiny", seed=1).model)
     False
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         flat = parameter.detach().reshape(-1)
         ends = torch.cat((flat[:SAMPLED], flat[-SAMPLED:])).cpu().contiguous()
-        found.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
-        found.update(ends.view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()[:16]
+        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
+        digest.update(ends.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -26,19 +26,26 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import require_choice, require_list
-from course_pkg.evaluation.likelihood import ContinuationScore, score_continuations
+from course_pkg.evaluation.continuation_scores import (
+    ContinuationScore,
+    Progress,
+    score_continuations,
+    silent,
+)
 from course_pkg.evaluation.option_boundary import Boundary, EncodedOption, encode_options
-from course_pkg.evaluation.share_done import Progress, silent
 
 Normalization = Literal["sum", "token", "character", "byte", "pmi"]
 NORMALIZATIONS = ("sum", "token", "character", "byte", "pmi")
 
 
 @dataclass(frozen=True)
-class Question:
+class ChoiceQuestion:
     """A context, its options, and the right option's index. delimiter: between the two.
 
-    A context that a chat template wrote needs the delimiter "". answer: None if unknown.
+    A context that a chat template wrote needs the delimiter "".
+
+    Args:
+        answer: None if unknown.
     """
 
     context: str
@@ -52,8 +59,11 @@ class Question:
 class ScoredOption:
     """An option's log-probabilities, token by token, in nats.
 
-    tokens: the text of each scored token, to look at. greedy: the model would write this option.
-    merged: see `EncodedOption`. unconditional: the log-probability after the premise alone.
+    Args:
+        tokens: the text of each scored token, to look at.
+        greedy: the model would write this option.
+        merged: see `EncodedOption`.
+        unconditional: the log-probability after the premise alone.
     """
 
     text: str
@@ -95,7 +105,7 @@ class ScoredOption:
 class ScoredQuestion:
     """A question with the scores of its options."""
 
-    question: Question
+    question: ChoiceQuestion
     options: tuple[ScoredOption, ...]
 
     def choice(self, normalization: Normalization = "sum") -> int:
@@ -175,7 +185,7 @@ class MultipleChoiceResult:
 def score_questions(
     model: nn.Module,
     tokenizer: Tokenizer,
-    questions: Sequence[Question],
+    questions: Sequence[ChoiceQuestion],
     *,
     boundary: Boundary = "back up",
     premise: str | None = None,
@@ -184,17 +194,24 @@ def score_questions(
 ) -> MultipleChoiceResult:
     """Score the options of all questions.
 
-    model: a Decoder, or a causal model of transformers. boundary: see `encode_options`. premise:
-    a context without the question, such as "Answer:", for the scores by mutual information; "" is
-    lm-eval's, where only the BOS precedes the option. tokens_per_pass, progress: see
-    `score_continuations`.
-    Raises ValueError, with the question's number and id, for bad options or an answer that is not
-    among them, and what `score_continuations` raises.
+    Args:
+        model: a Decoder, or a causal model of transformers.
+        boundary: see `encode_options`.
+        premise: a context without the question, such as "Answer:", for the scores by mutual
+            information; "" is lm-eval's, where only the BOS precedes the option.
+        tokens_per_pass, progress: see `score_continuations`.
 
-    >>> from course_pkg.lm.load import load
-    >>> result = score_questions(*load("tiny"), [Question("1 + 1 =", ("2", "three"), answer=0)])
-    >>> result.questions[0].options[0].tokens
-    (' ', '2')
+    Raises:
+        ValueError: with the question's number and id, for bad options or an answer that is not
+            among them, and what `score_continuations` raises.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> question = ChoiceQuestion("1 + 1 =", ("2", "three"), answer=0)
+        >>> result = score_questions(*load("tiny"), [question])
+        >>> result.questions[0].options[0].tokens
+        (' ', '2')
     """
     require_list(questions, "questions", "put the questions into [ ]")
     if not questions:
@@ -218,11 +235,13 @@ def score_questions(
     results = []
     for question, options in zip(questions, encoded, strict=True):
         count = len(question.options)
-        found = [next(scores) for _ in options]
-        alone = [score.total for score in found[count:]] or [None] * count
+        question_scores = [next(scores) for _ in options]
+        alone = [score.total for score in question_scores[count:]] or [None] * count
         scored = [
             _scored(tokenizer, *row)
-            for row in zip(question.options, options[:count], found[:count], alone, strict=True)
+            for row in zip(
+                question.options, options[:count], question_scores[:count], alone, strict=True
+            )
         ]
         results.append(ScoredQuestion(question, tuple(scored)))
     return MultipleChoiceResult(tuple(results))
@@ -240,14 +259,14 @@ def _scored(
 
 
 def _encode(
-    tokenizer: Tokenizer, question: Question, boundary: Boundary, premise: str | None
+    tokenizer: Tokenizer, question: ChoiceQuestion, boundary: Boundary, premise: str | None
 ) -> list[EncodedOption]:
     """The question's options after its context, then after the premise."""
     options = question.options
     settings = {"delimiter": question.delimiter, "boundary": boundary}
-    found = encode_options(tokenizer, question.context, options, **settings)
+    encoded = encode_options(tokenizer, question.context, options, **settings)
     if question.answer is not None and not 0 <= question.answer < len(options):
         raise ValueError(f"the answer is {question.answer}, but there are {len(options)} options")
     if premise is not None:
-        found += encode_options(tokenizer, premise, options, **settings)
-    return found
+        encoded += encode_options(tokenizer, premise, options, **settings)
+    return encoded

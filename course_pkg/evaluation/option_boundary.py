@@ -29,8 +29,11 @@ Boundary = Literal["back up", "error"]
 class EncodedOption:
     """A context and an option as one sequence.
 
-    ids: of both. start: the first scored token. merged: the text of the token in which the option
-    begins, if that token contains the end of the context too; else None.
+    Args:
+        ids: of both.
+        start: the first scored token.
+        merged: the text of the token in which the option begins, if that token contains the end of
+            the context too; else None.
     """
 
     ids: tuple[int, ...]
@@ -48,16 +51,23 @@ def encode_options(
 ) -> list[EncodedOption]:
     """Encode a context with each of its options.
 
-    context: may be empty; then the tokenizer's BOS, or else its EOS, takes its place. delimiter:
-    stands between context and option; after a chat template, which ends in a line break, it is "".
-    boundary: what to do with a token that joins both. "back up": score from it on, for all options
-    alike. "error": raise ValueError.
-    Raises ValueError for an empty or blank option, for two spaces where context, delimiter and
-    option meet, or if an empty context has no token to take its place.
+    Args:
+        context: may be empty; then the tokenizer's BOS, or else its EOS, takes its place.
+        delimiter: stands between context and option; after a chat template, which ends in a line
+            break, it is "".
+        boundary: what to do with a token that joins both. "back up": score from it on, for all
+            options alike. "error": raise ValueError.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> encode_options(tiny_tokenizer(), "A: ", ["x"], delimiter="")  # bytes: the space is scored
-    [EncodedOption(ids=(65, 58, 32, 120), start=2, merged=None)]
+    Raises:
+        ValueError: an empty or blank option, two spaces where context, delimiter and option meet,
+            or an empty context without a token to take its place.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> # Its tokens are bytes: the space is scored.
+        >>> encode_options(tiny_tokenizer(), "A: ", ["x"], delimiter="")
+        [EncodedOption(ids=(65, 58, 32, 120), start=2, merged=None)]
     """
     require_choice(boundary, "boundary", ("back up", "error"))
     check_options(context, options, delimiter)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from course_pkg.common.files import lock, sync_folder
-from course_pkg.common.json_reading import parse_json
-from course_pkg.evaluation.json_form import require_form
+from course_pkg.common.json_reading import parse_json, require_form
 from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import Sample
 
@@ -49,9 +48,13 @@ class SampleLog:
 def open_log(folder: Path, identity: Mapping[str, Any]) -> Iterator[SampleLog]:
     """Open a run's file to write more samples into it; the folder is made if it is absent.
 
-    identity: what makes two runs the same, as JSON has it. Raises RunError if another process
-    writes there, or the folder has the samples of another run, with what differs; OSError if it
-    can't be written.
+    Args:
+        identity: what makes two runs the same, as JSON has it.
+
+    Raises:
+        RunError: another process writes there, or the folder has the samples of another run, with
+            what differs.
+        OSError: it can't be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -99,9 +102,9 @@ def read_log(path: Path) -> tuple[dict[str, Any], dict[str, Sample], int]:
 def _prepare(path: Path, identity: Mapping[str, Any]) -> dict[str, Sample]:
     """Write the first line, or check it; remove half a line at the end."""
     if path.exists():
-        found, samples, whole = read_log(path)
+        written, samples, whole = read_log(path)
         if whole:
-            _check_same(path, found, identity)
+            _check_same(path, written, identity)
             with path.open("r+b") as file:
                 file.truncate(whole)
                 os.fsync(file.fileno())
@@ -114,12 +117,12 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> dict[str, Sample]:
     return {}
 
 
-def _check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    names = {**found, **wanted}
-    if differ := [name for name in names if found.get(name) != wanted.get(name)]:
+def _check_same(path: Path, written: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    names = {**written, **wanted}
+    if differ := [name for name in names if written.get(name) != wanted.get(name)]:
         name = differ[0]
         raise RunError(
-            f"{path.parent} has another run, with the {name} {found.get(name)!r:.80}, now "
+            f"{path.parent} has another run, with the {name} {written.get(name)!r:.80}, now "
             f"{wanted.get(name)!r:.80}: give another --output, or remove that folder"
         )
 

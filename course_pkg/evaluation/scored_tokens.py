@@ -26,7 +26,8 @@ _PART = re.compile(r"bytes:((?:\\x[0-9a-fA-F]{2})+)")
 class Token:
     """A token of a prompt. log_prob: None for the first, which nothing precedes.
 
-    best: it is the most probable one at its place.
+    Args:
+        best: it is the most probable one at its place.
     """
 
     text: str
@@ -55,12 +56,17 @@ def read_tokens(log_probs: Mapping[str, Any]) -> list[Token]:
 def first_scored(tokens: Sequence[Token], prompt: str, end: int) -> tuple[int, bool]:
     """The first token that reaches beyond the context, and whether the context's end is in it too.
 
-    end: the length of the context in characters. Raises ValueError if the tokens don't spell the
-    prompt, or if nothing precedes the token.
+    Args:
+        end: the length of the context in characters.
 
-    >>> tokens = [Token("A", None, True), Token(":", -1.0, True), Token(" x", -2.0, True)]
-    >>> first_scored(tokens, "A: x", 2), first_scored(tokens, "A: x", 3)
-    ((2, False), (2, True))
+    Raises:
+        ValueError: the tokens don't spell the prompt, or if nothing precedes the token.
+
+    Example:
+
+        >>> tokens = [Token("A", None, True), Token(":", -1.0, True), Token(" x", -2.0, True)]
+        >>> first_scored(tokens, "A: x", 2), first_scored(tokens, "A: x", 3)
+        ((2, False), (2, True))
     """
     data = prompt.encode()
     boundary = len(prompt[:end].encode())

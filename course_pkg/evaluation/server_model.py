@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from course_pkg.common.http_client import HttpClient, RefusedError, ServerError, WrongServerError
+from course_pkg.evaluation.continuation_scores import Progress, silent
 from course_pkg.evaluation.generation import OpenQuestion
 from course_pkg.evaluation.greedy import Generation, first_stop
-from course_pkg.evaluation.multiple_choice import Question, ScoredOption, ScoredQuestion
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, ScoredOption, ScoredQuestion
 from course_pkg.evaluation.run_errors import RunError
-from course_pkg.evaluation.samples import Answer, Request
+from course_pkg.evaluation.samples import Answer, ItemRequest
 from course_pkg.evaluation.scored_tokens import Token, first_scored, read_tokens
-from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.task import CHOICE, Task
 
 AT_ONCE = 8  # requests
@@ -67,9 +67,13 @@ CHANGES: Mapping[str, tuple[Callable[[Fields], Fields], str]] = {
 class ServerModel:
     """A model at an address. name: on the server; None asks the server for its only one.
 
-    at_once: requests. extra: further fields of each request's body, which win over the task's.
-    Raises RunError if the server has several models, or none of this name; ServerError if it
-    does not answer.
+    Args:
+        at_once: requests.
+        extra: further fields of each request's body, which win over the task's.
+
+    Raises:
+        RunError: the server has several models, or none of this name.
+        ServerError: it does not answer.
     """
 
     def __init__(
@@ -99,8 +103,8 @@ class ServerModel:
         return tuple(note for field, (_, note) in CHANGES.items() if field in self._changed)
 
     def answers(
-        self, task: Task, requests: Sequence[Request], progress: Progress = silent
-    ) -> Iterator[list[tuple[Request, Answer | Exception]]]:
+        self, task: Task, requests: Sequence[ItemRequest], progress: Progress = silent
+    ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
         """The answer to each request, or the error that it ended in, as they arrive.
 
         Raises ServerError if the server stops answering, RunError if it can't do such a task,
@@ -114,7 +118,7 @@ class ServerModel:
         fatal: Exception | None = None
         failed = 0
 
-        def answer(request: Request) -> Answer:
+        def answer(request: ItemRequest) -> Answer:
             if stopped.is_set():
                 raise RefusedError("not asked, because the run has stopped")
             return self._answer(task, request)
@@ -141,14 +145,14 @@ class ServerModel:
         if fatal is not None:
             raise fatal
 
-    def _answer(self, task: Task, request: Request) -> Answer:
+    def _answer(self, task: Task, request: ItemRequest) -> Answer:
         question = request.question
         with _known_form():
             if isinstance(question, OpenQuestion):
                 return self._write(task, request, question)
             return self._score(task, question)
 
-    def _write(self, task: Task, request: Request, question: OpenQuestion) -> Generation:
+    def _write(self, task: Task, request: ItemRequest, question: OpenQuestion) -> Generation:
         settings: dict[str, Any] = {"max_tokens": task.max_new_tokens, "temperature": 0}
         if task.stop:
             settings["stop"] = list(task.stop)
@@ -171,7 +175,7 @@ class ServerModel:
         finish = _finish(choice.get("finish_reason"), refusal)
         return Generation(text, (), finish, notes=self.notes)
 
-    def _score(self, task: Task, question: Question) -> ScoredQuestion:
+    def _score(self, task: Task, question: ChoiceQuestion) -> ScoredQuestion:
         options = self._options(question.context, question)
         if task.premise is not None:
             alone = [option.log_prob for option in self._options(task.premise, question)]
@@ -179,12 +183,14 @@ class ServerModel:
             alone = [None] * len(options)
         rows = zip(options, alone, strict=True)
         scored = [
-            ScoredOption(each.text, each.tokens, each.log_probs, each.greedy, each.merged, log_prob)
-            for each, log_prob in rows
+            ScoredOption(
+                option.text, option.tokens, option.log_probs, option.greedy, option.merged, log_prob
+            )
+            for option, log_prob in rows
         ]
         return ScoredQuestion(question, tuple(scored))
 
-    def _options(self, context: str, question: Question) -> list[ScoredOption]:
+    def _options(self, context: str, question: ChoiceQuestion) -> list[ScoredOption]:
         """The options after a context; all begin at the same token of it."""
         bare = context.rstrip()
         begin = context[len(bare) :] + question.delimiter
@@ -193,18 +199,20 @@ class ServerModel:
         choices = {choice["index"]: choice for choice in self._choices("/completions", body)}
         if sorted(choices) != list(range(len(prompts))):
             raise ValueError(f"{len(prompts)} prompts were sent, but {len(choices)} came back")
-        found = [read_tokens(choices[number]["logprobs"]) for number in range(len(prompts))]
+        token_lists = [read_tokens(choices[number]["logprobs"]) for number in range(len(prompts))]
         starts = [
             first_scored(tokens, prompt, len(bare))
-            for tokens, prompt in zip(found, prompts, strict=True)
+            for tokens, prompt in zip(token_lists, prompts, strict=True)
         ]
         start = min(first for first, _ in starts)
         return [
             _option(option, tokens[start:], tokens[first].text if merged else None)
-            for option, tokens, (first, merged) in zip(question.options, found, starts, strict=True)
+            for option, tokens, (first, merged) in zip(
+                question.options, token_lists, starts, strict=True
+            )
         ]
 
-    def _require_log_probs(self, task: Task, requests: Sequence[Request]) -> None:
+    def _require_log_probs(self, task: Task, requests: Sequence[ItemRequest]) -> None:
         """Raise RunError unless the server scores a short prompt, with the items' characters."""
         if task.chat:
             reason = "the task asks by chat"
@@ -253,7 +261,7 @@ class ServerModel:
     def _only_model(self) -> str:
         try:
             with _known_form():
-                names = [each["id"] for each in self.client.get("/models")["data"]]
+                names = [model["id"] for model in self.client.get("/models")["data"]]
                 listed = ", ".join(names)
         except WrongServerError:
             raise
@@ -270,18 +278,20 @@ class ServerModel:
         return names[0]
 
 
-def _probe(requests: Sequence[Request]) -> Question:
+def _probe(requests: Sequence[ItemRequest]) -> ChoiceQuestion:
     """A short question with the characters of the items that are parts of tokens, if any are."""
-    asked = [each.question for each in requests if isinstance(each.question, Question)]
+    asked = [
+        request.question for request in requests if isinstance(request.question, ChoiceQuestion)
+    ]
     contexts = _unusual("".join(question.context for question in asked))
     options = _unusual("".join(option for question in asked for option in question.options))
-    return Question(f"A{contexts}:", (f"b{options}", "c"), 0)
+    return ChoiceQuestion(f"A{contexts}:", (f"b{options}", "c"), 0)
 
 
 def _unusual(text: str) -> str:
     """Some of its characters that are not ASCII."""
-    found = dict.fromkeys(character for character in text if not character.isascii())
-    return "".join(list(found)[:PROBE_CHARACTERS])
+    characters = dict.fromkeys(character for character in text if not character.isascii())
+    return "".join(list(characters)[:PROBE_CHARACTERS])
 
 
 def _finish(reason: Any, refusal: Any) -> Literal["end", "length", "refused"]:

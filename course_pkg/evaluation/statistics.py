@@ -57,14 +57,23 @@ class Interval:
 def standard_error(scores: Sequence[float], groups: Sequence[Hashable] | None = None) -> float:
     """How much the mean score varies from one sample of items to the next: one standard deviation.
 
-    scores: one number per item, (n,). groups: for each item the group of related items that it
-    belongs to, (n,); None means that all items are independent. Groups of one item each give the
-    same number as None. Raises ValueError for fewer than two scores or groups, a score that isn't
-    finite, or lengths that differ.
+    Groups of one item each give the same number as None.
+
+    Args:
+        scores: one number per item, (n,).
+        groups: for each item the group of related items that it belongs to, (n,); None means that
+            all items are independent.
+
+    Raises:
+        ValueError: fewer than two scores or groups, a score that isn't finite, or lengths that
+            differ.
+
     Source: Miller 2024, with the factor C/(C-1) as in inspect_ai.
 
-    >>> round(standard_error([1, 1, 0, 1]), 4), round(standard_error([1, 1, 0, 0], "aabb"), 4)
-    (0.25, 0.5)
+    Example:
+
+        >>> round(standard_error([1, 1, 0, 1]), 4), round(standard_error([1, 1, 0, 0], "aabb"), 4)
+        (0.25, 0.5)
     """
     import numpy as np
 
@@ -100,13 +109,21 @@ def normal_interval(
 def wilson_interval(correct: int, total: int, level: float = 0.95) -> Interval:
     """Wilson's interval for a share of right answers: all shares that a z-test does not reject.
 
-    correct: right answers, of `total` independent items. The bounds solve
-    (x̄ - p)² = z² p (1 - p) / n for p, so they are in [0, 1], and the interval has a width even if
-    all answers are right. Raises ValueError unless 0 <= correct <= total and total >= 1.
+    The bounds solve (x̄ - p)² = z² p (1 - p) / n for p, so they are in [0, 1], and the interval has
+    a width even if all answers are right.
+
+    Args:
+        correct: right answers, of `total` independent items.
+
+    Raises:
+        ValueError: unless 0 <= correct <= total and total >= 1.
+
     Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
 
-    >>> print(wilson_interval(5, 5))
-    1.000 [0.566, 1.000]
+    Example:
+
+        >>> print(wilson_interval(5, 5))
+        1.000 [0.566, 1.000]
     """
     require_integer(total, "total")
     require_integer(correct, "correct", 0)
@@ -139,17 +156,25 @@ def mean_interval(
 ) -> Interval:
     """The mean score with an interval that fits the scores: the one to report.
 
-    scores, groups: as for `standard_error`. Right-or-wrong scores, all 0 or 1, get Wilson's
-    interval; other scores get `t_interval`. Right-or-wrong scores in groups get Wilson's interval
-    with t in place of z, and with the effective number of items, x̄(1 - x̄)/SE², in place of n. That
-    number is at most n; it is the number of groups if all scores are the same. Raises ValueError as
-    `standard_error` and `t_interval` do.
+    Right-or-wrong scores, all 0 or 1, get Wilson's interval; other scores get `t_interval`.
+    Right-or-wrong scores in groups get Wilson's interval with t in place of z, and with the
+    effective number of items, x̄(1 - x̄)/SE², in place of n. That number is at most n; it is the
+    number of groups if all scores are the same.
+
+    Args:
+        scores, groups: as for `standard_error`.
+
+    Raises:
+        ValueError: as `standard_error` and `t_interval` do.
+
     Source: Franco et al. 2019, for Wilson's interval with an effective number.
 
-    >>> print(mean_interval([1, 1, 0, 1, 0, 1, 1, 0, 1, 1]))
-    0.700 [0.397, 0.892]
-    >>> print(mean_interval([1, 1, 0, 0, 1, 1, 1, 1, 0, 1], groups="aabbccddee"))
-    0.700 [0.208, 0.954]
+    Example:
+
+        >>> print(mean_interval([1, 1, 0, 1, 0, 1, 1, 0, 1, 1]))
+        0.700 [0.397, 0.892]
+        >>> print(mean_interval([1, 1, 0, 0, 1, 1, 1, 1, 0, 1], groups="aabbccddee"))
+        0.700 [0.208, 0.954]
     """
     import numpy as np
 

@@ -14,18 +14,11 @@ from typing import Any
 
 from course_pkg.common.arguments import require_integer
 from course_pkg.evaluation.answer_extraction import Rule
-from course_pkg.evaluation.items import Item
-from course_pkg.evaluation.mmlu import LETTERS
-from course_pkg.evaluation.prompts import Fields, PromptTemplate
-from course_pkg.metrics.rouge import rouge_l, rouge_n
+from course_pkg.evaluation.items import LETTERS, Item
+from course_pkg.evaluation.prompt_template import Fields, PromptTemplate
 
 CHOICE = "multiple-choice"
 GENERATION = "generation"
-METRICS = {  # of an answer and a reference, for each reference alone
-    "rouge-1": lambda answer, reference: rouge_n(answer, reference, 1).fmeasure,
-    "rouge-2": lambda answer, reference: rouge_n(answer, reference, 2).fmeasure,
-    "rouge-l": lambda answer, reference: rouge_l(answer, reference).fmeasure,
-}
 ALWAYS = ("exact", "quasi", "f1")  # the scores that every task for generation has
 LIMIT_SEED = 0
 
@@ -34,10 +27,14 @@ LIMIT_SEED = 0
 class Task:
     """What is asked, and what counts as right.
 
-    kind: "multiple-choice" or "generation". seed: drew the examples. options: "text" scores each
-    option's text; "letters" lists the options in the prompt, in the field {options}, and scores
-    their letters. normalization, premise, rules, stop, max_new_tokens: as in the kinds' modules.
-    metrics: further scores, names in METRICS. report: the score of generation that counts.
+    Args:
+        kind: "multiple-choice" or "generation".
+        seed: drew the examples.
+        options: "text" scores each option's text; "letters" lists the options in the prompt, in the
+            field {options}, and scores their letters.
+        normalization, premise, rules, stop, max_new_tokens: as in the kinds' modules.
+        metrics: further scores, names in `OF_ANSWERS`.
+        report: the score of generation that counts.
     """
 
     name: str

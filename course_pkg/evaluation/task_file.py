@@ -3,7 +3,7 @@
     description = "Simple questions with four options."
     items = "questions.jsonl"                 # beside this file; see `items`
 
-    [prompt]                                  # see `prompts`
+    [prompt]                                  # see `prompt_template`
     question = "Question: {question}\\nAnswer:"
     chat = false                              # true: as a chat, by the model's chat template
 
@@ -24,13 +24,18 @@ or, in place of the last table, for answers that the model writes:
     normalization = "quasi"
     stop = ["\\n"]
     max_new_tokens = 16
-    metrics = ["rouge-l"]                     # further scores; see `METRICS`
+    metrics = ["rouge-l"]                     # see `metric_registry`
     report = "exact"                          # the score that counts: exact, quasi, f1, or of these
 
-All prompts are written once before a model is loaded, so that a fault costs no time.
+All prompts are written once before a model is loaded, so that a fault costs no time. An error names
+the file and the line; `tomllib` gives values without their lines, so the line is looked for.
 Chapter: evaluation/likelihood-and-generation.
 """
 
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -46,17 +51,62 @@ from course_pkg.common.arguments import (
 from course_pkg.evaluation.answer_extraction import RULES, Rule, known_rules
 from course_pkg.evaluation.answer_match import NORMALIZATIONS as TEXT_FORMS
 from course_pkg.evaluation.answer_match import exact_match
-from course_pkg.evaluation.items import Item, read_items
-from course_pkg.evaluation.mmlu import LETTERS
+from course_pkg.evaluation.items import LETTERS, Item, read_items
+from course_pkg.evaluation.metric_registry import OF_ANSWERS
 from course_pkg.evaluation.multiple_choice import NORMALIZATIONS
 from course_pkg.evaluation.option_boundary import check_options
-from course_pkg.evaluation.prompts import PromptTemplate, choose_examples
+from course_pkg.evaluation.prompt_template import PromptTemplate, choose_examples
 from course_pkg.evaluation.run_errors import TaskError
-from course_pkg.evaluation.task import ALWAYS, CHOICE, GENERATION, METRICS, Task
-from course_pkg.evaluation.toml_table import TomlFile, read_toml
+from course_pkg.evaluation.task import ALWAYS, CHOICE, GENERATION, Task
 
 BUILT_IN = Path(str(resources.files("course_pkg") / "data/evaluation"))
 OPTIONS = ("text", "letters")
+REQUIRED = object()  # the default of a key that must be there
+
+
+@dataclass(frozen=True)
+class TomlFile:
+    """A file's text and values; "" is the name of the table at the top."""
+
+    path: Path
+    text: str
+    values: dict[str, Any]
+
+    def table(self, name: str, keys: Sequence[str]) -> dict[str, Any]:
+        """A table; empty if absent. keys: the names that it may have.
+
+        Raises TaskError for another key, since a misspelled one would silently be the default.
+        """
+        table = self.values.get(name, {}) if name else self.values
+        if not isinstance(table, dict):
+            raise self.error("", name, f"{name} must be a table: write [{name}]")
+        for key in table:
+            if key not in keys:
+                known = ", ".join(keys)
+                raise self.error(name, key, f"unknown key {key!r}: use some of {known}")
+        return table
+
+    def take(
+        self, name: str, key: str, check: Callable[[Any, str], Any], default: Any = REQUIRED
+    ) -> Any:
+        """The value of a key in a table, as `check(value, key)` returns it.
+
+        Raises TaskError for what `check` refuses, and for an absent key that has no default.
+        """
+        table = self.values.get(name, {}) if name else self.values
+        if key not in table:
+            if default is REQUIRED:
+                where = f"[{name}]" if name else "the top of the file"
+                raise self.error(name, key, f"{where} has no {key!r}: add it")
+            return default
+        try:
+            return check(table[key], key)
+        except (TypeError, ValueError) as error:
+            raise self.error(name, key, str(error)) from None
+
+    def error(self, name: str, key: str, problem: str) -> TaskError:
+        """A problem with a key of a table."""
+        return TaskError(f"{self.path}, line {line_of(self.text, name, key)}: {problem}")
 
 
 def task_names() -> list[str]:
@@ -86,11 +136,11 @@ def load_task(source: str | Path) -> Task:
 
 
 def _task(file: TomlFile) -> Task:
-    file.table("", f"description items prompt examples {CHOICE} {GENERATION}")
+    file.table("", ("description", "items", "prompt", "examples", CHOICE, GENERATION))
     kinds = [kind for kind in (CHOICE, GENERATION) if kind in file.values]
     if len(kinds) != 1:
-        found = "both" if kinds else "none"
-        problem = f"expected one of the tables [{CHOICE}] and [{GENERATION}], found {found}"
+        which = "both" if kinds else "none"
+        problem = f"expected one of the tables [{CHOICE}] and [{GENERATION}], found {which}"
         raise file.error("", kinds[-1] if kinds else "", f"{problem}: they say how to score")
     [kind] = kinds
     scoring = _choice(file) if kind == CHOICE else _generation(file)
@@ -105,7 +155,7 @@ def _task(file: TomlFile) -> Task:
 
 
 def _choice(file: TomlFile) -> dict[str, Any]:
-    file.table(CHOICE, "options normalization premise")
+    file.table(CHOICE, ("options", "normalization", "premise"))
 
     def normalization(value: Any, key: str) -> str:
         return require_choice(value, key, NORMALIZATIONS)
@@ -113,23 +163,25 @@ def _choice(file: TomlFile) -> dict[str, Any]:
     def options(value: Any, key: str) -> str:
         return require_choice(value, key, OPTIONS)
 
-    found = {
+    settings = {
         "options": file.take(CHOICE, "options", options, "text"),
         "normalization": file.take(CHOICE, "normalization", normalization, "sum"),
         "premise": file.take(CHOICE, "premise", require_string, None),
     }
-    if found["normalization"] == "pmi" and found["premise"] is None:
+    if settings["normalization"] == "pmi" and settings["premise"] is None:
         problem = 'normalization "pmi" needs a premise: add one, such as premise = "Answer:"'
         raise file.error(CHOICE, "normalization", problem)
-    return found
+    return settings
 
 
 def _generation(file: TomlFile) -> dict[str, Any]:
-    file.table(GENERATION, "rules normalization stop max_new_tokens metrics report")
+    file.table(
+        GENERATION, ("rules", "normalization", "stop", "max_new_tokens", "metrics", "report")
+    )
 
     def rules(value: Any, key: str) -> tuple[Rule, ...]:
         require_list(value, key, "put the rules into [ ]")
-        return tuple(known_rules([_rule(each) for each in value]))
+        return tuple(known_rules([_rule(rule) for rule in value]))
 
     def normalization(value: Any, key: str) -> str:
         return require_choice(value, key, TEXT_FORMS)
@@ -142,7 +194,7 @@ def _generation(file: TomlFile) -> dict[str, Any]:
 
     def metrics(value: Any, key: str) -> tuple[str, ...]:
         require_list(value, key, "put the names into [ ]")
-        return tuple(require_choice(name, "a metric", METRICS) for name in value)
+        return tuple(require_choice(name, "a metric", OF_ANSWERS) for name in value)
 
     more = file.take(GENERATION, "metrics", metrics, ())
 
@@ -174,7 +226,7 @@ def _rule(value: Any) -> str | Rule:
 
 def _prompt(file: TomlFile) -> tuple[PromptTemplate, bool]:
     names = tuple(PromptTemplate.__dataclass_fields__)
-    table = file.table("prompt", " ".join([*names, "chat"]))
+    table = file.table("prompt", (*names, "chat"))
     chat = file.take("prompt", "chat", require_bool, False)
     texts = {name: file.take("prompt", name, require_string) for name in names if name in table}
     try:
@@ -192,7 +244,7 @@ def _items(file: TomlFile, table: str, kind: str) -> tuple[Item, ...]:
 
 
 def _examples(file: TomlFile, kind: str) -> tuple[tuple[Item, ...], int]:
-    table = file.table("examples", "items count seed")
+    table = file.table("examples", ("items", "count", "seed"))
     if not table:
         return (), 0
     pool = _items(file, "examples", kind)
@@ -207,7 +259,7 @@ def _examples(file: TomlFile, kind: str) -> tuple[tuple[Item, ...], int]:
     wanted = file.take("examples", "count", count, len(pool))
     drawn = choose_examples([{"id": item.id} for item in pool], wanted, seed)
     by_id = {item.id: item for item in pool}
-    return tuple(by_id[each["id"]] for each in drawn), seed
+    return tuple(by_id[example["id"]] for example in drawn), seed
 
 
 def _check_prompts(file: TomlFile, task: Task) -> None:
@@ -225,7 +277,7 @@ def _check_prompts(file: TomlFile, task: Task) -> None:
 def _check_item(task: Task, item: Item, as_example: bool) -> None:
     if task.options == "letters" and len(item.options) > len(LETTERS):
         raise ValueError(f"it has {len(item.options)} options: give at most {len(LETTERS)}")
-    examples = () if as_example else [task.fields(each) for each in task.examples]
+    examples = () if as_example else [task.fields(example) for example in task.examples]
     prompt = task.template.render(task.fields(item), examples)
     if task.kind == CHOICE and task.options == "text" and not task.chat:
         check_options(prompt.text, item.options, prompt.delimiter)
@@ -233,3 +285,46 @@ def _check_item(task: Task, item: Item, as_example: bool) -> None:
         exact_match("", item.answers, task.normalization)
         if task.report in ("quasi", "f1"):
             exact_match("", item.answers, "quasi")
+
+
+def read_toml(path: Path) -> TomlFile:
+    """Read a file. Raises TaskError, with the line, if it isn't TOML in UTF-8.
+
+    >>> read_toml(Path("/nowhere/a.toml"))
+    Traceback (most recent call last):
+    ...
+    course_pkg.evaluation.run_errors.TaskError: /nowhere/a.toml does not exist: correct its path
+    """
+    try:
+        text = path.read_text("utf-8")
+        return TomlFile(path, text, tomllib.loads(text))
+    except FileNotFoundError:
+        raise TaskError(f"{path} does not exist: correct its path") from None
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{path} is not UTF-8 ({error}): save it as UTF-8") from None
+    except RecursionError:
+        raise TaskError(
+            f"{path} is nested too deeply: a task has tables of texts and lists"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        hint = 'write texts as "…", and a line break in them as \\n'
+        raise TaskError(f"{path} is not TOML: {error}: {hint}") from None
+
+
+def line_of(text: str, table: str, key: str) -> int:
+    """The line of a key in a table of a TOML text, or else of the table; 1 if neither is there.
+
+    >>> text = 'items = "a"\\n[prompt]\\nchat = 1'
+    >>> line_of(text, "prompt", "chat"), line_of(text, "prompt", "stop")
+    (3, 2)
+    """
+    place = 1
+    inside = table == ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r'\s*\[+\s*"?([\w-]+)', line):
+            inside = header[1] == table
+            if inside or (not table and header[1] == key):
+                place = number
+        elif inside and re.match(rf'\s*"?{re.escape(key)}"?\s*=', line):
+            return number
+    return place

@@ -6,7 +6,7 @@ if each token sees itself and its ancestors only, and if its position is its dep
 the vector that it would get in its own sequence. There is no padding.
 
 Parts of the sequences may be in a cache already; `cached` holds the tokens of that path. This
-module only keeps the books, so it does not import torch. `likelihood` runs the decoder.
+module only keeps the books, so it does not import torch. `continuation_scores` runs the decoder.
 
 Sources: SpecInfer (Miao et al. 2023), section 4, and Medusa (Cai et al. 2024), "tree attention", on
 attention masks for trees of tokens. Chapter: evaluation/likelihood-and-generation.
@@ -20,15 +20,20 @@ from operator import eq
 class TokenTree:
     """A tree of new tokens below a path of cached ones; parents come before children.
 
-    cached: the token ids of the path. tokens: the id of each node. parents: the node before each,
-    or −1 if that is a cached token, or nothing. seen: how many tokens of the cached path each node
-    sees. positions: each node's place in its sequence.
+    Args:
+        cached: the token ids of the path.
+        tokens: the id of each node.
+        parents: the node before each, or −1 if that is a cached token, or nothing.
+        seen: how many tokens of the cached path each node sees.
+        positions: each node's place in its sequence.
 
-    >>> tree = TokenTree(cached=[7])
-    >>> tree.add([7, 1, 2], new_from=1), tree.add([7, 1, 3], new_from=1)
-    ([0, 1], [0, 2])
-    >>> tree.tokens, tree.parents, tree.positions
-    ([1, 2, 3], [-1, 0, 0], [1, 2, 2])
+    Example:
+
+        >>> tree = TokenTree(cached=[7])
+        >>> tree.add([7, 1, 2], new_from=1), tree.add([7, 1, 3], new_from=1)
+        ([0, 1], [0, 2])
+        >>> tree.tokens, tree.parents, tree.positions
+        ([1, 2, 3], [-1, 0, 0], [1, 2, 2])
     """
 
     def __init__(self, cached: Sequence[int] = ()):
@@ -45,8 +50,11 @@ class TokenTree:
     def add(self, sequence: Sequence[int], new_from: int) -> list[int]:
         """Add a sequence's tokens that the cache lacks, and return their nodes, in order.
 
-        new_from: from here on, tokens become nodes even if the cache has them, because a cache
-        holds no logits. The first of the nodes has position `seen[node]`.
+        The first of the nodes has position `seen[node]`.
+
+        Args:
+            new_from: from here on, tokens become nodes even if the cache has them, because a cache
+                holds no logits.
         """
         seen = self._cached_part(sequence, new_from)
         parent = -1

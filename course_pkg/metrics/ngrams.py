@@ -53,14 +53,20 @@ def clipped_matches(hypothesis: Counter, reference: Counter) -> int:
 def count_matches(tokens: Sequence[Hashable], references: Sequence[Counter]) -> list[int]:
     """Count the clipped matches of the orders 1, 2, ... in less than half the time.
 
-    references: the counts of order 1, of order 2, and so on, of the same text or texts. The result
-    is `clipped_matches(count(tokens, n), references[n - 1])` for each order n. Only n-grams that
-    match are counted, and only until none occurs twice: then no longer one does.
-    Raises TypeError for a string.
+    The result is `clipped_matches(count(tokens, n), references[n - 1])` for each order n. Only
+    n-grams that match are counted, and only until none occurs twice: then no longer one does.
 
-    >>> text = "the cat sat on the mat".split()
-    >>> count_matches("the cat on the mat".split(), [count(text, 1), count(text, 2)])
-    [5, 3]
+    Args:
+        references: the counts of order 1, of order 2, and so on, of the same text or texts.
+
+    Raises:
+        TypeError: a string.
+
+    Example:
+
+        >>> text = "the cat sat on the mat".split()
+        >>> count_matches("the cat on the mat".split(), [count(text, 1), count(text, 2)])
+        [5, 3]
     """
     _require_tokens(tokens)
     matches = [0] * len(references)

@@ -44,12 +44,18 @@ def loss_change(
 ) -> LossChange:
     """The change from the baseline's losses to these.
 
-    losses, baseline: of each text, in nats, summed over its tokens. tokens: of each text. Raises
-    ValueError if the lengths differ, there are fewer than two texts, a text has no token, or a loss
-    is not finite.
+    Args:
+        losses, baseline: of each text, in nats, summed over its tokens.
+        tokens: of each text.
 
-    >>> loss_change([12.0, 21.0, 33.0], [10.0, 20.0, 30.0], [10, 10, 20])
-    LossChange(nats=0.15, margin=0.04243..., texts=3)
+    Raises:
+        ValueError: the lengths differ, there are fewer than two texts, a text has no token, or a
+            loss is not finite.
+
+    Example:
+
+        >>> loss_change([12.0, 21.0, 33.0], [10.0, 20.0, 30.0], [10, 10, 20])
+        LossChange(nats=0.15, margin=0.04243..., texts=3)
     """
     if not len(losses) == len(baseline) == len(tokens):
         raise ValueError(

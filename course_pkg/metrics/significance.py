@@ -1,9 +1,9 @@
 """Scores of a sample of texts: intervals, and whether one system is really better than another.
 
-A test set is a sample. Draw from it, with replacement, as many sentences as it has, score both
-systems on them, and repeat that a thousand times: how often does the same system win? BLEU of a
-drawn set is the BLEU of its sentences' summed counts, so each text is counted only once. The other
-test, approximate randomization, exchanges the two systems' texts at random, sentence by sentence.
+A test set is a sample. Draw from it, with replacement, as many texts as it has, score both systems
+on them, and repeat that a thousand times: how often does the same system win? The score of a drawn
+set comes from statistics that add up over its texts, so each text is scored only once. The other
+test, approximate randomization, exchanges the two systems' texts at random, text by text.
 
 Draws are those of sacrebleu 2.6 for the same seed; its default is SEED.
 
@@ -12,16 +12,45 @@ bootstrap resampling; Riezler and Maxwell 2005, "On Some Pitfalls in Automatic E
 Significance Testing for MT", figures 1 and 2, for both tests. Chapter: metrics/bleu-comparing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from course_pkg.common.arguments import require_integer
-from course_pkg.metrics.bleu.score import PreparedReferences, bleu_from_counts
 
 SEED = 12345  # sacrebleu's
-References = PreparedReferences | Sequence[Sequence[str]]
+TIE = 1e-12  # sums of the same floats in another order differ by less
+
+
+@dataclass(frozen=True)
+class TextStatistics:
+    """What a metric needs of each text to score any set of texts.
+
+    Args:
+        rows: (texts, k), numbers that add up over texts, such as BLEU's counts.
+        score: the score of a set of texts, from the sum (k,) of their rows.
+
+    Example:
+
+        >>> mean = TextStatistics.of_scores([0.2, 0.6])
+        >>> mean.score(mean.rows.sum(axis=0))
+        0.4
+    """
+
+    rows: np.ndarray
+    score: Callable[[np.ndarray], float]
+
+    @classmethod
+    def of_scores(cls, scores: Sequence[float]) -> "TextStatistics":
+        """Statistics of a metric whose score of a system is the mean over its texts."""
+        rows = np.array(scores, dtype=float)[:, None]
+        return cls(rows, lambda summed: float(summed[0]) / len(rows))
+
+    @property
+    def total(self) -> float:
+        """The score of all texts."""
+        return self.score(self.rows.sum(axis=0))
 
 
 @dataclass(frozen=True)
@@ -36,13 +65,20 @@ class MeanInterval:
 def mean_intervals(scores: np.ndarray, *, samples: int = 1000, seed: int = 0) -> list[MeanInterval]:
     """The mean of each column, with a bootstrap interval, as Google's rouge-score aggregates.
 
-    scores: (n, columns), a row for each text; all columns are drawn together. rouge-score's "mid"
-    is the median of the drawn means; here it is the mean itself. Raises ValueError unless scores
-    has two axes and at least one row, or for samples < 1.
+    rouge-score's "mid" is the median of the drawn means; here it is the mean itself.
 
-    >>> [interval] = mean_intervals(np.array([[0.2], [0.4], [0.9]]))
-    >>> round(interval.mean, 2), interval.low < 0.5 < interval.high
-    (0.5, True)
+    Args:
+        scores: (n, columns), a row for each text; all columns are drawn together.
+        samples: how many sets to draw.
+
+    Raises:
+        ValueError: scores has another number of axes or no row, or samples < 1.
+
+    Example:
+
+        >>> [interval] = mean_intervals(np.array([[0.2], [0.4], [0.9]]))
+        >>> round(interval.mean, 2), interval.low < 0.5 < interval.high
+        (0.5, True)
     """
     require_integer(samples, "samples")
     if np.ndim(scores) != 2 or not len(scores):
@@ -52,48 +88,28 @@ def mean_intervals(scores: np.ndarray, *, samples: int = 1000, seed: int = 0) ->
     return list(map(MeanInterval, np.mean(scores, axis=0).tolist(), low, high))
 
 
-def mean_and_margin(scores: np.ndarray) -> tuple[float, float]:
-    """The mean of drawn sets' scores, and half the range of the middle 95%: sacrebleu's μ ±.
+def bootstrap(system: TextStatistics, *, samples: int = 1000, seed: int = 0) -> np.ndarray:
+    """Scores of a system on sets drawn from its texts, (samples,).
 
-    >>> mean_and_margin(np.arange(100.0))
-    (49.5, 47.5)
-    """
-    ordered = np.sort(scores)
-    cut = len(ordered) // 40
-    return float(ordered.mean()), float(ordered[-cut - 1] - ordered[cut]) / 2
+    Example:
 
-
-def bootstrap(
-    hypotheses: Sequence[str],
-    references: References,
-    *,
-    samples: int = 1000,
-    seed: int = 0,
-    **smoothing,
-) -> np.ndarray:
-    """BLEU of one system on sets drawn from its sentences, (samples,), each in [0, 1].
-
-    Arguments and errors as for `paired_bootstrap`.
-
-    >>> texts = ["the cat sat on the mat", "it rained all day"]
-    >>> bootstrap(texts, [[text] for text in texts], samples=3).tolist()
-    [1.0, 1.0, 1.0]
+        >>> bootstrap(TextStatistics.of_scores([1.0, 1.0]), samples=3).tolist()
+        [1.0, 1.0, 1.0]
     """
     require_integer(samples, "samples")
-    references, [counts] = _counts(references, hypotheses)
-    draws = _draws(len(counts), samples, seed)
-    return np.array([_bleu(counts[rows].sum(axis=0), references, smoothing) for rows in draws])
+    draws = _draws(len(system.rows), samples, seed)
+    return np.array([system.score(system.rows[texts].sum(axis=0)) for texts in draws])
 
 
 @dataclass(frozen=True)
 class PairedBootstrap:
     """How two systems compare on one test set, and on test sets drawn from it.
 
-    baseline, system: BLEU on the test set itself, in [0, 1]. difference: system - baseline.
+    baseline, system: the scores on the test set itself. difference: system - baseline.
     wins: the share of drawn sets on which the system scores higher than the baseline.
     interval: the range of the middle 95% of the differences.
     p_value: the probability of a difference at least this large if the systems were equally good.
-    scores: (samples, 2), BLEU of baseline and system on each drawn set.
+    scores: (samples, 2), of baseline and system on each drawn set.
     """
 
     baseline: float
@@ -106,58 +122,58 @@ class PairedBootstrap:
 
 
 def paired_bootstrap(
-    baseline: Sequence[str],
-    system: Sequence[str],
-    references: References,
-    *,
-    samples: int = 1000,
-    seed: int = 0,
-    **smoothing,
+    baseline: TextStatistics, system: TextStatistics, *, samples: int = 1000, seed: int = 0
 ) -> PairedBootstrap:
-    """Compare two systems' BLEU on the same sentences, by resampling the sentences.
+    """Compare two systems on the same texts, by resampling the texts.
 
-    baseline, system: one text per list of references. references: as for `corpus_bleu`, or
-    prepared references, which already have a tokenizer. samples: how many sets to draw. smoothing:
-    keywords of `bleu_from_counts`.
     The p-value is computed as in sacrebleu: subtract from the absolute differences of the drawn
     sets their mean; count the sets whose result is at least the observed absolute difference, and
     the test set itself. (sacrebleu leaves out ties, so there a system differs from itself.) For
     clear differences it is close to 1 - wins, so interpret it as one-sided.
-    Errors as for `PreparedReferences`; ValueError for samples < 1.
+
+    Args:
+        baseline, system: statistics of the same texts, in the same order, by the same metric.
+        samples: how many sets to draw.
+
+    Raises:
+        ValueError: the systems have different numbers of texts, or samples < 1.
+
     Source: Koehn 2004; Riezler and Maxwell 2005, figure 2.
 
-    >>> references = [["the cat sat on the mat"], ["it rained all day"], ["she sang to us"]] * 9
-    >>> better = ["the cat sat on a mat", "it rained all day", "she sang for us"] * 9
-    >>> worse = ["the cat is on a mat", "it rains all day", "she sang to us"] * 9
-    >>> 0.5 < paired_bootstrap(worse, better, references).wins < 1
-    True
+    Example:
+
+        >>> worse = TextStatistics.of_scores([0, 1, 0] * 9)
+        >>> better = TextStatistics.of_scores([1, 1, 0] * 9)
+        >>> result = paired_bootstrap(worse, better)
+        >>> round(result.difference, 3), result.wins > 0.9
+        (0.333, True)
     """
-    require_integer(samples, "samples")
-    references, counts = _counts(references, baseline, system)
+    _require_pair(baseline, system, samples)
     scores = np.array(
         [
-            [_bleu(summed, references, smoothing) for summed in counts[:, rows].sum(axis=1)]
-            for rows in _draws(counts.shape[1], samples, seed)
+            [side.score(side.rows[texts].sum(axis=0)) for side in (baseline, system)]
+            for texts in _draws(len(system.rows), samples, seed)
         ]
     )
-    observed = [_bleu(summed, references, smoothing) for summed in counts.sum(axis=1)]
     differences = scores[:, 1] - scores[:, 0]
     excess = np.abs(differences) - np.abs(differences).mean()
     low, high = np.quantile(differences, [0.025, 0.975]).tolist()
+    before = baseline.total
+    after = system.total
     return PairedBootstrap(
-        baseline=observed[0],
-        system=observed[1],
-        difference=observed[1] - observed[0],
+        baseline=before,
+        system=after,
+        difference=after - before,
         wins=float(np.mean(differences > 0)),
         interval=(low, high),
-        p_value=(1 + int(np.sum(excess >= abs(observed[1] - observed[0])))) / (samples + 1),
+        p_value=(1 + int(np.sum(excess >= abs(after - before)))) / (samples + 1),
         scores=scores,
     )
 
 
 @dataclass(frozen=True)
 class PairedRandomization:
-    """How two systems compare on one test set: BLEU of each in [0, 1], and the p-value.
+    """How two systems compare on one test set: the score of each, and the p-value.
 
     p_value: the probability of a difference at least this large, in either direction, if it did
     not matter which system wrote which text.
@@ -169,41 +185,38 @@ class PairedRandomization:
 
 
 def paired_randomization(
-    baseline: Sequence[str],
-    system: Sequence[str],
-    references: References,
-    *,
-    samples: int = 10_000,
-    seed: int = 0,
-    **smoothing,
+    baseline: TextStatistics, system: TextStatistics, *, samples: int = 10_000, seed: int = 0
 ) -> PairedRandomization:
-    """Test a difference in BLEU by approximate randomization.
+    """Test the difference of two systems by approximate randomization.
 
-    For each sample, every sentence's two texts are exchanged with probability 1/2, and both sides
+    For each sample, every text's two versions are exchanged with probability 1/2, and both sides
     are scored. The p-value is the share of samples that differ at least as much as the systems do;
     the systems themselves count as one. (sacrebleu leaves out ties, as in its bootstrap.)
     Arguments and errors as for `paired_bootstrap`.
+
     Source: Riezler and Maxwell 2005, figure 1.
 
-    >>> references = [["the cat sat on the mat"], ["it rained all day"], ["she sang to us"]] * 9
-    >>> texts = [text for [text] in references]
-    >>> paired_randomization(texts, texts, references, samples=20).p_value
-    1.0
+    Example:
+
+        >>> scores = TextStatistics.of_scores([0.2, 0.5, 0.4])
+        >>> paired_randomization(scores, scores, samples=20).p_value
+        1.0
     """
-    require_integer(samples, "samples")
-    references, counts = _counts(references, baseline, system)
-    one, other = (_bleu(summed, references, smoothing) for summed in counts.sum(axis=1))
+    _require_pair(baseline, system, samples)
+    before = baseline.total
+    after = system.total
+    both = (baseline.rows + system.rows).sum(axis=0)
+    least = abs(before - after) - TIE
     generator = np.random.default_rng(seed)
-    rows = 32  # at a time: a multiple of 32, so that the bits are those of a single call
+    at_once = 32  # samples; a multiple of 32, so that the bits are those of a single call
     extreme = 0
-    for start in range(0, samples, rows):
-        size = (min(rows, samples - start), counts.shape[1])
-        kept = generator.integers(2, size=size, dtype=bool)  # (rows, sentences)
-        mixed = kept @ counts[0] + ~kept @ counts[1]
-        for left, right in zip(mixed, counts.sum(axis=(0, 1)) - mixed, strict=True):
-            scores = [_bleu(summed, references, smoothing) for summed in (left, right)]
-            extreme += abs(scores[0] - scores[1]) >= abs(one - other)
-    return PairedRandomization(one, other, (1 + extreme) / (samples + 1))
+    for start in range(0, samples, at_once):
+        size = (min(at_once, samples - start), len(system.rows))
+        kept = generator.integers(2, size=size, dtype=bool)  # (samples, texts)
+        mixed = kept @ baseline.rows + ~kept @ system.rows
+        for left, right in zip(mixed, both - mixed, strict=True):
+            extreme += abs(baseline.score(left) - system.score(right)) >= least
+    return PairedRandomization(before, after, (1 + extreme) / (samples + 1))
 
 
 def _draws(items: int, samples: int, seed: int) -> Iterator[np.ndarray]:
@@ -212,17 +225,10 @@ def _draws(items: int, samples: int, seed: int) -> Iterator[np.ndarray]:
     return (generator.choice(items, items) for _ in range(samples))
 
 
-def _counts(
-    references: References, *systems: Sequence[str]
-) -> tuple[PreparedReferences, np.ndarray]:
-    """The references, prepared, and the counts (systems, sentences, 2 + 2 * max_order)."""
-    if not isinstance(references, PreparedReferences):
-        references = PreparedReferences(references)
-    counts = [np.array(references.counts(texts), dtype=np.int64) for texts in systems]
-    return references, np.stack(counts)
-
-
-def _bleu(summed: np.ndarray, references: PreparedReferences, smoothing: dict) -> float:
-    c, r, *rest = summed.tolist()
-    order = references.max_order
-    return bleu_from_counts(rest[:order], rest[order:], c, r, **smoothing).score
+def _require_pair(baseline: TextStatistics, system: TextStatistics, samples: int) -> None:
+    require_integer(samples, "samples")
+    if len(baseline.rows) != len(system.rows):
+        raise ValueError(
+            f"the baseline has {len(baseline.rows)} texts, the system {len(system.rows)}: compare "
+            "them on the same texts"
+        )

@@ -43,33 +43,38 @@ class FileLine:
         """The text of a field. Raises TextFileError if it is absent or something else."""
         value = self.fields.get(field)
         if not isinstance(value, str):
-            found = f"it is {value!r:.60}" if field in self.fields else "it has none"
-            raise TextFileError(f'{self.place}: the field "{field}" must be a text, but {found}')
+            problem = f"it is {value!r:.60}" if field in self.fields else "it has none"
+            raise TextFileError(f'{self.place}: the field "{field}" must be a text, but {problem}')
         return value
 
     def texts(self, *names: str) -> tuple[str, ...] | None:
         """The text or list of texts of the first of these fields that it has; None without one."""
-        found = next((self.fields[name] for name in names if name in self.fields), None)
-        if found is None:
+        value = next((self.fields[name] for name in names if name in self.fields), None)
+        if value is None:
             return None
-        texts = [found] if isinstance(found, str) else found
+        texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
             raise TextFileError(
-                f'{self.place}: "{names[0]}" must be a text or a list of texts, got {found!r:.60}'
+                f'{self.place}: "{names[0]}" must be a text or a list of texts, got {value!r:.60}'
             )
         return tuple(texts)
 
 
 @dataclass(frozen=True)
 class ScoredTexts:
-    """What one system wrote, with the references of each text.
+    """What one system wrote.
 
-    name: the file's. hypotheses: n texts. references: n lists of texts.
+    Args:
+        name: the file's.
+        hypotheses: n texts.
+        references: n lists of texts; none for a metric that compares with no text.
+        prompts: n texts that the hypotheses answer, or none.
     """
 
     name: str
     hypotheses: tuple[str, ...]
-    references: tuple[tuple[str, ...], ...]
+    references: tuple[tuple[str, ...], ...] = ()
+    prompts: tuple[str, ...] = ()
 
 
 def read_scored(
@@ -77,17 +82,23 @@ def read_scored(
 ) -> ScoredTexts:
     """Read a system's texts and their references.
 
-    source: a file, or None for the standard input. references: files with one reference on each
-    line, all as long as the source; or none, if the source is JSON lines with references.
-    Raises TextFileError for a file that is absent or empty or has another encoding, files of
-    different lengths, a line without its fields, and references that are missing or given twice.
+    Args:
+        source: a file, or None for the standard input.
+        references: files with one reference on each line, all as long as the source; or none, if
+            the source is JSON lines with references.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "answers.jsonl")
-    ...     _ = path.write_text('{"prediction": "a cat", "references": ["the cat", "a cat"]}')
-    ...     read_scored(path).references
-    (('the cat', 'a cat'),)
+    Raises:
+        TextFileError: a file that is absent or empty or has another encoding, files of different
+            lengths, a line without its fields, and references that are missing or given twice.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder, "answers.jsonl")
+        ...     _ = path.write_text('{"prediction": "a cat", "references": ["the cat", "a cat"]}')
+        ...     read_scored(path).references
+        (('the cat', 'a cat'),)
     """
     name = _name(source)
     records = read_records(source, encoding)
@@ -110,6 +121,18 @@ def read_scored(
                 "text's reference on the same line"
             )
     return ScoredTexts(name, hypotheses, tuple(zip(*columns, strict=True)))
+
+
+def read_texts(source: Path | None, encoding: str = "utf-8") -> ScoredTexts:
+    """Read texts without references: plain lines, or JSON lines with "text", or prompt and answer.
+
+    The first line decides between texts and answers. Arguments and errors as for `read_scored`.
+    """
+    records = read_records(source, encoding)
+    answers = "prompt" in records[0].fields
+    texts = tuple(record.text("answer" if answers else "text") for record in records)
+    prompts = tuple(record.text("prompt") for record in records) if answers else ()
+    return ScoredTexts(_name(source), texts, prompts=prompts)
 
 
 def read_records(source: Path | None, encoding: str = "utf-8") -> list[FileLine]:

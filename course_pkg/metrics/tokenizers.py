@@ -25,16 +25,23 @@ Tokenizer = Callable[[str], list[str]]
 def tokenize(text: str, name: str = "13a") -> list[str]:
     """Split a text into tokens with the tokenizer of that name.
 
-    name: "13a" separates punctuation as mteval-v13a does, for languages that put spaces between
-    words; "whitespace" (or "none") splits at white space only; "char" makes a token of each
-    character that is not white space; "zh" separates Chinese characters and treats the rest like
-    13a; "rouge" lowercases and keeps runs of a-z and 0-9; "unicode" lowercases and keeps runs of
-    letters and digits of every script, and ideographs and kana one by one.
-    Raises TypeError unless text is a string, ValueError for an unknown name.
+    Args:
+        name: "13a" separates punctuation as mteval-v13a does, for languages that put spaces between
+            words; "whitespace" (or "none") splits at white space only; "char" makes a token of each
+            character that is not white space; "zh" separates Chinese characters and treats the rest
+            like 13a; "rouge" lowercases and keeps runs of a-z and 0-9; "unicode" lowercases and
+            keeps runs of letters and digits of every script, and ideographs and kana one by one.
+
+    Raises:
+        TypeError: unless text is a string.
+        ValueError: an unknown name.
+
     Source: NIST's mteval-v13a; Post 2018, section 2.2; rouge-score 0.1.2.
 
-    >>> tokenize("It rained 3.5 cm, again.")
-    ['It', 'rained', '3.5', 'cm', ',', 'again', '.']
+    Example:
+
+        >>> tokenize("It rained 3.5 cm, again.")
+        ['It', 'rained', '3.5', 'cm', ',', 'again', '.']
     """
     return tokenizer(name)(require_string(text))
 

@@ -67,9 +67,15 @@ class SynonymSets:
 class WordNet:
     """Senses from the index and exception files of a WordNet database, version 3.0.
 
-    folder: the folder of index.noun, noun.exc and so on, possibly inside a zip file.
     An inflected word also has the senses of its base forms: "cars" has those of "car".
-    Raises FileNotFoundError if a file is missing. Source: wndb(5), morphy(7).
+
+    Args:
+        folder: the folder of index.noun, noun.exc and so on, possibly inside a zip file.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+
+    Source: wndb(5), morphy(7).
     """
 
     def __init__(self, folder: Path | zipfile.Path) -> None:
@@ -84,13 +90,13 @@ class WordNet:
     def senses(self, word: str) -> frozenset[Hashable]:
         """Return the synsets of a word and of its base forms, as (part of speech, offset)."""
         if word not in self._known:
-            found = {
+            synsets = {
                 (part, offset)
                 for part in RULES
                 for form in self._forms(word, part)
                 for offset in self._offsets(form, part)
             }
-            self._known[word] = frozenset(found)
+            self._known[word] = frozenset(synsets)
         return self._known[word]
 
     def _forms(self, word: str, part: str) -> Iterator[str]:

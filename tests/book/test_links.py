@@ -76,7 +76,7 @@ def test_shown_sources_come_first_then_imports_by_name_of_the_module_that_define
         "from course_pkg.metrics.bleu import corpus_bleu\n"
         "import course_pkg.pages.slider\n```\n"
     )
-    used = "adapters.lora adapters.accounting lm.load metrics.bleu.score pages.slider"
+    used = "adapters.lora adapters.accounting lm.load metrics.bleu pages.slider"
     expected = [f"course_pkg.{name}" for name in used.split()]
     assert codelinks.used_modules(ROOT, text) == expected
 

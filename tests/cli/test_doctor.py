@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from course_pkg.cli import app, doctor
-from course_pkg.cli.doctor import Finding, check_disk, check_memory, check_python, fit
+from course_pkg.cli.doctor import CheckResult, check_disk, check_memory, check_python, fit
 from course_pkg.lm import smollm2
 from course_pkg.lm.model_errors import MissingPackageError
 from course_pkg.sandbox.probe import SandboxState
@@ -75,7 +75,7 @@ def test_missing_flash_attention_is_a_warning_only_with_cuda(monkeypatch, cuda, 
 def test_bubblewrap_follows_the_probe(monkeypatch):
     monkeypatch.setattr(doctor.sandbox, "probe", lambda: SandboxState(False, "none", "get it"))
     finding = doctor.check_bubblewrap()
-    assert finding == Finding("bubblewrap", "missing", "none", "get it")
+    assert finding == CheckResult("bubblewrap", "missing", "none", "get it")
     assert fit([finding])  # reading needs no sandbox
 
 
@@ -153,9 +153,9 @@ def test_every_finding_that_is_not_ok_has_a_fix_and_a_failed_check_is_one(monkey
     assert "GB free of" in findings["memory"].found
 
 
-GOOD = Finding("Python", "ok", "3.11.7", essential=True)
-BAD = Finding("torch", "missing", "cannot be imported", "install it", essential=True)
-POOR = Finding("bubblewrap", "missing", "not installed", "install it")
+GOOD = CheckResult("Python", "ok", "3.11.7", essential=True)
+BAD = CheckResult("torch", "missing", "cannot be imported", "install it", essential=True)
+POOR = CheckResult("bubblewrap", "missing", "not installed", "install it")
 
 
 @pytest.mark.parametrize(("findings", "code"), [([GOOD, POOR], 0), ([GOOD, BAD], 1)])

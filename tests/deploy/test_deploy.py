@@ -11,7 +11,7 @@ import pytest
 import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
-from course_pkg.grading.classroom.cluster.address import scheduler_of
+from course_pkg.common.scheduler_address import scheduler_of
 from course_pkg.grading.classroom.submissions.roster import Person, read_roster
 from tests.waiting import wait_until
 

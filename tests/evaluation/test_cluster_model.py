@@ -12,10 +12,10 @@ from course_pkg.common.http_client import ServerError
 from course_pkg.evaluation import cluster_model
 from course_pkg.evaluation.cluster_model import ClusterModel, Loading, answer_batch
 from course_pkg.evaluation.local_model import load_model
-from course_pkg.evaluation.run import run_task
 from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import make_requests
 from course_pkg.evaluation.task_file import load_task
+from course_pkg.evaluation.task_run import run_task
 from tests.grading.classroom.clusters import Cluster
 
 TASK = load_task("multiple-choice")

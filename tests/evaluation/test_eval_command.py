@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from course_pkg.cli import app, eval_command
 from course_pkg.common.http_client import ServerError
 from course_pkg.evaluation.local_model import LocalModel, load_model
-from course_pkg.evaluation.run import run_task
 from course_pkg.evaluation.task_file import load_task
+from course_pkg.evaluation.task_run import run_task
 from tests.tables import each_row
 
 TASK = ["eval", "--task", "multiple-choice", "--model", "tiny", "--limit", "6"]

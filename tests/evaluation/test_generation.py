@@ -4,11 +4,10 @@ import pytest
 import torch
 from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
 
+from course_pkg.evaluation.continuation_scores import as_decoder
 from course_pkg.evaluation.generation import OpenQuestion, answer_questions, score_answers
 from course_pkg.evaluation.greedy import Generation, _Row, first_stop, generate_greedy
-from course_pkg.evaluation.likelihood import as_decoder
-from course_pkg.evaluation.mmlu import LetteredQuestion, three_ways
-from course_pkg.evaluation.prompts import PromptTemplate, choose_examples
+from course_pkg.evaluation.prompt_template import PromptTemplate, choose_examples
 from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
 from tests.refusals import require_refusals
 
@@ -189,26 +188,4 @@ def test_bad_questions_are_errors():
         (lambda: score_answers(asked, []), "1 questions and 0 texts"),
         (lambda: score_answers([OpenQuestion("?", (), "q9")], ["a"]), r"0 \('q9'\): references is"),
         (lambda: answer_questions(None, TOKENIZER, asked, rules=["no"]), "a rule must be one of"),
-        (lambda: LetteredQuestion("?", ("x",), 0), "give 2 to 10"),
-        (lambda: LetteredQuestion("?", ("x", "y"), 2), "has answer 2, but 2 options"),
     )
-
-
-def test_three_ways_see_the_same_question_and_score_other_answers():
-    questions = [
-        LetteredQuestion("Which is a color?", ("red", "seven"), 0, "a"),
-        LetteredQuestion("Which is a number?", ("blue", "nine", "a dog"), 1, "b"),
-    ]
-    example = LetteredQuestion("Which is an animal?", ("cat", "tin"), 0)
-    found = three_ways(MODEL, TOKENIZER, questions, [example], max_new_tokens=3)
-    letters, lines = (way.questions[1].question for way in (found.letters, found.full_answers))
-    asked = found.generation.answers[1].question
-    shown = "Which is a number?\nA. blue\nB. nine\nC. a dog\nAnswer:"
-    assert letters.context == asked.prompt
-    assert letters.context.endswith("Answer: A\n\n" + shown)
-    assert lines.context.endswith("Answer: A. cat\n\n" + shown)
-    assert (letters.options, asked.references) == (("A", "B", "C"), ("B",))
-    assert lines.options == ("A. blue", "B. nine", "C. a dog")
-    assert found.accuracy()["letters"] == sum(found.correct()["letters"]) / 2
-    chat = three_ways(MODEL, TOKENIZER, questions, [example], chat=True, max_new_tokens=1)
-    assert chat.letters.questions[0].question.delimiter == ""

@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 
 from course_pkg.evaluation.greedy import generate_greedy
-from course_pkg.evaluation.multiple_choice import Question, score_questions
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
 from course_pkg.lm.tiny import tiny_tokenizer
 from tests.evaluation.test_generation import sharpened
 
@@ -81,7 +81,7 @@ def written_questions():
 
 def compare(model, tokenizer, found, questions, tolerance):
     """Check log-probabilities to the tolerance in nats, and all metrics; return the difference."""
-    asked = [Question(q["context"], tuple(q["options"]), q["answer"]) for q in questions]
+    asked = [ChoiceQuestion(q["context"], tuple(q["options"]), q["answer"]) for q in questions]
     result = score_questions(model, tokenizer, asked, premise="")
     largest = 0.0
     rows = zip(result.questions, found["options"], found["unconditional"], strict=True)

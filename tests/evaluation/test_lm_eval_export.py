@@ -20,10 +20,10 @@ from course_pkg.evaluation.answer_extraction import RULES
 from course_pkg.evaluation.answer_match import normalize
 from course_pkg.evaluation.lm_eval_export import QUASI, export_to_lm_eval
 from course_pkg.evaluation.local_model import load_model
-from course_pkg.evaluation.run import run_task
 from course_pkg.evaluation.run_errors import TaskError
 from course_pkg.evaluation.samples import make_requests
 from course_pkg.evaluation.task_file import load_task
+from course_pkg.evaluation.task_run import run_task
 from course_pkg.lm.tiny import tiny_tokenizer
 from tests.evaluation.test_generation import sharpened
 from tests.evaluation.test_lm_eval import MISSING, judge

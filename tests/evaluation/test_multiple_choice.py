@@ -9,7 +9,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from course_pkg.evaluation.multiple_choice import (
-    Question,
+    ChoiceQuestion,
     ScoredOption,
     ScoredQuestion,
     score_questions,
@@ -125,7 +125,7 @@ def test_each_normalization_can_prefer_another_option():
         option("abcdefghijkl", -4.5, -4.5, unconditional=-10.0),  # +1
         option("日本語で", -3.0, -3.0, -2.0, unconditional=-7.0),  # 4 characters, 12 bytes; −1
     )
-    scored = ScoredQuestion(Question("c", tuple(o.text for o in options), answer=0), options)
+    scored = ScoredQuestion(ChoiceQuestion("c", tuple(o.text for o in options), answer=0), options)
     chosen = {n: scored.choice(n) for n in ("sum", "token", "character", "byte", "pmi")}
     assert chosen == {"sum": 0, "token": 3, "character": 2, "byte": 3, "pmi": 2}
     assert scored.correct("sum") and not scored.correct("pmi")
@@ -135,7 +135,7 @@ def test_each_normalization_can_prefer_another_option():
 
 def test_a_choice_flatters_a_model_that_would_write_something_else():
     options = (option("a", math.log(0.04)), option("b", math.log(0.01)))
-    scored = ScoredQuestion(Question("c", ("a", "b"), answer=0), options)
+    scored = ScoredQuestion(ChoiceQuestion("c", ("a", "b"), answer=0), options)
     assert scored.correct() and scored.probabilities() == pytest.approx((0.8, 0.2))
     assert scored.answer_probability == pytest.approx(0.04)
     assert scored.listed_probability == pytest.approx(0.05)
@@ -144,8 +144,8 @@ def test_a_choice_flatters_a_model_that_would_write_something_else():
 
 def test_of_equal_scores_the_first_wins_and_a_choice_needs_what_it_is_made_from():
     options = (option("a", -1.0), option("b", -1.0))
-    assert ScoredQuestion(Question("c", ("a", "b")), options).choice() == 0
-    scored = ScoredQuestion(Question("c", ("a",), id="q7"), (option("a", -1.0),))
+    assert ScoredQuestion(ChoiceQuestion("c", ("a", "b")), options).choice() == 0
+    scored = ScoredQuestion(ChoiceQuestion("c", ("a",), id="q7"), (option("a", -1.0),))
     with pytest.raises(ValueError, match="give `premise`"):
         scored.choice("pmi")
     with pytest.raises(ValueError, match="'q7' has no answer"):
@@ -154,8 +154,8 @@ def test_of_equal_scores_the_first_wins_and_a_choice_needs_what_it_is_made_from(
 
 def test_questions_keep_their_order_and_options_their_premise(tiny):
     questions = [
-        Question("Which is longer?", ("a mile", "a foot", "an inch"), answer=0),
-        Question("1 + 1 =", ("2", "3"), answer=0),
+        ChoiceQuestion("Which is longer?", ("a mile", "a foot", "an inch"), answer=0),
+        ChoiceQuestion("1 + 1 =", ("2", "3"), answer=0),
     ]
     together = score_questions(*tiny, questions, premise="Answer:")
     alone = [score_questions(*tiny, [question], premise="Answer:") for question in questions]
@@ -165,7 +165,7 @@ def test_questions_keep_their_order_and_options_their_premise(tiny):
         for found, expected in zip(result.options, single.questions[0].options, strict=True):
             assert found.log_probs == pytest.approx(expected.log_probs, abs=1e-5)
             assert found.unconditional == pytest.approx(expected.unconditional, abs=1e-5)
-    premise = score_questions(*tiny, [Question("Answer:", questions[0].options)])
+    premise = score_questions(*tiny, [ChoiceQuestion("Answer:", questions[0].options)])
     expected = [o.log_prob for o in premise.questions[0].options]
     found = [o.unconditional for o in together.questions[0].options]
     assert found == pytest.approx(expected, abs=1e-5)
@@ -175,7 +175,7 @@ def test_questions_keep_their_order_and_options_their_premise(tiny):
 
 def test_an_error_names_the_question(tiny):
     require_refusals(
-        (Question("c", ("a", " "), id="x1"), r"question 1 \('x1'\): option 1 is ' '"),
-        (Question("c", ("a",), answer=1), "the answer is 1, but there are 1 options"),
-        of=lambda question: score_questions(*tiny, [Question("c", ("a",)), question]),
+        (ChoiceQuestion("c", ("a", " "), id="x1"), r"question 1 \('x1'\): option 1 is ' '"),
+        (ChoiceQuestion("c", ("a",), answer=1), "the answer is 1, but there are 1 options"),
+        of=lambda question: score_questions(*tiny, [ChoiceQuestion("c", ("a",)), question]),
     )

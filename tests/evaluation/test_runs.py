@@ -11,15 +11,20 @@ from course_pkg.evaluation.comparison import compare_runs
 from course_pkg.evaluation.greedy import Generation
 from course_pkg.evaluation.local_model import LocalModel, load_model
 from course_pkg.evaluation.multiple_choice import score_questions
-from course_pkg.evaluation.paired_runs import compare_records
-from course_pkg.evaluation.record import groups_of, make_record, read_record, scores_of
-from course_pkg.evaluation.report import report, write_report
-from course_pkg.evaluation.run import run_task
 from course_pkg.evaluation.run_errors import RunError, TaskError
+from course_pkg.evaluation.run_record import (
+    compare_records,
+    groups_of,
+    make_record,
+    read_record,
+    scores_of,
+)
+from course_pkg.evaluation.run_report import report, write_report
 from course_pkg.evaluation.sample_log import FILE, open_log, read_log
 from course_pkg.evaluation.samples import Sample, make_requests
 from course_pkg.evaluation.statistics import mean_interval
 from course_pkg.evaluation.task_file import load_task
+from course_pkg.evaluation.task_run import run_task
 
 
 class Writer:

@@ -12,12 +12,12 @@ from course_pkg.common.http_client import HttpClient, ServerError, WrongServerEr
 from course_pkg.evaluation import server_model
 from course_pkg.evaluation.items import Item
 from course_pkg.evaluation.local_model import load_model
-from course_pkg.evaluation.run import run_task
 from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.sample_log import read_log
 from course_pkg.evaluation.scored_tokens import Token, first_scored, read_tokens
 from course_pkg.evaluation.server_model import ServerModel
 from course_pkg.evaluation.task_file import load_task
+from course_pkg.evaluation.task_run import run_task
 from tests.deployment.live import serving
 from tests.refusals import require_refusals
 from tests.tables import each_row

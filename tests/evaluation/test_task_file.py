@@ -7,8 +7,9 @@ import pytest
 
 from course_pkg.evaluation.greedy import Generation
 from course_pkg.evaluation.run_errors import TaskError
-from course_pkg.evaluation.samples import make_requests, scored_sample
+from course_pkg.evaluation.samples import make_requests
 from course_pkg.evaluation.task_file import load_task, task_names
+from course_pkg.evaluation.task_run import scored_sample
 from course_pkg.lm.tiny import tiny_tokenizer
 
 CHOICE = """\

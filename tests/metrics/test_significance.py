@@ -7,6 +7,7 @@ import pytest
 
 from course_pkg.metrics.bleu import PreparedReferences, corpus_bleu
 from course_pkg.metrics.significance import (
+    TextStatistics,
     bootstrap,
     mean_intervals,
     paired_bootstrap,
@@ -29,7 +30,9 @@ def systems(share_better, size=100):
 
 def test_every_sample_is_the_score_of_the_drawn_sentences():
     worse, better, references = systems(0.1, size=15)
-    result = paired_bootstrap(worse, better, references, samples=40, seed=7)
+    prepared = PreparedReferences(references)
+    statistics = [prepared.statistics(texts) for texts in (worse, better)]
+    result = paired_bootstrap(*statistics, samples=40, seed=7)
     assert result.baseline == corpus_bleu(worse, references).score
     assert result.system == corpus_bleu(better, references).score
     assert result.difference == result.system - result.baseline
@@ -42,38 +45,47 @@ def test_every_sample_is_the_score_of_the_drawn_sentences():
         for score, system in zip(row, (worse, better), strict=True):
             texts, groups = zip(*((system[i], references[i]) for i in drawn), strict=True)
             assert score == corpus_bleu(texts, groups).score
+    alone = bootstrap(statistics[1], samples=40, seed=7)
+    assert alone.tolist() == result.scores[:, 1].tolist()
 
 
 def test_prepared_references_and_smoothing_are_used():
-    hypotheses = ["A b", "C d"]
-    references = [["a b"], ["c d"]]
-    prepared = PreparedReferences(references, lowercase=True)
-    result = paired_bootstrap(
-        hypotheses, hypotheses, prepared, samples=3, smoothing="none", effective_order=True
-    )
-    assert result.system == 1.0
-    assert paired_bootstrap(hypotheses, hypotheses, references, samples=3).system == 0.0
+    texts = ["A b", "C d"]
+    prepared = PreparedReferences([["a b"], ["c d"]], lowercase=True)
+    options = {"smoothing": "none", "effective_order": True}
+    assert prepared.statistics(texts, **options).total == 1.0
+    assert PreparedReferences([["a b"], ["c d"]]).statistics(texts).total == 0.0
 
 
-def test_the_bootstrap_of_one_system_is_a_column_of_the_paired_one():
-    worse, better, references = systems(0.1, size=15)
-    paired = paired_bootstrap(worse, better, references, samples=30, seed=3)
-    assert (
-        bootstrap(better, references, samples=30, seed=3).tolist() == paired.scores[:, 1].tolist()
-    )
+def test_the_statistics_of_a_mean_are_its_scores():
+    scores = np.random.default_rng(0).random(20)
+    drawn = bootstrap(TextStatistics.of_scores(scores), samples=50, seed=3)
+    rows = np.random.default_rng(3).choice(20, (50, 20))  # the same draws in one call
+    assert drawn == pytest.approx(scores[rows].mean(axis=1))
 
 
-def test_a_system_against_itself_no_samples_and_systems_of_unequal_length():
-    texts = ["a b", "c d"]
-    references = [["a b"], ["c e"]]
-    assert paired_randomization(texts, texts, references, samples=33).p_value == 1
-    for test in (paired_randomization, lambda a, _, r, samples: bootstrap(a, r, samples=samples)):
+def test_randomization_counts_the_exchanges_that_differ_as_much():
+    """Of the four exchanges of two texts, two differ as much as the systems; ties by rounding."""
+    one = TextStatistics.of_scores([0.1, 0.2])
+    other = TextStatistics.of_scores([0.4, 0.5])
+    result = paired_randomization(one, other, samples=4000)
+    assert result.p_value == pytest.approx(0.5, abs=0.03)
+    assert paired_randomization(one, one, samples=33).p_value == 1
+
+
+def test_no_samples_and_systems_of_unequal_length_are_refused():
+    one = TextStatistics.of_scores([1, 0])
+    for test in (
+        lambda samples: bootstrap(one, samples=samples),
+        lambda samples: paired_bootstrap(one, one, samples=samples),
+        lambda samples: paired_randomization(one, one, samples=samples),
+    ):
         with pytest.raises(ValueError, match="samples must be an integer of at least 1"):
-            test(texts, texts, references, samples=0)
-    with pytest.raises(ValueError, match="samples must be an integer of at least 1"):
-        paired_bootstrap(["a"], ["a"], [["a"]], samples=0)
+            test(0)
+    with pytest.raises(ValueError, match="the baseline has 2 texts, the system 3"):
+        paired_bootstrap(one, TextStatistics.of_scores([1, 0, 1]))
     with pytest.raises(ValueError, match="2 hypotheses, but references for 1"):
-        paired_bootstrap(["a"], ["a", "b"], [["a"]])
+        PreparedReferences([["a"]]).statistics(["a", "b"])
 
 
 def test_the_interval_of_a_mean_is_that_of_the_normal_distribution():

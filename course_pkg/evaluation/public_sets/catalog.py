@@ -25,13 +25,18 @@ LISTED_PROMPT = "{question}\n{options}\nAnswer:"
 class PublicSet:
     """One public test set.
 
-    hub, config, split: for `datasets.load_dataset`. rows: of that split, 0 if not checked.
-    license: as the set's card names it, "" if not checked. question: a template of columns, which
-    may be nested ("context.contexts"). Options are a column with a list (options), several columns
-    (option_columns), or fixed (labels). coding: how `answer` names the right one: "index",
-    "letter", "boolean" or "text". listed: the prompt lists the options, and letters are scored.
-    pattern: its first group is the answer in the column. columns: of kind "rows".
-    checked: where the columns were looked up.
+    Options are a column with a list (options), several columns (option_columns), or fixed (labels).
+
+    Args:
+        hub, config, split: for `datasets.load_dataset`.
+        rows: of that split, 0 if not checked.
+        license: as the set's card names it, "" if not checked.
+        question: a template of columns, which may be nested ("context.contexts").
+        coding: how `answer` names the right one: "index", "letter", "boolean" or "text".
+        listed: the prompt lists the options, and letters are scored.
+        pattern: its first group is the answer in the column.
+        columns: of kind "rows".
+        checked: where the columns were looked up.
     """
 
     name: str
@@ -67,13 +72,13 @@ def public_sets() -> tuple[PublicSet, ...]:
     True
     """
     table = tomllib.loads(TABLE.read_text("utf-8"))
-    found = []
+    sets = []
     for name, entry in table.items():
         fields = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
         if entry.get("listed"):
             fields.setdefault("prompt", LISTED_PROMPT)
-        found.append(PublicSet(name=name, **fields))
-    return tuple(found)
+        sets.append(PublicSet(name=name, **fields))
+    return tuple(sets)
 
 
 def public_set_names() -> list[str]:

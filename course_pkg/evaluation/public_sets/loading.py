@@ -15,7 +15,7 @@ from typing import Any
 from course_pkg.common.arguments import require_integer
 from course_pkg.evaluation.answer_extraction import known_rules
 from course_pkg.evaluation.items import Item
-from course_pkg.evaluation.prompts import PromptTemplate
+from course_pkg.evaluation.prompt_template import PromptTemplate
 from course_pkg.evaluation.public_sets.catalog import PublicSet, find_public_set
 from course_pkg.evaluation.public_sets.rows import checked_row, item_of_row
 from course_pkg.evaluation.run_errors import TaskError
@@ -29,7 +29,11 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 class LoadedSet:
     """A split of a public set. revision: the commit on the hub, or what was asked for if unknown.
 
-    items: for `course eval`; rows: of a set of kind "rows", a dict each. One of them is empty.
+    One of them is empty.
+
+    Args:
+        items: for `course eval`.
+        rows: of a set of kind "rows", a dict each.
     """
 
     entry: PublicSet
@@ -49,10 +53,15 @@ def load_public_set(
 ) -> LoadedSet:
     """Load a set of the table from the hub, or from the cache of an earlier load.
 
-    config, split: None for those of the table; C-Eval's configs are its subjects. revision: a
-    commit, a tag or a branch. limit: read so many rows only, the first ones. Raises TaskError, with
-    what to do, if there is no such set, if `datasets` isn't installed, if the hub can't be reached
-    or lacks the set, and for rows that don't have the table's columns or no answers.
+    Args:
+        config, split: None for those of the table; C-Eval's configs are its subjects.
+        revision: a commit, a tag or a branch.
+        limit: read so many rows only, the first ones.
+
+    Raises:
+        TaskError: with what to do, if there is no such set, if `datasets` isn't installed, if the
+            hub can't be reached or lacks the set, and for rows that don't have the table's columns
+            or no answers.
     """
     entry = find_public_set(name)
     if config is not None:
@@ -66,8 +75,8 @@ def load_public_set(
         raise TaskError(f"{name} ({entry.hub}), split {chosen!r}, has no rows: give another split")
     commit = _commit(data) or revision
     if entry.kind == "rows":
-        found = tuple(checked_row(entry, row, n, chosen) for n, row in enumerate(rows))
-        return LoadedSet(entry, chosen, commit, (), found)
+        checked = tuple(checked_row(entry, row, n, chosen) for n, row in enumerate(rows))
+        return LoadedSet(entry, chosen, commit, (), checked)
     items = tuple(item_of_row(entry, row, n, chosen) for n, row in enumerate(rows))
     return LoadedSet(entry, chosen, commit, items, ())
 
@@ -75,9 +84,13 @@ def load_public_set(
 def public_task(name: str, **options: Any) -> Task:
     """A public set as a task for `run_task`, zero-shot.
 
-    name: with or without "public:" before it, and with or without "/" and a config after it.
-    options: of `load_public_set`. Raises TaskError as there, and for a set of kind "rows", whose
-    answers need more than a comparison of texts.
+    Args:
+        name: with or without "public:" before it, and with or without "/" and a config after it.
+        options: of `load_public_set`.
+
+    Raises:
+        TaskError: as there, and for a set of kind "rows", whose answers need more than a comparison
+            of texts.
     """
     plain, _, config = name.removeprefix(PREFIX).partition("/")
     entry = find_public_set(plain)
@@ -133,6 +146,6 @@ def _library() -> Callable[..., Sequence[Mapping[str, Any]]]:
 
 def _commit(data: Any) -> str | None:
     """The commit that a data set was loaded from: a folder in the paths of its cached files."""
-    paths = [PurePath(each["filename"]) for each in data.cache_files]
-    found = {part for path in paths for part in path.parts if _COMMIT.fullmatch(part)}
-    return found.pop() if len(found) == 1 else None
+    paths = [PurePath(file["filename"]) for file in data.cache_files]
+    commits = {part for path in paths for part in path.parts if _COMMIT.fullmatch(part)}
+    return commits.pop() if len(commits) == 1 else None

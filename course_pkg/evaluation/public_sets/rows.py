@@ -12,8 +12,7 @@ import string
 from collections.abc import Mapping
 from typing import Any
 
-from course_pkg.evaluation.items import Item
-from course_pkg.evaluation.mmlu import LETTERS
+from course_pkg.evaluation.items import LETTERS, Item
 from course_pkg.evaluation.public_sets.catalog import PublicSet
 from course_pkg.evaluation.run_errors import TaskError
 
@@ -81,12 +80,16 @@ def _options(entry: PublicSet, row: Row) -> tuple[str, ...]:
     if entry.labels:
         return entry.labels
     if entry.option_columns:
-        found = [_column(row, name) for name in entry.option_columns]
+        options = [_column(row, name) for name in entry.option_columns]
     else:
-        found = _column(row, entry.options)
-    if not isinstance(found, list) or len(found) < 2 or not all(_is_text(each) for each in found):
-        raise ValueError(f"the options are {found!r:.80}: expected two or more texts")
-    return tuple(found)
+        options = _column(row, entry.options)
+    if (
+        not isinstance(options, list)
+        or len(options) < 2
+        or not all(_is_text(option) for option in options)
+    ):
+        raise ValueError(f"the options are {options!r:.80}: expected two or more texts")
+    return tuple(options)
 
 
 def _is_text(value: Any) -> bool:
@@ -100,21 +103,21 @@ def _right_option(entry: PublicSet, row: Row, options: tuple[str, ...]) -> int:
             f"column {entry.answer!r} is {value!r}: this split keeps its answers back. Use a split "
             f"with answers, such as {entry.split!r}"
         )
-    found = None
+    index = None
     if entry.coding == "boolean" and isinstance(value, bool):
-        found = int(value)
+        index = int(value)
     elif entry.coding == "index" and isinstance(value, int) and not isinstance(value, bool):
-        found = value
+        index = value
     elif entry.coding == "letter" and isinstance(value, str) and value in LETTERS:
-        found = LETTERS.index(value)
+        index = LETTERS.index(value)
     elif entry.coding == "text" and value in options:
-        found = options.index(value)
-    if found is None or not 0 <= found < len(options):
+        index = options.index(value)
+    if index is None or not 0 <= index < len(options):
         raise ValueError(
             f"column {entry.answer!r} is {value!r}, which names none of the {len(options)} options "
             f"as {entry.coding}"
         )
-    return found
+    return index
 
 
 def _written_answer(entry: PublicSet, row: Row) -> str:

@@ -24,7 +24,7 @@ from course_pkg.adapters.injection import trainable_parameters
 from course_pkg.adapters.methods import adapt, save
 from course_pkg.adapters.own_tokenizer import TEMPLATE
 from course_pkg.common.files import write_atomically
-from course_pkg.evaluation.record import versions
+from course_pkg.evaluation.run_record import versions
 from course_pkg.finetuning.batches import batches, count_targets
 from course_pkg.finetuning.own_data import FinetuneError
 from course_pkg.finetuning.own_data.data_file import DataFile, read_data

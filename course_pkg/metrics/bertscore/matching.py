@@ -33,9 +33,13 @@ class IdfWeights(NamedTuple):
 class TokenMatches:
     """How the tokens of two texts match.
 
-    similarity: cosines, (hypothesis tokens, reference tokens). best_reference: for each hypothesis
-    token the position of the reference token that it matches; best_hypothesis: the reverse. The
-    weights are those of the two means.
+    The weights are those of the two means.
+
+    Args:
+        similarity: cosines, (hypothesis tokens, reference tokens).
+        best_reference: for each hypothesis token the position of the reference token that it
+            matches.
+        best_hypothesis: the reverse.
     """
 
     hypothesis: tuple[str, ...]
@@ -98,7 +102,7 @@ def idf_of(references: Sequence[TokenVectors]) -> IdfWeights:
     if not references:
         raise ValueError("idf needs at least one reference, got none")
     total = len(references)
-    found_in = Counter(token for each in references for token in set(each.ids.tolist()))
+    found_in = Counter(token for reference in references for token in set(reference.ids.tolist()))
     weights = {token: math.log((total + 1) / (n + 1)) for token, n in found_in.items()}
     return IdfWeights(weights, math.log(total + 1))
 
@@ -126,9 +130,12 @@ def token_weights(text: TokenVectors, idf: bool | IdfWeights) -> Tensor:
 def pair_scores(batch: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Tensor:
     """Compute P, R and F of each pair of texts, (batch, 3).
 
-    batch: unit vectors (n, width) and weights (n,) of a hypothesis, then of a reference.
-    Pads are masked with -inf; a 0 would be larger than a negative cosine.
-    A text without tokens scores 0. F is 0 where P or R is not positive.
+    Pads are masked with -inf; a 0 would be larger than a negative cosine. A text without tokens
+    scores 0. F is 0 where P or R is not positive.
+
+    Args:
+        batch: unit vectors (n, width) and weights (n,) of a hypothesis, then of a reference.
+
     Source: Zhang et al. 2020, section 3.
     """
     x_hat, u, x, v = zip(*batch, strict=True)

@@ -50,10 +50,14 @@ class Baseline(NamedTuple):
 class BertScores:
     """Scores of N hypotheses, as tensors (N,) on the CPU, and how they were computed.
 
-    precision, recall, f1: mean cosines, so at most 1 and rarely below 0; after rescaling they may
-    be far below 0. layer: the layer whose vectors were compared. idf: whether tokens were
-    weighted. baseline: what the scores were rescaled with, or None. truncated: the hypotheses
-    that were longer than the encoder's limit, or had such a reference.
+    Args:
+        precision, recall, f1: mean cosines, so at most 1 and rarely below 0; after rescaling they
+            may be far below 0.
+        layer: the layer whose vectors were compared.
+        idf: whether tokens were weighted.
+        baseline: what the scores were rescaled with, or None.
+        truncated: the hypotheses that were longer than the encoder's limit, or had such a
+            reference.
     """
 
     precision: Tensor
@@ -78,18 +82,26 @@ def bert_score(
 ) -> BertScores:
     """Compute BERTScore of each hypothesis against its reference or references.
 
-    references: a string for each hypothesis, or a list of strings for each.
-    encoder: from `load_encoder` (None: MiniLM-L6). layer: 0 to encoder.layers (None: the last).
-    idf: True weights tokens by `idf_weights` of these references; or pass other weights.
-    rescale: a `Baseline` of the same encoder and layer; x becomes (x - b) / (1 - b).
-    multi: "best" takes P, R and F of the reference with the best F; "each" takes the best P, the
-    best R and the best F, possibly of different references, as the authors' tool does.
-    batch_size: how many pairs to compare at a time. A text without tokens scores 0 before
-    rescaling. Warns if a text was truncated. Raises TypeError or ValueError for other inputs.
+    A text without tokens scores 0 before rescaling. Warns if a text was truncated.
 
-    >>> scores = bert_score(["a cat sat"], ["a cat sat"])
-    >>> round(scores.f1.item(), 4)
-    1.0
+    Args:
+        references: a string for each hypothesis, or a list of strings for each.
+        encoder: from `load_encoder` (None: MiniLM-L6).
+        layer: 0 to encoder.layers (None: the last).
+        idf: True weights tokens by `idf_weights` of these references; or pass other weights.
+        rescale: a `Baseline` of the same encoder and layer; x becomes (x - b) / (1 - b).
+        multi: "best" takes P, R and F of the reference with the best F; "each" takes the best P,
+            the best R and the best F, possibly of different references, as the authors' tool does.
+        batch_size: how many pairs to compare at a time.
+
+    Raises:
+        TypeError or ValueError: other inputs.
+
+    Example:
+
+        >>> scores = bert_score(["a cat sat"], ["a cat sat"])
+        >>> round(scores.f1.item(), 4)
+        1.0
     """
     groups = _groups(hypotheses, references)
     require_choice(multi, "multi", ("best", "each"))
@@ -108,7 +120,10 @@ def bert_score(
     encoded = dict(zip(texts, token_vectors(encoder, texts, layer=layer), strict=True))
     if idf is True:
         idf = idf_of([encoded[reference] for group in groups for reference in group])
-    sides = {text: (unit_vectors(each), token_weights(each, idf)) for text, each in encoded.items()}
+    sides = {
+        text: (unit_vectors(vectors), token_weights(vectors, idf))
+        for text, vectors in encoded.items()
+    }
     flat = torch.zeros(len(pairs), 3)
     order = sorted(range(len(pairs)), key=lambda k: -len(sides[pairs[k][0]][0]))
     for start in range(0, len(order), batch_size):
@@ -140,12 +155,19 @@ def estimate_baseline(
 ) -> Baseline:
     """Average the scores of random pairs of different sentences: b in (x - b) / (1 - b).
 
-    sentences: unrelated sentences, of the kind and length that you score; at least 2 different
-    ones. The baseline is valid for this encoder and layer only.
+    The baseline is valid for this encoder and layer only.
+
+    Args:
+        sentences: unrelated sentences, of the kind and length that you score; at least 2 different
+            ones.
+
     Source: Zhang et al. 2020, section 3 (baseline rescaling).
 
-    >>> 0 < estimate_baseline(["It rained.", "She sells cars.", "Add two eggs."], pairs=20).f1 < 1
-    True
+    Example:
+
+        >>> sentences = ["It rained.", "She sells cars.", "Add two eggs."]
+        >>> 0 < estimate_baseline(sentences, pairs=20).f1 < 1
+        True
     """
     require_list(sentences, "sentences", "give several strings")
     different = list(dict.fromkeys(text_list(sentences, "sentence")))
@@ -169,7 +191,7 @@ def _groups(hypotheses: Sequence[str], references: Sequence) -> list[Sequence[st
             f"{len(hypotheses)} hypotheses and {len(references)} references: give each hypothesis "
             "its own, as a string or a list of strings"
         )
-    groups = [[each] if isinstance(each, str) else each for each in references]
+    groups = [[reference] if isinstance(reference, str) else reference for reference in references]
     for row, (hypothesis, group) in enumerate(zip(hypotheses, groups, strict=True)):
         if not isinstance(group, Sequence) or not all(isinstance(t, str) for t in group):
             raise TypeError(

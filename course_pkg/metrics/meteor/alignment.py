@@ -42,7 +42,8 @@ class Match:
 class Alignment:
     """Matches from left to right in the hypothesis, and the number of their chunks.
 
-    optimal: True if the search was exact, False if it was a beam search.
+    Args:
+        optimal: True if the search was exact, False if it was a beam search.
     """
 
     matches: tuple[Match, ...]
@@ -86,7 +87,7 @@ def match_candidates(
         if source:
             for sense in source.senses(word):
                 positions[2][sense].append(j)
-    found: dict[str, list[tuple[int, int]]] = {}
+    candidates: dict[str, list[tuple[int, int]]] = {}
     for word in set(hypothesis):
         stages: dict[int, int] = dict.fromkeys(positions[0].get(word, ()), 0)
         for j in positions[1].get(porter_stem(word), ()) if stem else ():
@@ -94,8 +95,8 @@ def match_candidates(
         for sense in source.senses(word) if source else ():
             for j in positions[2].get(sense, ()):
                 stages.setdefault(j, 2)
-        found[word] = sorted(stages.items())
-    return [found[word] for word in hypothesis]
+        candidates[word] = sorted(stages.items())
+    return [candidates[word] for word in hypothesis]
 
 
 def best_alignment(
@@ -103,22 +104,27 @@ def best_alignment(
 ) -> Alignment:
     """Find the alignment with the most matches, then the fewest chunks, then the least distance.
 
-    candidates: as `match_candidates` gives them. staged: how matches are counted (see above).
+    Args:
+        candidates: as `match_candidates` gives them.
+        staged: how matches are counted (see above).
+
     Source: Denkowski & Lavie 2014, section 2.
 
-    >>> the = [(0, 0), (2, 0)]                        # reference: the cat the dog
-    >>> best_alignment([the, [(3, 0)]]).matches[0]    # hypothesis: the dog
-    Match(hypothesis=0, reference=2, stage='exact')
+    Example:
+
+        >>> the = [(0, 0), (2, 0)]                        # reference: the cat the dog
+        >>> best_alignment([the, [(3, 0)]]).matches[0]    # hypothesis: the dog
+        Match(hypothesis=0, reference=2, stage='exact')
     """
     search = Search(candidates, staged)
     value, path = search.run(BEAM)
-    found = search.run(EXACT_STATES, at_least=value)
-    if found:
-        value, path = found
+    best = search.run(EXACT_STATES, at_least=value)
+    if best:
+        value, path = best
     matches = []
     while path:
         path, i, j, stage = path
         matches.append(Match(i, j, STAGES[stage]))
     matches.reverse()
     chunks = count_chunks([(match.hypothesis, match.reference) for match in matches])
-    return Alignment(tuple(matches), chunks, optimal=bool(found))
+    return Alignment(tuple(matches), chunks, optimal=bool(best))

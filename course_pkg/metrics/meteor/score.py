@@ -16,6 +16,7 @@ import math
 import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 from course_pkg.common.arguments import require_between, require_choice, require_number, text_list
 from course_pkg.metrics.meteor.alignment import (
@@ -25,6 +26,8 @@ from course_pkg.metrics.meteor.alignment import (
     best_alignment,
     match_candidates,
 )
+from course_pkg.metrics.metric import Metric, MetricOption, SystemScores
+from course_pkg.metrics.text_files import ScoredTexts
 from course_pkg.metrics.tokenizers import tokenize as split_words
 from course_pkg.metrics.wordnet import Synonyms, SynonymSets, open_wordnet
 
@@ -35,12 +38,18 @@ LONGEST = 2000  # words in a text; METEOR compares sentences
 class MeteorParameters:
     """The parameters that differ between versions of METEOR.
 
-    alpha: weight of recall in F_mean, 0 to 1 (it multiplies P in the denominator). beta, gamma:
-    the penalty's exponent and its largest value. weights: of an exact match, a stem and a synonym.
-    delta: weight of a content word; a function word has 1 - delta (None: all words are equal).
-    staged: match exact words first, then stems, then synonyms; otherwise all jointly.
-    free_copy: no penalty for a hypothesis that matches the whole reference in one chunk.
-    Raises ValueError outside these ranges. Source: Denkowski & Lavie 2014, section 2.
+    Args:
+        alpha: weight of recall in F_mean, 0 to 1 (it multiplies P in the denominator).
+        beta, gamma: the penalty's exponent and its largest value.
+        weights: of an exact match, a stem and a synonym.
+        delta: weight of a content word; a function word has 1 - delta (None: all words are equal).
+        staged: match exact words first, then stems, then synonyms; otherwise all jointly.
+        free_copy: no penalty for a hypothesis that matches the whole reference in one chunk.
+
+    Raises:
+        ValueError: outside these ranges.
+
+    Source: Denkowski & Lavie 2014, section 2.
     """
 
     alpha: float
@@ -82,9 +91,12 @@ PARAMETERS = {
 class MeteorScore:
     """A METEOR score and the values that it was computed from, between 0 and 1 except the counts.
 
-    matches: from left to right, as positions in `hypothesis` and `reference`, the two lists of
-    words. stages: the stages used; "synonym" is missing if there is no WordNet. optimal: whether
-    the alignment is known to be the best. reference_index: which reference has the best score.
+    Args:
+        matches: from left to right, as positions in `hypothesis` and `reference`, the two lists of
+            words.
+        stages: the stages used; "synonym" is missing if there is no WordNet.
+        optimal: whether the alignment is known to be the best.
+        reference_index: which reference has the best score.
     """
 
     score: float
@@ -114,19 +126,27 @@ def meteor(
 ) -> MeteorScore:
     """Compute METEOR of one hypothesis; with several references, the best score counts.
 
-    version: "2005", "1.5", or your own parameters.
-    stem: also match words with the same Porter stem. synonyms: "wordnet" (if it is not installed,
-    there is a warning and no synonyms match), sets of words such as [{"car", "automobile"}], any
-    `wordnet.Synonyms`, or None.
-    function_words: lower-case words with weight 1 - delta, if the version has a delta.
-    tokenize: a tokenizer's name, see `tokenizers.tokenize`. A text without matches scores 0.
-    Raises TypeError for texts that are not strings, ValueError for an unknown version, no
-    references, or a text of more than 2,000 words.
+    A text without matches scores 0.
+
+    Args:
+        version: "2005", "1.5", or your own parameters.
+        stem: also match words with the same Porter stem.
+        synonyms: "wordnet" (if it is not installed, there is a warning and no synonyms match), sets
+            of words such as [{"car", "automobile"}], any `wordnet.Synonyms`, or None.
+        function_words: lower-case words with weight 1 - delta, if the version has a delta.
+        tokenize: a tokenizer's name, see `tokenizers.tokenize`.
+
+    Raises:
+        TypeError: texts that are not strings.
+        ValueError: an unknown version, no references, or a text of more than 2,000 words.
+
     Source: Banerjee & Lavie 2005, section 2; how the alignment is chosen: see `meteor.alignment`.
 
-    >>> score = meteor("on the mat sat the cat", "the cat sat on the mat", synonyms=None)
-    >>> len(score.matches), score.chunks, round(score.score, 4)
-    (6, 3, 0.9375)
+    Example:
+
+        >>> score = meteor("on the mat sat the cat", "the cat sat on the mat", synonyms=None)
+        >>> len(score.matches), score.chunks, round(score.score, 4)
+        (6, 3, 0.9375)
     """
     parameters = version
     if not isinstance(version, MeteorParameters):
@@ -150,8 +170,8 @@ def meteor(
     for index, reference in enumerate(texts[1:]):
         candidates = match_candidates(texts[0], reference, stem, source)
         alignment = best_alignment(candidates, staged=parameters.staged)
-        found = _score(texts[0], reference, alignment, parameters, function_words)
-        scores.append(replace(found, stages=stages, reference_index=index))
+        score = _score(texts[0], reference, alignment, parameters, function_words)
+        scores.append(replace(score, stages=stages, reference_index=index))
     return max(scores, key=lambda score: score.score)
 
 
@@ -225,3 +245,39 @@ def _score(
         reference=reference,
         optimal=alignment.optimal,
     )
+
+
+def _score_system(
+    texts: ScoredTexts,
+    *,
+    version: Annotated[Literal["2005", "1.5"], MetricOption("The parameters.")] = "2005",
+    no_synonyms: Annotated[
+        bool, MetricOption("Match words and stems only, without WordNet.")
+    ] = False,
+) -> SystemScores:
+    synonyms = None if no_synonyms else "wordnet"
+    results = [
+        meteor(text, group, version=version, synonyms=synonyms)
+        for text, group in zip(texts.hypotheses, texts.references, strict=True)
+    ]
+    return SystemScores(
+        {"meteor": [result.score for result in results]},
+        {"params": version, "synonyms": "synonym" in results[0].stages},
+    )
+
+
+METEOR = Metric(
+    "meteor",
+    "METEOR",
+    """METEOR of a system: the mean over its texts, from 0 to 1.
+
+    With version 2005, nltk's formula; where nltk aligns greedily, this finds the best alignment.
+
+    Examples:
+
+        course score meteor ref.txt -i system.txt --no-synonyms
+        course score meteor -i system.jsonl --version 1.5 --no-synonyms -sl
+    """,
+    _score_system,
+    {"meteor": lambda answer, reference: meteor(answer, reference).score},
+)

@@ -20,12 +20,16 @@ Found = tuple[int, tuple | None]  # an alignment's value, and its matches
 class Search:
     """Candidates prepared for `run`: the value of a match, quotas, and bounds on the rest.
 
-    staged: an exact match outweighs all stems, a stem all synonyms; otherwise an exact match
-    counts 2 and any other match 1.
+    Args:
+        staged: an exact match outweighs all stems, a stem all synonyms; otherwise an exact match
+            counts 2 and any other match 1.
 
-    >>> value, path = Search([[(1, 0)], [(0, 0), (2, 0)]], staged=True).run(limit=10)
-    >>> path                                                 # ((None, i, j, stage), i, j, stage)
-    ((None, 0, 1, 0), 1, 2, 0)
+    Example:
+
+        >>> search = Search([[(1, 0)], [(0, 0), (2, 0)]], staged=True)
+        >>> value, path = search.run(limit=10)
+        >>> path  # ((None, i, j, stage), i, j, stage)
+        ((None, 0, 1, 0), 1, 2, 0)
     """
 
     def __init__(self, candidates: Candidates, staged: bool) -> None:
@@ -60,10 +64,12 @@ class Search:
     def run(self, limit: int, at_least: int | None = None) -> Found | None:
         """Find the best alignment: its value, and its matches as (earlier, i, j, stage).
 
-        Without `at_least`, this is a beam search that keeps the `limit` most promising
-        states. at_least: the value of a known alignment. The search is then exact: it
-        drops states that can't reach this value, and returns None if more than `limit`
-        states remain at one position.
+        Without `at_least`, this is a beam search that keeps the `limit` most promising states.
+
+        Args:
+            at_least: the value of a known alignment. The search is then exact: it drops states that
+                can't reach this value, and returns None if more than `limit` states remain at one
+                position.
         """
         beam = at_least is None
         states: dict = {(-1, 0): (0, 0, 0, None)}  # (continuing j, taken): see `enter`

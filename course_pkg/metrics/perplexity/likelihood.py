@@ -18,14 +18,21 @@ from dataclasses import dataclass
 class Likelihood:
     """A text's total negative log-likelihood, and the numbers of units to divide it by.
 
-    nll: in nats, over the scored tokens. tokens: how many were scored. unscored: how many were not
-    scored because nothing precedes them (a first token without a BOS). words: words of the
-    original text, separated by blanks. bytes: bytes of the original text in UTF-8. A quotient
-    over 0 units is NaN.
+    A quotient over 0 units is NaN.
 
-    >>> case = Likelihood.of([math.log(0.3), math.log(0.5)])
-    >>> round(case.perplexity, 3), round(case.bits_per_token, 3)
-    (2.582, 1.368)
+    Args:
+        nll: in nats, over the scored tokens.
+        tokens: how many were scored.
+        unscored: how many were not scored because nothing precedes them (a first token without a
+            BOS).
+        words: words of the original text, separated by blanks.
+        bytes: bytes of the original text in UTF-8.
+
+    Example:
+
+        >>> case = Likelihood.of([math.log(0.3), math.log(0.5)])
+        >>> round(case.perplexity, 3), round(case.bits_per_token, 3)
+        (2.582, 1.368)
     """
 
     nll: float

@@ -38,17 +38,27 @@ Smoothing = Literal["none", "add-k", "kneser-ney"]
 class NGramModel:
     """An n-gram model of sentences, which gives every token a probability.
 
-    sentences: lists of tokens to learn from. order: n, at least 1. smoothing: "none", "add-k" or
-    "kneser-ney" (interpolated, one discount). k: what add-k adds to every count, above 0.
-    discount: what Kneser-Ney subtracts from every count, between 0 and 1. vocabulary: tokens that
-    are possible although no sentence contains them; every other unknown token is treated as <unk>.
     Each sentence is preceded by order - 1 tokens <s>, which are never predicted, and followed by
-    </s>, which is predicted. Raises ValueError for values outside these ranges or if there is no
-    token to learn from, TypeError for a sentence that is a string or not a list of strings.
+    </s>, which is predicted.
 
-    >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
-    >>> model.probability("b", ["a"]), model.probability("a", [START])
-    (0.5, 1.0)
+    Args:
+        sentences: lists of tokens to learn from.
+        order: n, at least 1.
+        smoothing: "none", "add-k" or "kneser-ney" (interpolated, one discount).
+        k: what add-k adds to every count, above 0.
+        discount: what Kneser-Ney subtracts from every count, between 0 and 1.
+        vocabulary: tokens that are possible although no sentence contains them; every other unknown
+            token is treated as <unk>.
+
+    Raises:
+        ValueError: values outside these ranges or if there is no token to learn from.
+        TypeError: a sentence that is a string or not a list of strings.
+
+    Example:
+
+        >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
+        >>> model.probability("b", ["a"]), model.probability("a", [START])
+        (0.5, 1.0)
     """
 
     def __init__(
@@ -133,17 +143,17 @@ class NGramModel:
 
 def _continuations(grams: Counter) -> Counter:
     """Count how many tokens precede each (n - 1)-gram; at a sentence's start, its occurrences."""
-    found: Counter = Counter()
+    counts: Counter = Counter()
     for gram, number in grams.items():
-        found[gram[1:]] += number if gram[1] == START else 1  # only <s> can precede <s>
-    return found
+        counts[gram[1:]] += number if gram[1] == START else 1  # only <s> can precede <s>
+    return counts
 
 
 def _by_history(grams: Counter) -> dict[tuple, Counter]:
-    found: dict[tuple, Counter] = defaultdict(Counter)
+    by_history: dict[tuple, Counter] = defaultdict(Counter)
     for gram, number in grams.items():
-        found[gram[:-1]][gram[-1]] = number
-    return dict(found)
+        by_history[gram[:-1]][gram[-1]] = number
+    return dict(by_history)
 
 
 def _tokens(sentence: Sequence[str]) -> list[str]:

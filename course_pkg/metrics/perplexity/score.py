@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 class PerplexityResult(Likelihood):
     """The likelihood of all texts together, and of each text.
 
-    per_text: one Likelihood per text, in order; the result's fields are their sums. unscored:
-    tokens that nothing precedes, one per text without a BOS. bos: the id that preceded each text,
-    or None.
+    Args:
+        per_text: one Likelihood per text, in order; the result's fields are their sums.
+        unscored: tokens that nothing precedes, one per text without a BOS.
+        bos: the id that preceded each text, or None.
     """
 
     per_text: tuple[Likelihood, ...] = ()
@@ -69,21 +70,32 @@ def perplexity(
 ) -> PerplexityResult:
     """Compute the perplexity of texts under a causal language model: exp of the mean NLL per token.
 
-    texts: one string, or several. batch_size: the most texts (or windows) in a forward pass; the
-    value does not depend on it or on padding_side. max_length: the most tokens in a forward pass,
-    including the BOS; by default the limit in the model's config. stride: how many new tokens each
-    further window scores; with None, no text may be longer than max_length. bos: True puts the
-    tokenizer's BOS before each text, a number puts that token id there; with False, the first
-    token of each text is unscored.
     An empty text, and a single token without a BOS, add nothing.
-    Raises TypeError for texts that are not strings, or if model or tokenizer is something else;
-    ValueError if there is no token to score, for a text longer than max_length without a stride, a
-    stride outside 1 to max_length - 1, bos=True if the tokenizer has no BOS, and a tokenizer whose
-    ids the model doesn't have. Source: Jelinek et al. 1977.
 
-    >>> from course_pkg.lm.load import load
-    >>> print(perplexity(*load("tiny"), ["Any text.", "Two."], bos=True))
-    perplexity 2... over 13 tokens of 2 texts; ... bits per byte
+    Args:
+        texts: one string, or several.
+        batch_size: the most texts (or windows) in a forward pass; the value does not depend on it
+            or on padding_side.
+        max_length: the most tokens in a forward pass, including the BOS; by default the limit in
+            the model's config.
+        stride: how many new tokens each further window scores; with None, no text may be longer
+            than max_length.
+        bos: True puts the tokenizer's BOS before each text, a number puts that token id there; with
+            False, the first token of each text is unscored.
+
+    Raises:
+        TypeError: texts that are not strings, or if model or tokenizer is something else.
+        ValueError: there is no token to score, a text longer than max_length without a stride, a
+            stride outside 1 to max_length - 1, bos=True if the tokenizer has no BOS, and a
+            tokenizer whose ids the model doesn't have.
+
+    Source: Jelinek et al. 1977.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> print(perplexity(*load("tiny"), ["Any text.", "Two."], bos=True))
+        perplexity 2... over 13 tokens of 2 texts; ... bits per byte
     """
     texts = _check_texts(texts)
     if not callable(tokenizer) or not hasattr(tokenizer, "bos_token_id"):
@@ -142,12 +154,12 @@ def windows(length: int, max_length: int, stride: int) -> list[Window]:
             f"stride must be from 1 to max_length - 1 = {max_length - 1}, got {stride}; "
             "every window needs some context"
         )
-    found = [Window(0, min(length, max_length), 1)] if length else []
-    while found and found[-1].end < length:
-        last = found[-1]
+    windows = [Window(0, min(length, max_length), 1)] if length else []
+    while windows and windows[-1].end < length:
+        last = windows[-1]
         start = last.start + stride
-        found.append(Window(start, min(length, start + max_length), last.end))
-    return found
+        windows.append(Window(start, min(length, start + max_length), last.end))
+    return windows
 
 
 def _count(number: int, noun: str) -> str:

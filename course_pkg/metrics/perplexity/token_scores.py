@@ -30,13 +30,20 @@ PaddingSide = Literal["left", "right"]
 def target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
     """Compute the log-probability, in nats, of each position's target.
 
-    logits: (..., vocabulary), of any floating type. targets: (...), token ids; the logits
-    at position i must be those that predict target i. Returns (...) in fp32. Raises ValueError if
-    the shapes do not match or an id is outside the vocabulary.
+    Returns (...) in fp32.
 
-    >>> logits = torch.tensor([[0.0, 0.0], [3.0, 3.0]])
-    >>> target_log_probs(logits, torch.tensor([0, 1])).exp()
-    tensor([0.5000, 0.5000])
+    Args:
+        logits: (..., vocabulary), of any floating type.
+        targets: (...), token ids; the logits at position i must be those that predict target i.
+
+    Raises:
+        ValueError: the shapes do not match or an id is outside the vocabulary.
+
+    Example:
+
+        >>> logits = torch.tensor([[0.0, 0.0], [3.0, 3.0]])
+        >>> target_log_probs(logits, torch.tensor([0, 1])).exp()
+        tensor([0.5000, 0.5000])
     """
     if logits.shape[:-1] != targets.shape:
         raise ValueError(
@@ -70,17 +77,26 @@ def token_log_probs(
 ) -> list[Tensor]:
     """Compute each sequence's log-probabilities, in nats, of its tokens from position `first` on.
 
-    sequences: token ids. first: the first position to score in each sequence, at least 1 (the
-    default), because nothing predicts position 0; the tokens before it are context. pad_token_id:
-    any id; the value of a pad does not matter. Returns, in the order of the sequences, fp32 tensors
-    on the CPU of length max(0, len(sequence) - first).
-    During the call the model is in evaluation mode; then the former modes are restored.
-    Raises ValueError for a model that is not causal, ids outside its vocabulary, a batch_size or
-    first below 1, another padding side; FloatingPointError if a score is NaN.
+    Returns, in the order of the sequences, fp32 tensors on the CPU of length max(0, len(sequence) -
+    first). During the call the model is in evaluation mode; then the former modes are restored.
 
-    >>> from course_pkg.lm.load import load
-    >>> [len(scores) for scores in token_log_probs(load("tiny").model, [[65, 66, 67], [68, 69]])]
-    [2, 1]
+    Args:
+        sequences: token ids.
+        first: the first position to score in each sequence, at least 1 (the default), because
+            nothing predicts position 0; the tokens before it are context.
+        pad_token_id: any id; the value of a pad does not matter.
+
+    Raises:
+        ValueError: a model that is not causal, ids outside its vocabulary, a batch_size or first
+            below 1, another padding side.
+        FloatingPointError: a score is NaN.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> scores = token_log_probs(load("tiny").model, [[65, 66, 67], [68, 69]])
+        >>> list(map(len, scores))
+        [2, 1]
     """
     _check_causal(model)
     first = [1] * len(sequences) if first is None else list(first)
@@ -121,13 +137,18 @@ def plan_batches(
 ) -> list[list[int]]:
     """Divide sequences into batches so that forward passes and pads together cost least.
 
-    A batch costs pass_cost plus its rows times its longest row, in tokens. The best batches
-    contain neighbors in the order of length, so dynamic programming from short to long finds
-    them. batch_size: the most rows in a batch. most_tokens: the most tokens in a batch,
-    including pads, except if it has a single row. Returns lists of indices into `lengths`.
+    A batch costs pass_cost plus its rows times its longest row, in tokens. The best batches contain
+    neighbors in the order of length, so dynamic programming from short to long finds them. Returns
+    lists of indices into `lengths`.
 
-    >>> plan_batches([3, 300, 4, 3], batch_size=16, most_tokens=1000)
-    [[1], [0, 3, 2]]
+    Args:
+        batch_size: the most rows in a batch.
+        most_tokens: the most tokens in a batch, including pads, except if it has a single row.
+
+    Example:
+
+        >>> plan_batches([3, 300, 4, 3], batch_size=16, most_tokens=1000)
+        [[1], [0, 3, 2]]
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     least = [0] * (len(order) + 1)
@@ -187,7 +208,7 @@ def _vocabulary(model: nn.Module) -> int:
 
 def _check_ids(sequences: Sequence[Sequence[int]], vocabulary: int) -> None:
     for number, ids in enumerate(sequences):
-        if isinstance(ids, str | int) or any(not isinstance(each, int) for each in ids):
+        if isinstance(ids, str | int) or any(not isinstance(token, int) for token in ids):
             raise TypeError(f"sequence {number} must be a list of token ids, got {ids!r:.80}")
         if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
             raise ValueError(

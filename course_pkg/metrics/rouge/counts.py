@@ -18,7 +18,11 @@ class Overlap:
     """What a hypothesis shares with one reference: matches, and how many units each text has.
 
     A unit is an n-gram, a word or a skip-bigram; for ROUGE-W the numbers are weights, not counts.
-    rank: the value by which mode "rouge155" chooses the best reference (None: the rounded recall).
+
+    Args:
+        rank: the value by which mode "rouge155" chooses the best reference (None: the rounded
+            recall).
+
     Source: Lin 2004, equation 1.
     """
 
@@ -32,9 +36,14 @@ class Overlap:
 class RougeScore:
     """A ROUGE score: three numbers from 0 to 1, and the counts behind them.
 
-    precision: the share of the hypothesis that matches; recall: the share of the reference;
-    fmeasure: their weighted harmonic mean. overlaps: one per reference, in the given order.
-    stemming: how words were stemmed; report it with the score. Source: Lin 2004, equations 2 to 4.
+    Args:
+        precision: the share of the hypothesis that matches.
+        recall: the share of the reference.
+        fmeasure: their weighted harmonic mean.
+        overlaps: one per reference, in the given order.
+        stemming: how words were stemmed; report it with the score.
+
+    Source: Lin 2004, equations 2 to 4.
     """
 
     precision: float
@@ -74,8 +83,10 @@ def score_texts(
 ) -> RougeScore:
     """Tokenize the texts, count the overlaps, and compute the score. Errors as for `rouge.rouge_n`.
 
-    overlap: a function of hypothesis tokens and reference tokens; with `lines`, of lists of tokens,
-    one list per line. weight: as for `score_overlaps`.
+    Args:
+        overlap: a function of hypothesis tokens and reference tokens; with `lines`, of lists of
+            tokens, one list per line.
+        weight: as for `score_overlaps`.
     """
     references = text_list(references, "reference")
     split, stemming = text_splitter(options)
@@ -94,13 +105,18 @@ def score_overlaps(
     """Compute one score from the counts for each reference.
 
     Mode "rouge155" rounds P and R to 5 digits before it computes F, and rounds F; its best
-    reference is the first with the highest recall (or the highest `rank`). weight: the weight of
-    ROUGE-W; P and R are raised to the power 1 / weight.
+    reference is the first with the highest recall (or the highest `rank`).
+
+    Args:
+        weight: the weight of ROUGE-W; P and R are raised to the power 1 / weight.
+
     Source: Lin 2004, sections 2.1 and 4; ROUGE-1.5.5, options -f and -p.
 
-    >>> several = [Overlap(2, 4, 5), Overlap(3, 4, 4)]
-    >>> score_overlaps(several, RougeOptions(multi="pooled")).precision
-    0.625
+    Example:
+
+        >>> several = [Overlap(2, 4, 5), Overlap(3, 4, 4)]
+        >>> score_overlaps(several, RougeOptions(multi="pooled")).precision
+        0.625
     """
     if options.multi == "pooled":
         total = Overlap(

@@ -89,11 +89,16 @@ def clipped_union(
 ) -> list[list[int]]:
     """Return a state for each token of each reference line: FREE, or matched: COUNTED or CLIPPED.
 
-    union: finds the matched positions of a reference line, such as `lcs_union`. A matched word is
-    CLIPPED if it was already COUNTED as often as it occurs in the text that has it less often.
+    A matched word is CLIPPED if it was already COUNTED as often as it occurs in the text that has
+    it less often.
 
-    >>> clipped_union([["a", "a", "b"]], [["a"], ["x", "a"]], lcs_union)
-    [[0, 2, 0]]
+    Args:
+        union: finds the matched positions of a reference line, such as `lcs_union`.
+
+    Example:
+
+        >>> clipped_union([["a", "a", "b"]], [["a"], ["x", "a"]], lcs_union)
+        [[0, 2, 0]]
     """
     left = Counter(word for line in hypothesis for word in line)
     left &= Counter(word for line in references for word in line)

@@ -22,16 +22,20 @@ Stem = bool | Mapping[str, str]
 class RougeOptions:
     """The options that all kinds of ROUGE share.
 
-    beta: F weighs recall beta² times as much as precision.
-    multi: how several references are combined. "best" takes the reference with the highest F, the
-    first of several; "pooled" adds up matches and totals over the references, then divides;
-    "average" takes the means of P, R and F. None: "best", or "pooled" in mode "rouge155".
-    stem: True stems words of more than 3 letters by Porter's rules; a mapping contains irregular
-    forms that are looked up first ({"mice": "mouse"}).
-    tokenize: a tokenizer's name, see `tokenizers.tokenize`, or a function from text to tokens.
-    mode: "paper", which equals rouge-score for the metrics that it has; or "rouge155", Lin's Perl
-    script, which differs from the paper: see `rouge.perl`.
-    Raises TypeError or ValueError with the allowed values.
+    Args:
+        beta: F weighs recall beta² times as much as precision.
+        multi: how several references are combined. "best" takes the reference with the highest F,
+            the first of several; "pooled" adds up matches and totals over the references, then
+            divides; "average" takes the means of P, R and F. None: "best", or "pooled" in mode
+            "rouge155".
+        stem: True stems words of more than 3 letters by Porter's rules; a mapping contains
+            irregular forms that are looked up first ({"mice": "mouse"}).
+        tokenize: a tokenizer's name, see `tokenizers.tokenize`, or a function from text to tokens.
+        mode: "paper", which equals rouge-score for the metrics that it has; or "rouge155", Lin's
+            Perl script, which differs from the paper: see `rouge.perl`.
+
+    Raises:
+        TypeError or ValueError: with the allowed values.
     """
 
     beta: float = 1.0
@@ -92,16 +96,16 @@ def text_splitter(options: RougeOptions) -> tuple[Callable[[str], list[str]], st
 
     def tokens(text: str) -> list[str]:
         fix = 'if you already have tokens, join them with spaces and pass tokenize="whitespace"'
-        found = split(require_string(text, fix=fix))
-        if options.tokenize == "rouge" and not found and any(map(str.isalpha, text)):
+        words = split(require_string(text, fix=fix))
+        if options.tokenize == "rouge" and not words and any(map(str.isalpha, text)):
             warnings.warn(
                 f"no token is left of {text:.40}…: the tokenizer keeps only a-z and 0-9, as in "
                 'rouge-score, so the score is 0; for other scripts use tokenize="unicode"',
                 stacklevel=3,
             )
         if irregular is None:
-            return found
-        return [stem(token) if len(token) > 3 else token for token in found]
+            return words
+        return [stem(token) if len(token) > 3 else token for token in words]
 
     return tokens, stemming
 

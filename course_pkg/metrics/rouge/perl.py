@@ -100,7 +100,8 @@ def wlcs_union(reference: Tokens, hypotheses: Iterable[Tokens], weight: float) -
 def weighted_hits(lines: Iterable[Sequence[int]], weight: float) -> float:
     """Compute ROUGE-W's weighted matches: the sum of k ** weight over all runs of k matches.
 
-    lines: the states of the tokens of each reference line, from `lcs.clipped_union`.
+    Args:
+        lines: the states of the tokens of each reference line, from `lcs.clipped_union`.
     """
     return sum(run**weight for states in lines for run in _runs(states))
 

@@ -85,13 +85,19 @@ def rouge_w(
 ) -> RougeScore:
     """Compute ROUGE-W: an LCS in which a run of k matches without a gap counts k ** weight.
 
-    weight: 1 to 4; 1 gives ROUGE-L, 1.2 is usual. P and R are raised to the power 1 / weight.
-    Time grows with the product of the lengths. Mode "rouge155" works line by line, and raises
-    ValueError for lines whose table would be too large. Other errors as for `rouge_n`.
+    P and R are raised to the power 1 / weight. Time grows with the product of the lengths. Mode
+    "rouge155" works line by line, and raises ValueError for lines whose table would be too large.
+    Other errors as for `rouge_n`.
+
+    Args:
+        weight: 1 to 4; 1 gives ROUGE-L, 1.2 is usual.
+
     Source: Lin 2004, section 4, equations 13 to 15.
 
-    >>> rouge_w("a b x y c d", "a b c d", weight=2).recall
-    0.7071067811865476
+    Example:
+
+        >>> rouge_w("a b x y c d", "a b c d", weight=2).recall
+        0.7071067811865476
     """
     if not 1 <= require_number(weight, "weight") <= 4:
         raise ValueError(f"weight must be from 1 to 4, got {weight}; 1.2 is usual")
@@ -117,11 +123,18 @@ def rouge_s(
 ) -> RougeScore:
     """Compute ROUGE-S: the pairs of words in the same order in both texts, gaps allowed.
 
-    max_gap: how many words may be between the two, None for any number; it is the Perl tool's
-    option -2 (-1: any). Errors as for `rouge_n`. Source: Lin 2004, section 5, equations 16 to 18.
+    Errors as for `rouge_n`.
 
-    >>> rouge_s("police kill the gunman", "police killed the gunman").recall
-    0.5
+    Args:
+        max_gap: how many words may be between the two, None for any number; it is the Perl tool's
+            option -2 (-1: any).
+
+    Source: Lin 2004, section 5, equations 16 to 18.
+
+    Example:
+
+        >>> rouge_s("police kill the gunman", "police killed the gunman").recall
+        0.5
     """
 
     def overlap(hypothesis: list[str], reference: list[str]) -> Overlap:

@@ -22,11 +22,18 @@ def skip_bigrams(
 ) -> list[tuple[Hashable, Hashable]]:
     """List all pairs of tokens in the order of the text, from left to right.
 
-    max_gap: how many tokens may be between the two: 0 gives the bigrams, None sets no limit.
-    Raises TypeError or ValueError for another max_gap. Source: Lin 2004, section 5.
+    Args:
+        max_gap: how many tokens may be between the two: 0 gives the bigrams, None sets no limit.
 
-    >>> skip_bigrams(["the", "cat", "sat"])
-    [('the', 'cat'), ('the', 'sat'), ('cat', 'sat')]
+    Raises:
+        TypeError or ValueError: another max_gap.
+
+    Source: Lin 2004, section 5.
+
+    Example:
+
+        >>> skip_bigrams(["the", "cat", "sat"])
+        [('the', 'cat'), ('the', 'sat'), ('cat', 'sat')]
     """
     return list(_pairs(tokens, max_gap))
 

@@ -26,7 +26,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import require_list
-from course_pkg.evaluation.multiple_choice import Question, score_questions
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
 from course_pkg.studies.benchmarks.suites import SuiteItem, SuitePrompt
 
 
@@ -95,7 +95,7 @@ def score_labels(
     for item in items:
         for fields in (item.fields, prompt.empty(item)):
             text = prompt.template.render(fields, solved)
-            questions.append(Question(text.text, prompt.options(item), None, text.delimiter))
+            questions.append(ChoiceQuestion(text.text, prompt.options(item), None, text.delimiter))
     # Equal questions are scored once: an empty input is the same for all items with the same words.
     different = list(dict.fromkeys(questions))
     scored = dict(

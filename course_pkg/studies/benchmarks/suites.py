@@ -27,7 +27,7 @@ from statistics import fmean
 from typing import Any
 
 from course_pkg.common.arguments import require_choice
-from course_pkg.evaluation.prompts import PromptTemplate
+from course_pkg.evaluation.prompt_template import PromptTemplate
 
 
 @dataclass(frozen=True)

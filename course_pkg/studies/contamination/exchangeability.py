@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from course_pkg.common.arguments import require_integer, require_list
-from course_pkg.evaluation.distributions import t_probability
+from course_pkg.evaluation.distributions import t_tails
 
 MOST_SUMS = 2**21  # of half of the shards: all ways are counted in pairs of halves
 DRAWS = 99_999  # where there are more ways
@@ -132,8 +132,8 @@ def order_t_test(scores: Sequence[Sequence[float]]) -> float:
     mean = float(gains.mean())
     if error == 0:
         return 0.0 if mean > 0 else 1.0
-    inside = t_probability(abs(mean) / error, len(gains) - 1)
-    return (1 - inside) / 2 if mean > 0 else (1 + inside) / 2
+    half = t_tails(abs(mean) / error, len(gains) - 1) / 2
+    return half if mean > 0 else 1 - half
 
 
 def _sums(table: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import require_list, require_string, text_list
-from course_pkg.evaluation.likelihood import score_continuations
+from course_pkg.evaluation.continuation_scores import score_continuations
 from course_pkg.studies.contamination.exchangeability import draw_orders
 
 

@@ -37,7 +37,7 @@ from course_pkg.common.arguments import (
     require_string,
     text_list,
 )
-from course_pkg.metrics.bleu.score import bleu_from_counts
+from course_pkg.metrics.bleu import bleu_from_counts
 from course_pkg.metrics.ngrams import Ngram, clipped_matches, count, ngrams
 from course_pkg.metrics.tokenizers import tokenize
 

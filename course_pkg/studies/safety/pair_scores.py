@@ -25,7 +25,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import require_choice, require_list
-from course_pkg.evaluation.likelihood import score_continuations
+from course_pkg.evaluation.continuation_scores import score_continuations
 from course_pkg.lm.smollm2 import END_OF_DOCUMENT
 from course_pkg.studies.safety.sentence_pairs import SentencePair
 

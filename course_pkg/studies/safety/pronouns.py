@@ -36,7 +36,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import require_list
 from course_pkg.evaluation.comparison import compare_runs
-from course_pkg.evaluation.multiple_choice import Question, score_questions
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
 from course_pkg.evaluation.statistics import Interval, mean_interval, t_interval
 
 PRONOUNS = ("he", "she", "they")
@@ -134,7 +134,7 @@ def score_schemas(
         for pronoun in pronouns
     ]
     asked = [
-        Question(
+        ChoiceQuestion(
             question.format(sentence=schema.sentence(to_occupation, pronoun), pronoun=pronoun),
             (schema.occupation, schema.participant),
         )

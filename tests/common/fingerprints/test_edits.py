@@ -32,7 +32,7 @@ WORDS = [  # file, old, new: nothing that runs is other than before
     ("course_pkg/grading/classroom/feedback/class_report.py", '"""', '"""In other words: '),
 ]
 RENAMED = [  # file, name of a local variable, new name
-    ("course_pkg/metrics/bleu/score.py", "halvings", "times"),
+    ("course_pkg/metrics/bleu.py", "halvings", "times"),
     ("course_pkg/lm/cache.py", "present", "there"),
 ]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from course_pkg.grading.classroom.cluster.address import SchedulerAddress, scheduler_of
+from course_pkg.common.scheduler_address import SchedulerAddress, scheduler_of
 from course_pkg.grading.classroom.execution.runner_output import RunLimits, State
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.grading.classroom.gradebook.keys import secret

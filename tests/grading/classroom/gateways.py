@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
-from course_pkg.grading.classroom.cluster.address import SchedulerAddress
+from course_pkg.common.scheduler_address import SchedulerAddress
 from course_pkg.grading.classroom.cluster.cluster_executor import ClusterExecutor
 from course_pkg.grading.classroom.cluster.gateway_process import Frame, FrameKind, receive, to_bytes
 from course_pkg.grading.classroom.execution.assignment import resolve

@@ -13,8 +13,8 @@ import time
 
 import pytest
 
+from course_pkg.common.scheduler_address import scheduler_of
 from course_pkg.grading.classroom.cluster import cluster_executor
-from course_pkg.grading.classroom.cluster.address import scheduler_of
 from course_pkg.grading.classroom.execution.assignment import ClassAssignment
 from course_pkg.grading.classroom.execution.local_executor import ExecutorLost
 from course_pkg.grading.classroom.execution.runner_output import State

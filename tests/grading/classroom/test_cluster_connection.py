@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from course_pkg.grading.classroom.cluster.address import SchedulerAddress
+from course_pkg.common.scheduler_address import SchedulerAddress
 from course_pkg.grading.classroom.execution.runner_output import State
 from tests.grading.classroom import NEEDS_SANDBOX
 from tests.waiting import wait_until

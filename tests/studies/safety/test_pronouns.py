@@ -2,7 +2,7 @@
 
 import pytest
 
-from course_pkg.evaluation.multiple_choice import Question, score_questions
+from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
 from course_pkg.lm.load import load
 from course_pkg.studies.safety.pronouns import (
     PRONOUNS,
@@ -71,7 +71,7 @@ def test_margins_are_those_of_the_two_answers():
     [first, *_] = score_schemas(model, tokenizer, SCHEMAS[:1], ["she"])
     context = SCHEMAS[0].sentence(True, "she") + ' In this sentence, the word "she" refers to the'
     [asked] = score_questions(
-        model, tokenizer, [Question(context, ("carpenter", "customer"))]
+        model, tokenizer, [ChoiceQuestion(context, ("carpenter", "customer"))]
     ).questions
     expected = asked.options[0].log_prob - asked.options[1].log_prob
     assert first.margin == pytest.approx(expected, abs=1e-3)

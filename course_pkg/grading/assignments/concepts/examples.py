@@ -18,7 +18,7 @@ from course_pkg.grading.assignments.concepts.numbers import (
 )
 from course_pkg.grading.contract.comparators import Difference, describe_type, number
 from course_pkg.grading.contract.plain_values import encode
-from course_pkg.metrics.bleu.score import BleuScore, corpus_bleu
+from course_pkg.metrics.bleu import BleuScore, corpus_bleu
 from course_pkg.metrics.rouge.score import rouge_l, rouge_n
 
 Inputs = dict[str, Any]

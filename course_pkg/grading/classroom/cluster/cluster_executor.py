@@ -16,12 +16,12 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict
 
+from course_pkg.common.scheduler_address import SchedulerAddress
 from course_pkg.grading.classroom.cluster import messages
-from course_pkg.grading.classroom.cluster.address import SchedulerAddress
 from course_pkg.grading.classroom.cluster.gateway_process import (
-    NOTE_LENGTH,
     MAX_NOTE,
     MOST_BODY,
+    NOTE_LENGTH,
     Frame,
     FrameKind,
     GatewayProcess,

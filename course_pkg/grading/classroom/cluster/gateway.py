@@ -23,8 +23,8 @@ from typing import Any
 from distributed import Client
 from distributed.client import FutureCancelledError
 
+from course_pkg.common.scheduler_address import SchedulerAddress, why_open
 from course_pkg.grading.classroom.cluster import messages, placement, worker
-from course_pkg.grading.classroom.cluster.address import SchedulerAddress, why_open
 from course_pkg.grading.classroom.cluster.gateway_process import (
     Frame,
     FrameKind,

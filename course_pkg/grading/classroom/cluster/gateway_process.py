@@ -213,8 +213,8 @@ class Notes:
         """Say how many notes were left out, if any were."""
         if self.left_out:
             self._show(
-                f"{self.left_out:,} more notes about the cluster were left out: at most {MOST_NOTES} are "
-                f"shown in a run, {NOTES_PER_MACHINE} about one machine, {NOTES_AT_ONCE} at once"
+                f"{self.left_out:,} more notes about the cluster were left out: at most "
+                f"{MOST_NOTES} are shown in a run, {NOTES_PER_MACHINE} about one machine, {NOTES_AT_ONCE} at once"
             )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from course_pkg.grading.classroom.cluster.address import SchedulerAddress
+from course_pkg.common.scheduler_address import SchedulerAddress
 from course_pkg.grading.classroom.execution.assignment import ClassAssignment
 from course_pkg.grading.classroom.execution.local_executor import LocalExecutor
 from course_pkg.grading.classroom.execution.runner_output import NoSandbox, RunLimits

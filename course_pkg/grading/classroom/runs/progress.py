@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from course_pkg.common.terminal import duration_in_words
 from course_pkg.grading.classroom.gradebook.record import Record
 from course_pkg.grading.classroom.runs.run_summary import name_text, score_text, state_text, why
 from course_pkg.grading.contract.display import one_line
@@ -74,23 +75,6 @@ class TimeLeft:
         mean = math.fsum(times) / len(times)
         rest = math.fsum(max(mean - seconds, 0.0) for seconds in running)
         return (waiting * mean + rest) / max(1, min(max(self._at_once), waiting + len(running)))
-
-
-def in_words(seconds: float) -> str:
-    """A duration as one would say it.
-
-    Example:
-
-        >>> [in_words(s) for s in (4, 42, 100, 3_000, 4_000, 36_000)]
-        ['10 s', '40 s', '2 min', '50 min', '1 h 5 min', '10 h']
-    """
-    if seconds < 55:
-        return f"{max(10, 10 * round(seconds / 10))} s"
-    minutes = math.ceil(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    minutes = 5 * round(seconds / 300)
-    return f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")
 
 
 class ProgressDisplay:
@@ -215,7 +199,9 @@ class ProgressDisplay:
         running = [now - began for began in self._running.values()]
         waiting = self._total - self._done - len(running)
         left = self._left.seconds(max(0, waiting), running)
-        return f"about {in_words(left)} left" if left and waiting + len(running) > 0 else ""
+        return (
+            f"about {duration_in_words(left)} left" if left and waiting + len(running) > 0 else ""
+        )
 
 
 def _line(record: Record, took: float | None) -> Text:

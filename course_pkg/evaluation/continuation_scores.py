@@ -14,7 +14,7 @@ for options of a single token. Source: Biderman et al. 2024, "Lessons from the T
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,19 +22,25 @@ from torch import Tensor, nn
 
 from course_pkg.common.arguments import require_integer, require_list
 from course_pkg.evaluation.masked_cache import MaskedCache
-from course_pkg.evaluation.share_done import Progress, silent
 from course_pkg.evaluation.token_tree import TokenTree, shared_length
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.metrics.perplexity.token_scores import plan_batches
+
+Progress = Callable[[float], None]  # gets the share of long work that is done, from 0 to 1
+
+
+def silent(share: float) -> None:
+    """Progress that nobody sees."""
 
 
 @dataclass(frozen=True)
 class ContinuationScore:
     """The natural-log probabilities of a continuation's tokens, each given all tokens before it.
 
-    greedy: each of these tokens is the most probable one at its place, so that the model itself
-    would write this continuation.
+    Args:
+        greedy: each of these tokens is the most probable one at its place, so that the model itself
+            would write this continuation.
     """
 
     log_probs: tuple[float, ...]
@@ -56,18 +62,25 @@ def score_continuations(
 ) -> list[ContinuationScore]:
     """Score each sequence's tokens from position `first` on; the tokens before are context.
 
-    model: a Decoder, or a causal model of transformers. sequences: token ids. first: for each
-    sequence, the first scored position, at least 1 and below its length. tokens_per_pass: the most
-    tokens in a forward pass, except that one sequence is never divided. progress: gets the share of
-    the sequences that are scored, after each.
-    Raises ValueError for a position outside these bounds, ids outside the vocabulary, or a sequence
-    that is too long for the model; a model that is not causal, or in training mode;
-    FloatingPointError if a score is NaN.
+    Args:
+        model: a Decoder, or a causal model of transformers.
+        sequences: token ids.
+        first: for each sequence, the first scored position, at least 1 and below its length.
+        tokens_per_pass: the most tokens in a forward pass, except that one sequence is never
+            divided.
+        progress: gets the share of the sequences that are scored, after each.
 
-    >>> from course_pkg.lm.load import load
-    >>> model = load("tiny").model
-    >>> [score.greedy for score in score_continuations(model, [[65, 66], [65, 67, 68]], [1, 1])]
-    [False, False]
+    Raises:
+        ValueError: a position outside these bounds, ids outside the vocabulary, or a sequence that
+            is too long for the model; a model that is not causal, or in training mode.
+        FloatingPointError: a score is NaN.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> model = load("tiny").model
+        >>> [score.greedy for score in score_continuations(model, [[65, 66], [65, 67, 68]], [1, 1])]
+        [False, False]
     """
     require_integer(tokens_per_pass, "tokens_per_pass")
     require_list(sequences, "sequences", "give a list of lists of token ids")
@@ -174,8 +187,8 @@ def _padded_passes(
         ]
         ids = torch.tensor(rows, device=next(model.parameters()).device)  # (batch, longest)
         # From the end, because prompt tuning puts virtual tokens before the text.
-        found = model(input_ids=ids).logits[:, -longest:]  # (batch, longest, vocab)
-        for number, logits in zip(batch, found, strict=True):
+        outputs = model(input_ids=ids).logits[:, -longest:]  # (batch, longest, vocab)
+        for number, logits in zip(batch, outputs, strict=True):
             places = range(first[number] - 1, lengths[number])
             yield number, *_pick(logits, places, sequences[number][first[number] :])
 

@@ -12,12 +12,16 @@ Sources: Papineni et al. 2002, "BLEU: a Method for Automatic Evaluation of Machi
 Post 2018, "A Call for Clarity in Reporting BLEU Scores" (scores equal those of its sacrebleu);
 Chen and Cherry 2014, "A Systematic Comparison of Smoothing Techniques for Sentence-Level BLEU".
 Chapter: metrics/bleu.
+
+>>> corpus_bleu(["the cat sat on the mat"], [["the cat sat on the mat"]]).score
+1.0
 """
 
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from course_pkg import __version__
 from course_pkg.common.arguments import (
@@ -27,8 +31,15 @@ from course_pkg.common.arguments import (
     require_list,
     require_string,
 )
+from course_pkg.metrics.metric import Metric, MetricOption, SystemScores
 from course_pkg.metrics.ngrams import count, count_matches, maximum_counts
+from course_pkg.metrics.text_files import ScoredTexts
 from course_pkg.metrics.tokenizers import tokenizer
+
+if TYPE_CHECKING:  # a browser computes BLEU without numpy
+    import numpy as np
+
+    from course_pkg.metrics.significance import TextStatistics
 
 SMOOTH_VALUES = {"none": 0.0, "floor": 0.1, "add-k": 1.0, "exp": 0.0}  # those of sacrebleu
 _NESTED = "give one list of references per hypothesis, as in [[text] for text in texts]"
@@ -38,10 +49,13 @@ _NESTED = "give one list of references per hypothesis, as in [[text] for text in
 class BleuScore:
     """A BLEU score and the values that it was computed from.
 
-    score: in [0, 1]. precisions: p_1 to p_N in [0, 1], smoothed; all 0 if nothing matches.
-    matches, totals: clipped matches and n-grams of each order, before smoothing.
-    hypothesis_length, reference_length: c and r, in tokens. brevity_penalty: in [0, 1].
-    signature: the settings, as sacrebleu writes them; "" for a score from counts alone.
+    Args:
+        score: in [0, 1].
+        precisions: p_1 to p_N in [0, 1], smoothed; all 0 if nothing matches.
+        matches, totals: clipped matches and n-grams of each order, before smoothing.
+        hypothesis_length, reference_length: c and r, in tokens.
+        brevity_penalty: in [0, 1].
+        signature: the settings, as sacrebleu writes them; "" for a score from counts alone.
     """
 
     score: float
@@ -66,20 +80,27 @@ def bleu_from_counts(
 ) -> BleuScore:
     """Compute BLEU from counts that are already summed over a corpus.
 
-    matches, totals: one count per order, from order 1 up. Lengths are in tokens.
-    smoothing: what replaces a match count of 0. "exp": 1/2 for the first such order, 1/4 for
-    the second, and so on; "floor": smooth_value (0.1); "none": it stays 0. "add-k" adds
-    smooth_value (1) to matches and totals of all orders above 1. The score is always 0 if
-    nothing matches at all.
-    effective_order: leave out orders for which the hypotheses are too short.
-    Raises ValueError for impossible counts, for an unknown smoothing, for a smooth_value that is
-    negative or a floor above 1, and for a smooth_value with a smoothing that has none.
-    Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, whose smoothings 1, 2
-    and 3 are "floor", "add-k" (from Lin and Och 2004) and "exp".
+    Lengths are in tokens. The score is always 0 if nothing matches at all.
 
-    >>> matches, totals = [4, 2, 0, 0], [5, 4, 3, 2]
-    >>> round(bleu_from_counts(matches, totals, 5, 6, smoothing="floor").score, 4)
-    0.1316
+    Args:
+        matches, totals: one count per order, from order 1 up.
+        smoothing: what replaces a match count of 0. "exp": 1/2 for the first such order, 1/4 for
+            the second, and so on; "floor": smooth_value (0.1); "none": it stays 0. "add-k" adds
+            smooth_value (1) to matches and totals of all orders above 1.
+        effective_order: leave out orders for which the hypotheses are too short.
+
+    Raises:
+        ValueError: impossible counts, an unknown smoothing, a smooth_value that is negative or a
+            floor above 1, and a smooth_value with a smoothing that has none.
+
+    Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, whose smoothings 1, 2 and 3 are
+    "floor", "add-k" (from Lin and Och 2004) and "exp".
+
+    Example:
+
+        >>> matches, totals = [4, 2, 0, 0], [5, 4, 3, 2]
+        >>> round(bleu_from_counts(matches, totals, 5, 6, smoothing="floor").score, 4)
+        0.1316
     """
     _check_counts(matches, totals, hypothesis_length, reference_length)
     k = _checked_smooth_value(smoothing, smooth_value)
@@ -122,15 +143,21 @@ def _smoothed_precisions(
 class PreparedReferences:
     """References that are tokenized and counted once, so that many systems can be scored.
 
-    references: one list of references per hypothesis; the lists may differ in length.
-    tokenize: a tokenizer's name, see `tokenizers.tokenize`. lowercase: compare in lower case.
-    max_order: the N of the formula.
-    Raises TypeError for a string in place of a list or a list in place of a string, ValueError if
-    there are no references at all or none for one of the hypotheses.
+    Args:
+        references: one list of references per hypothesis; the lists may differ in length.
+        tokenize: a tokenizer's name, see `tokenizers.tokenize`.
+        lowercase: compare in lower case.
+        max_order: the N of the formula.
 
-    >>> references = PreparedReferences([["the cat sat on the mat"], ["it rains", "rain falls"]])
-    >>> round(references.score(["a cat sat on the mat", "it rains"]).score, 4)
-    0.7771
+    Raises:
+        TypeError: a string in place of a list or a list in place of a string.
+        ValueError: there are no references at all, or none for one of the hypotheses.
+
+    Example:
+
+        >>> prepared = PreparedReferences([["the cat sat on the mat"], ["it rains", "rain falls"]])
+        >>> round(prepared.score(["a cat sat on the mat", "it rains"]).score, 4)
+        0.7771
     """
 
     def __init__(
@@ -176,10 +203,27 @@ class PreparedReferences:
 
     def score(self, hypotheses: Sequence[str], **smoothing) -> BleuScore:
         """Compute BLEU of one system. Keywords: smoothing, smooth_value, effective_order."""
-        c, r, *counts = map(sum, zip(*self.counts(hypotheses), strict=True))
+        summed = [sum(column) for column in zip(*self.counts(hypotheses), strict=True)]
+        return replace(
+            self.score_of_counts(summed, **smoothing), signature=self._signature(**smoothing)
+        )
+
+    def score_of_counts(self, counts: Sequence[int], **smoothing) -> BleuScore:
+        """Compute BLEU from one row of `counts`, or from a sum of rows."""
+        c, r, *orders = counts
         n = self.max_order
-        result = bleu_from_counts(counts[:n], counts[n:], c, r, **smoothing)
-        return replace(result, signature=self._signature(**smoothing))
+        return bleu_from_counts(orders[:n], orders[n:], c, r, **smoothing)
+
+    def statistics(self, hypotheses: Sequence[str], **smoothing) -> "TextStatistics":
+        """One system's counts, for the tests and intervals of `metrics.significance`."""
+        import numpy as np
+
+        from course_pkg.metrics.significance import TextStatistics
+
+        rows = np.array(self.counts(hypotheses), dtype=np.int64)
+        return TextStatistics(
+            rows, lambda summed: self.score_of_counts(summed.tolist(), **smoothing).score
+        )
 
     def _signature(
         self,
@@ -220,14 +264,22 @@ def corpus_bleu(
 ) -> BleuScore:
     """Compute BLEU of a system's texts; it equals sacrebleu's score / 100 with the same options.
 
-    hypotheses: a list of texts. references: one list of references per hypothesis.
     Other options and errors as for `bleu_from_counts` and `PreparedReferences`.
-    Raises ValueError if there are no hypotheses, or not as many as lists of references.
+
+    Args:
+        hypotheses: a list of texts.
+        references: one list of references per hypothesis.
+
+    Raises:
+        ValueError: there are no hypotheses, or not as many as lists of references.
+
     Source: Papineni et al. 2002, section 2.
 
-    >>> result = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
-    >>> result.matches, result.totals, result.brevity_penalty
-    ((5, 3, 1, 0), (7, 6, 5, 4), 1.0)
+    Example:
+
+        >>> result = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
+        >>> result.matches, result.totals, result.brevity_penalty
+        ((5, 3, 1, 0), (7, 6, 5, 4), 1.0)
     """
     prepared = PreparedReferences(
         references, tokenize=tokenize, lowercase=lowercase, max_order=max_order
@@ -245,11 +297,17 @@ def sentence_bleu(
 ) -> BleuScore:
     """Compute BLEU of one text: `corpus_bleu` of a corpus of one text, with effective order.
 
-    references: a list of strings. Other options and errors as for `corpus_bleu`.
+    Other options and errors as for `corpus_bleu`.
+
+    Args:
+        references: a list of strings.
+
     Source: Chen and Cherry 2014.
 
-    >>> round(sentence_bleu("a cat sat on mat", ["the cat sat on the mat"]).score, 4)
-    0.3498
+    Example:
+
+        >>> round(sentence_bleu("a cat sat on mat", ["the cat sat on the mat"]).score, 4)
+        0.3498
     """
     require_string(hypothesis, "hypothesis")
     _require_texts("references", references, "give a list of strings")
@@ -290,3 +348,71 @@ def _checked_smooth_value(smoothing: str, value: float | None) -> float:
             f"smooth_value must be at most 1 (a whole match) with smoothing 'floor', got {value!r}"
         )
     return value
+
+
+def _score(
+    texts: ScoredTexts,
+    *,
+    tokenize: Annotated[
+        Literal["13a", "none", "char", "zh"], MetricOption("How a text becomes words.", "-tok")
+    ] = "13a",
+    lowercase: Annotated[bool, MetricOption("Ignore case.", "-lc")] = False,
+    smooth_method: Annotated[
+        Literal["exp", "floor", "add-k", "none"],
+        MetricOption("What replaces an order without a match.", "-s"),
+    ] = "exp",
+    smooth_value: Annotated[
+        float | None, MetricOption("Of floor [0.1] and add-k [1].", "-sv")
+    ] = None,
+    effective_order: Annotated[
+        bool, MetricOption("Leave out orders that no text is long enough for.")
+    ] = False,
+) -> SystemScores:
+    import numpy as np
+
+    from course_pkg.metrics.significance import TextStatistics
+
+    prepared = PreparedReferences(texts.references, tokenize=tokenize, lowercase=lowercase)
+    smoothing = {"smoothing": smooth_method, "smooth_value": smooth_value}
+    of_corpus = {**smoothing, "effective_order": effective_order}
+    result = prepared.score(texts.hypotheses, **of_corpus)
+    rows = prepared.counts(texts.hypotheses)
+    of_texts = [prepared.score_of_counts(row, **smoothing, effective_order=True) for row in rows]
+    percent = {f"precision_{n}": 100 * p for n, p in enumerate(result.precisions, start=1)}
+
+    def of_sum(summed: "np.ndarray") -> float:
+        return 100 * prepared.score_of_counts(summed.tolist(), **of_corpus).score
+
+    return SystemScores(
+        {"bleu": [100 * text.score for text in of_texts]},
+        dict(setting.split(":", 1) for setting in result.signature.split("|")),
+        corpus={
+            "bleu": 100 * result.score,
+            **percent,
+            "brevity_penalty": result.brevity_penalty,
+            "hypothesis_length": result.hypothesis_length,
+            "reference_length": result.reference_length,
+        },
+        statistics=TextStatistics(np.array(rows), of_sum),
+    )
+
+
+BLEU = Metric(
+    "bleu",
+    "BLEU",
+    """BLEU of one system or several, from 0 to 100.
+
+    Scores, draws and p-values are those of sacrebleu 2.6. -sl leaves out the orders for which a
+    text is too short.
+
+    Examples:
+
+        course score bleu ref.txt -i system.txt
+        course score bleu ref.txt ref2.txt -i system.txt -b -w 2
+        course score bleu ref.txt -i baseline.txt system.txt --paired-bs
+        course score bleu ref.txt -sl < system.txt
+    """,
+    _score,
+    {"bleu": lambda answer, reference: sentence_bleu(answer, [reference]).score},
+    digits=1,
+)

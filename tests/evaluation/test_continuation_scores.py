@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
-from course_pkg.evaluation.likelihood import as_decoder, score_continuations
+from course_pkg.evaluation.continuation_scores import as_decoder, score_continuations
 from course_pkg.lm.tiny import tiny_model
 from tests.evaluation.test_generation import sharpened
 from tests.refusals import require_refusals

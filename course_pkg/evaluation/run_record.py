@@ -4,6 +4,10 @@ It has the task with its prompt, examples, seeds and hash; the model; the versio
 every sample; and for each score the mean with a 95% interval, clustered by the items' groups. An
 item without a score, because the model failed on it, is counted and left out of the means.
 
+Two runs are compared item by item (`compare_records`): items are matched by id, their prompts may
+differ, and each run counts with the score that its own task reports. See `comparison` for the
+statistics.
+
 Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4, on what to
 report. Chapter: evaluation/likelihood-and-generation.
 """
@@ -20,9 +24,9 @@ from typing import Any
 
 from course_pkg import __version__
 from course_pkg.common.files import write_atomically
-from course_pkg.common.json_reading import parse_json
+from course_pkg.common.json_reading import NUMBER, Maybe, parse_json, require_form
 from course_pkg.evaluation.answer_extraction import answer_start
-from course_pkg.evaluation.json_form import NUMBER, Maybe, require_form
+from course_pkg.evaluation.comparison import PairedComparison, compare_runs
 from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import Sample
 from course_pkg.evaluation.statistics import FEWEST_UNITS, mean_interval
@@ -62,7 +66,7 @@ FAULTS = {
 
 
 @dataclass(frozen=True)
-class Score:
+class MeanScore:
     """A mean over the items that have this score; low and high are None for too few of them."""
 
     name: str
@@ -80,7 +84,8 @@ class Score:
 class RunRecord:
     """A run. task: name, hash, settings and so on. metric: the score to report.
 
-    groups: how many groups of related items there are; None if the items have none.
+    Args:
+        groups: how many groups of related items there are; None if the items have none.
     """
 
     task: Mapping[str, Any]
@@ -89,7 +94,7 @@ class RunRecord:
     finished: str
     limit: int | None
     metric: str
-    scores: tuple[Score, ...]
+    scores: tuple[MeanScore, ...]
     groups: int | None
     samples: tuple[Sample, ...]
 
@@ -99,7 +104,7 @@ class RunRecord:
         return sum(sample.error is not None for sample in self.samples)
 
     @property
-    def score(self) -> Score | None:
+    def score(self) -> MeanScore | None:
         """The score to report; None if all items failed."""
         return next((score for score in self.scores if score.name == self.metric), None)
 
@@ -150,7 +155,7 @@ def make_record(
     )
 
 
-def scores_of(samples: Sequence[Sample], metric: str) -> tuple[Score, ...]:
+def scores_of(samples: Sequence[Sample], metric: str) -> tuple[MeanScore, ...]:
     """The mean of each score that a sample has, the metric's first.
 
     >>> samples = [Sample(str(n), None, "", {}, scores={"exact": n % 2}) for n in range(10)]
@@ -158,7 +163,7 @@ def scores_of(samples: Sequence[Sample], metric: str) -> tuple[Score, ...]:
     0.500 [0.237, 0.763]
     """
     names = dict.fromkeys(name for sample in samples for name in sample.scores)
-    found = []
+    scores = []
     for name in sorted(names, key=lambda name: name != metric):
         having = [sample for sample in samples if name in sample.scores]
         values = [sample.scores[name] for sample in having]
@@ -169,8 +174,8 @@ def scores_of(samples: Sequence[Sample], metric: str) -> tuple[Score, ...]:
             interval = mean_interval(values, groups)
             low = interval.low
             high = interval.high
-        found.append(Score(name, mean, low, high, len(values)))
-    return tuple(found)
+        scores.append(MeanScore(name, mean, low, high, len(values)))
+    return tuple(scores)
 
 
 def groups_of(samples: Sequence[Sample]) -> list[str] | None:
@@ -185,8 +190,8 @@ def groups_of(samples: Sequence[Sample]) -> list[str] | None:
 
 def versions() -> dict[str, str]:
     """The versions of Python, this package and the libraries that compute."""
-    found = {"python": platform.python_version(), "course": __version__}
-    return found | {name: metadata.version(name) for name in PACKAGES}
+    programs = {"python": platform.python_version(), "course": __version__}
+    return programs | {name: metadata.version(name) for name in PACKAGES}
 
 
 def write_record(record: RunRecord, folder: Path) -> None:
@@ -210,10 +215,10 @@ run that has ended
     try:
         fields = parse_json(path.read_bytes())
         require_form(fields, {"format": int}, "the record")
-        if (found := fields.pop("format")) != FORMAT:
-            raise ValueError(f"its format is {found}, this version reads {FORMAT}")
+        if (file_format := fields.pop("format")) != FORMAT:
+            raise ValueError(f"its format is {file_format}, this version reads {FORMAT}")
         require_form(fields, FORM, "the record")
-        fields["scores"] = tuple(Score(**score) for score in fields["scores"])
+        fields["scores"] = tuple(MeanScore(**score) for score in fields["scores"])
         fields["samples"] = tuple(map(Sample.read, fields["samples"]))
         return RunRecord(**fields)
     except (TypeError, ValueError) as error:
@@ -232,3 +237,68 @@ def _fault(answer: Mapping[str, Any]) -> str | None:
     if is_cut:
         return "length"
     return "not found" if answer["extracted"] is None else None
+
+
+@dataclass(frozen=True)
+class PairedRuns:
+    """How the system's scores differ from the baseline's.
+
+    Args:
+        left_out: items that only one of the runs scored.
+        notes: what differs besides the model.
+    """
+
+    comparison: PairedComparison
+    baseline_mean: float
+    system_mean: float
+    left_out: int
+    notes: tuple[str, ...]
+
+
+def compare_records(baseline: RunRecord, system: RunRecord) -> PairedRuns:
+    """Compare two runs on the items that both have scored; the others are counted.
+
+    Raises RunError if their items differ, or fewer than 5 independent items are left.
+    """
+    if baseline.task["items_hash"] != system.task["items_hash"]:
+        raise RunError(
+            f"the items of {baseline.task['name']!r} and {system.task['name']!r} differ: a paired "
+            "comparison needs two runs on the same items"
+        )
+    first = _values(baseline)
+    second = _values(system)
+    both = [sample for sample in baseline.samples if sample.id in first and sample.id in second]
+    if not both:
+        raise RunError("the runs have scored no item in common: run both with the same --limit")
+    before = [first[sample.id] for sample in both]
+    after = [second[sample.id] for sample in both]
+    try:
+        comparison = compare_runs(before, after, groups_of(both))
+    except ValueError as error:
+        raise RunError(f"the runs can't be compared: {error}") from None
+    notes = []
+    if baseline.task["hash"] != system.task["hash"]:
+        notes.append("the tasks differ in their prompt or scoring")
+    if baseline.metric != system.metric:
+        notes.append(f"the baseline's score is {baseline.metric}, the system's {system.metric}")
+    if differ := [
+        f"{name} {old} and {system.versions.get(name)}"
+        for name, old in baseline.versions.items()
+        if system.versions.get(name) != old
+    ]:
+        notes.append(f"other versions: {', '.join(differ)}")
+    return PairedRuns(
+        comparison,
+        sum(before) / len(before),
+        sum(after) / len(after),
+        len(first.keys() ^ second.keys()),
+        tuple(notes),
+    )
+
+
+def _values(record: RunRecord) -> dict[str, float]:
+    """The reported score of each item that has it."""
+    metric = record.metric
+    return {
+        sample.id: sample.scores[metric] for sample in record.samples if metric in sample.scores
+    }

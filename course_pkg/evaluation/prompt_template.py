@@ -38,15 +38,22 @@ class Prompt:
 class PromptTemplate:
     """How to write a question, and what stands between the parts.
 
-    question: a text with the names of fields in braces, without the answer. delimiter: between a
-    question and its answer. separator: between an example and what follows. description: comes
-    first. Raises ValueError for a template that is not well formed, contains {answer} or a format
-    such as {question:>9}, or ends in white space although the delimiter begins with some.
+    Args:
+        question: a text with the names of fields in braces, without the answer.
+        delimiter: between a question and its answer.
+        separator: between an example and what follows.
+        description: comes first.
 
-    >>> template = PromptTemplate("Q: {question}\\nA:")
-    >>> examples = [{"question": "1 + 1?", "answer": "2"}]
-    >>> template.render({"question": "2 + 2?"}, examples)
-    Prompt(text='Q: 1 + 1?\\nA: 2\\n\\nQ: 2 + 2?\\nA:', delimiter=' ')
+    Raises:
+        ValueError: a template that is not well formed, contains {answer} or a format such as
+            {question:>9}, or ends in white space although the delimiter begins with some.
+
+    Example:
+
+        >>> template = PromptTemplate("Q: {question}\\nA:")
+        >>> examples = [{"question": "1 + 1?", "answer": "2"}]
+        >>> template.render({"question": "2 + 2?"}, examples)
+        Prompt(text='Q: 1 + 1?\\nA: 2\\n\\nQ: 2 + 2?\\nA:', delimiter=' ')
     """
 
     question: str = "Question: {question}\nAnswer:"
@@ -89,8 +96,12 @@ class PromptTemplate:
     ) -> Prompt:
         """The prompt for a question. chat: a tokenizer, to write it with its chat template.
 
-        examples: fields like the question's, and "answer". Raises ValueError if a field is missing,
-        if the question is one of its own examples, or if there is no chat template.
+        Args:
+            examples: fields like the question's, and "answer".
+
+        Raises:
+            ValueError: a field is missing, if the question is one of its own examples, or if there
+                is no chat template.
         """
         asked = self._fill(question)
         solved = []

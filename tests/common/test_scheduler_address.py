@@ -4,8 +4,8 @@ import pytest
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
-from course_pkg.grading.classroom.cluster import address as addresses
-from course_pkg.grading.classroom.cluster.address import (
+from course_pkg.common import scheduler_address as addresses
+from course_pkg.common.scheduler_address import (
     SETTINGS,
     AddressError,
     scheduler_of,

@@ -22,15 +22,15 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from course_pkg.common.arguments import require_list
 from course_pkg.evaluation.answer_extraction import Rule
 from course_pkg.evaluation.generation import GenerationResult, OpenQuestion, answer_questions
+from course_pkg.evaluation.items import LETTERS
 from course_pkg.evaluation.multiple_choice import (
+    ChoiceQuestion,
     MultipleChoiceResult,
     Normalization,
-    Question,
     score_questions,
 )
-from course_pkg.evaluation.prompts import Fields, PromptTemplate
+from course_pkg.evaluation.prompt_template import Fields, PromptTemplate
 
-LETTERS = "ABCDEFGHIJ"
 LETTERED = PromptTemplate("{question}\n{options}\nAnswer:")
 LETTER_RULES = ("letter alone", "letter first", "answer is letter")
 
@@ -125,21 +125,22 @@ def three_ways(
         raise ValueError("questions is empty: give at least one")
     chat_tokenizer = tokenizer if chat else None
 
-    def prompts(form: str) -> list[Question]:
+    def prompts(form: str) -> list[ChoiceQuestion]:
         """Each question with its prompt and the answers in this form, "letters" or "lines"."""
         solved = [example.fields(getattr(example, form)) for example in examples]
-        found = []
+        asked = []
         for question in questions:
             answers = getattr(question, form)
             prompt = template.render(question.fields(answers), solved, chat=chat_tokenizer)
-            found.append(
-                Question(prompt.text, answers, question.answer, prompt.delimiter, question.id)
+            asked.append(
+                ChoiceQuestion(prompt.text, answers, question.answer, prompt.delimiter, question.id)
             )
-        return found
+        return asked
 
     lettered = prompts("letters")
     open_questions = [
-        OpenQuestion(each.context, (each.options[each.answer],), each.id) for each in lettered
+        OpenQuestion(question.context, (question.options[question.answer],), question.id)
+        for question in lettered
     ]
     return ThreeWays(
         score_questions(model, tokenizer, lettered),
