@@ -96,7 +96,7 @@ def _scored(
         multiple_choice.ScoredOption(text, (), tuple(values), False, unconditional=premise)
         for text, values, premise in zip(options, log_probs, alone, strict=True)
     ]
-    question = multiple_choice.Question("", tuple(options), answer)
+    question = multiple_choice.ChoiceQuestion("", tuple(options), answer)
     return multiple_choice.ScoredQuestion(question, tuple(scored))
 
 

@@ -214,7 +214,8 @@ class Notes:
         if self.left_out:
             self._show(
                 f"{self.left_out:,} more notes about the cluster were left out: at most "
-                f"{MOST_NOTES} are shown in a run, {NOTES_PER_MACHINE} about one machine, {NOTES_AT_ONCE} at once"
+                f"{MOST_NOTES} are shown in a run, {NOTES_PER_MACHINE} about one machine, "
+                f"{NOTES_AT_ONCE} at once"
             )
 
 
