@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.registry import split
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.registry import split
 from course_pkg.grading.read_notebook import Unreadable, new_cell, new_notebook, read
 
 Cell = dict[str, Any]

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from course_pkg.common.fingerprints.structure import structure
 from course_pkg.grading import guesses
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
-from course_pkg.grading.contract.display import mark
-from course_pkg.grading.contract.draws import Case
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.question_record import points_text
-from course_pkg.grading.contract.questions import Question, WrongAnswer
-from course_pkg.grading.contract.verdict import judge
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.answer_key import AnswerKey, answer_key, defined_name
+from course_pkg.grading.questions.display import mark
+from course_pkg.grading.questions.draws import Case
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.question import Question, WrongAnswer
+from course_pkg.grading.questions.question_record import points_text
+from course_pkg.grading.questions.verdict import judge
 
 STUDENTS = 25
 
@@ -44,7 +44,7 @@ class MatrixRow:
 
 
 def matrix(assignment: str, students: int = STUDENTS) -> list[MatrixRow]:
-    """The rows of an assignment. Raises UnknownQuestion, and ChecksError for what can't be drawn.
+    """The rows of an assignment. Raises UnknownQuestion, and QuestionError for what can't be drawn.
 
     students: how many students' cases are drawn; the first is the reader without a name.
     """

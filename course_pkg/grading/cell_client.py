@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
 from course_pkg.common.files import readable_size
-from course_pkg.grading.contract.fair_time import FairClock
+from course_pkg.grading.questions.time_limits import FairClock
 
 FLOOD = 32  # times the limit, from one cell: then it is interrupted
 HEADER = 500  # bytes of a message beside its content: prints that are flushed are many messages

@@ -1,4 +1,4 @@
-"""`check` and `variant`: what an exercise notebook calls. The student's side of the contract.
+"""`check` and `variant`: what an exercise notebook calls. The student's side.
 
 For a reader, or under stock nbgrader, `check` draws the cases here from a public seed and returns
 the points as a number that shows a report. Under the grader, the environment names a socket, the
@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.calling import NOT_RUN, OutOfTime, is_stub, outcome, time_limit
-from course_pkg.grading.contract.display import first_lines
-from course_pkg.grading.contract.fair_time import FairClock
-from course_pkg.grading.contract.plain_values import as_plain, receive, send
-from course_pkg.grading.contract.report import Recorded, Score
-from course_pkg.grading.contract.verdict import lost
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.calling import NOT_RUN, OutOfTime, is_stub, outcome, time_limit
+from course_pkg.grading.questions.display import first_lines
+from course_pkg.grading.questions.time_limits import FairClock
+from course_pkg.grading.questions.plain_values import as_plain, receive, send
+from course_pkg.grading.questions.report import Recorded, Score
+from course_pkg.grading.questions.verdict import lost
 
 if TYPE_CHECKING:  # imported where the checker is asked, since a browser has no sockets
     import socket
@@ -60,7 +60,7 @@ def variant(name: str, student: str = "") -> dict[str, Any]:
     if CHECKER_FD in os.environ:
         request = {"op": "variant", "variant": which, "student": name_typed}
         return _request(request)["inputs"]
-    from course_pkg.grading.contract.grading_session import GradingSession
+    from course_pkg.grading.questions.grading_session import GradingSession
 
     _students[assignment] = name_typed
     return GradingSession(assignment, name_typed).variant(which)
@@ -87,7 +87,7 @@ def check(question_id: str, answer: Any) -> "Score | Recorded":
         if earlier is not None:
             earlier.pop(name, None)
         return Score(question_id, lost(question), note=note)
-    from course_pkg.grading.contract.grading_session import GradingSession
+    from course_pkg.grading.questions.grading_session import GradingSession
 
     session = GradingSession(assignment, student, recorded=earlier)
     calls = _Calls(question.call, answer, session.answers.callers)

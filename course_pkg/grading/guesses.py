@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from course_pkg.grading.contract.answer_key import AnswerKey, answer_key
-from course_pkg.grading.contract.display import shorten
-from course_pkg.grading.contract.draws import Case, draw_case
-from course_pkg.grading.contract.plain_values import encode
-from course_pkg.grading.contract.questions import Property, Question
+from course_pkg.grading.questions.answer_key import AnswerKey, answer_key
+from course_pkg.grading.questions.display import shorten
+from course_pkg.grading.questions.draws import Case, draw_case
+from course_pkg.grading.questions.plain_values import encode
+from course_pkg.grading.questions.question import Property, Question
 
 STUDENTS = 32
 MOST = STUDENTS // 4  # students for whom a guess may be right: 3 booleans that vary give an eighth

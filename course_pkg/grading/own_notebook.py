@@ -22,12 +22,12 @@ from course_pkg.common.errors import CourseError
 from course_pkg.common.files import readable_size
 from course_pkg.grading.assemble import Assembled, notebook_to_run
 from course_pkg.grading.cell_client import CellClient
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.question_record import points_text, program_points_text
-from course_pkg.grading.contract.questions import Question
-from course_pkg.grading.contract.report import Score
-from course_pkg.grading.contract.verdict import UNANSWERED
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.question import Question
+from course_pkg.grading.questions.question_record import points_text, program_points_text
+from course_pkg.grading.questions.report import Score
+from course_pkg.grading.questions.verdict import UNANSWERED
 from course_pkg.grading.read_notebook import MAX_BYTES, Unreadable, read, read_release
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

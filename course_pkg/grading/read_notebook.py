@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any
 
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_VALUES = 1_000_000  # in the JSON, keys included

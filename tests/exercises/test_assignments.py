@@ -23,12 +23,12 @@ import pytest
 
 from course_pkg.common.fingerprints.reach import all_imports
 from course_pkg.grading import author
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import answer_key, defined_name
-from course_pkg.grading.contract.draws import draw_variant
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.question_record import findings
-from course_pkg.grading.contract.report import as_record
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.answer_key import answer_key, defined_name
+from course_pkg.grading.questions.draws import draw_variant
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.question_record import findings
+from course_pkg.grading.questions.report import as_record
 from course_pkg.sandbox.policy import module_masks
 from tests.exercises.assignments import (
     EXERCISES,

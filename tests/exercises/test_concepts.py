@@ -7,7 +7,7 @@ import pytest
 
 from course_pkg.grading.assignments.concepts import cases
 from course_pkg.grading.assignments.concepts.numbers import rank_one_share
-from course_pkg.grading.contract.plain_values import as_plain
+from course_pkg.grading.questions.plain_values import as_plain
 
 LAYER = {"d": 4, "k": 6}
 WEIGHTS = {"n": 12, "block": 4, "bits": 4.5}

@@ -4,8 +4,8 @@ from random import Random
 
 from course_pkg.grading.assignments.multiple_choice import boundary, cases
 from course_pkg.grading.assignments.multiple_choice.student import encode
-from course_pkg.grading.contract.answer_key import answer_key
-from course_pkg.grading.contract.draws import draw_variant
+from course_pkg.grading.questions.answer_key import answer_key
+from course_pkg.grading.questions.draws import draw_variant
 
 STUDENTS = ("", *(f"student-{i}" for i in range(200)))
 DRAWS = [(Random(seed), size) for seed in range(20) for size in range(3)]

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from course_pkg.cli import app
 from course_pkg.grading import author
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 
 
 def problems(tmp_path):
@@ -64,7 +64,7 @@ def test_a_property_that_a_guess_earns_must_say_so_and_no_other_may(copied, tmp_
 
 
 def test_a_wrong_answer_that_no_case_tells_apart_makes_the_questions_unusable(copied):
-    text = (registry.CHECKS / "bleu" / "questions.toml").read_text()
+    text = (registry.ASSIGNMENTS / "bleu" / "questions.toml").read_text()
     assert 'loses = ["ties"]' in text
     copied("questions.toml", 'loses = ["ties"]', 'loses = ["closest", "ties"]')
     result = CliRunner().invoke(app, ["author-check", "bleu", "--students", "2"])

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from course_pkg.grading.contract import calling, fair_time
-from course_pkg.grading.contract.calling import OutOfTime, time_limit
-from course_pkg.grading.contract.comparators import within_size
-from course_pkg.grading.contract.fair_time import FairClock
-from course_pkg.grading.contract.plain_values import as_plain
+from course_pkg.grading.questions import calling, fair_time
+from course_pkg.grading.questions.calling import OutOfTime, time_limit
+from course_pkg.grading.questions.comparators import within_size
+from course_pkg.grading.questions.time_limits import FairClock
+from course_pkg.grading.questions.plain_values import as_plain
 from tests.waiting import wait_until
 
 

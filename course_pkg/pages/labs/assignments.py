@@ -13,7 +13,7 @@ import ast
 import sys
 
 from course_pkg.common.fingerprints.reach import all_imports
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 
 NAMES = (
     "bleu",

@@ -47,7 +47,7 @@ def run(emit: Callable[[str], None], arguments: str) -> str:
     found: dict[str, Any] = {"ended": _cells.run(given["code"], given["name"], hand_over)}
     if isinstance(_cells.error, ModuleNotFoundError):
         hand_over({"note": MODULES})
-    report = sys.modules.get("course_pkg.grading.contract.report")
+    report = sys.modules.get("course_pkg.grading.questions.report")
     if report and isinstance(_cells.last, report.Score):
         found["score"] = float(_cells.last)
         if failed:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 Output = dict[str, Any]
 Emit = Callable[[Output], None]

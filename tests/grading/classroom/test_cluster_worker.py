@@ -16,7 +16,7 @@ from course_pkg.grading.classroom.cluster.messages import Preparation, Task, rea
 from course_pkg.grading.classroom.execution.run_gpus import NoGpu
 from course_pkg.grading.classroom.execution.runner_output import RunLimits, RunResult
 from course_pkg.grading.classroom.results.record import State
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import SandboxState
 from tests.waiting import wait_until
@@ -184,8 +184,8 @@ def test_a_worker_without_a_sandbox_is_refused(warm, monkeypatch):
 
 
 def test_checks_that_the_package_lacks_are_received_once_and_checked(warm, monkeypatch, tmp_path):
-    files = {name: data.decode() for name, data in registry.checks_files("bleu").items()}
-    monkeypatch.setattr(registry, "CHECKS", tmp_path)
+    files = {name: data.decode() for name, data in registry.assignment_files("bleu").items()}
+    monkeypatch.setattr(registry, "ASSIGNMENTS", tmp_path)
     assert ask(submission()).kind == ask(Preparation(WORK)).kind == "lacks"
     for other in ({**files, "more.py": "evil = 1"}, {"more.py": ""}):
         reply = ask(Preparation(WORK, other))

@@ -12,7 +12,7 @@ from dataclasses import asdict
 import nbformat
 import pytest
 
-from course_pkg.grading.checker import as_json
+from course_pkg.grading.checker_process import as_json
 from course_pkg.grading.classroom.results import grade_key, keys, store
 from course_pkg.grading.classroom.results.keys import (
     GradingFolderError,
@@ -22,10 +22,10 @@ from course_pkg.grading.classroom.results.keys import (
 )
 from course_pkg.grading.classroom.results.record import MAX_RESULTS, State, checked_results
 from course_pkg.grading.classroom.results.store import Store, file_stem
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.question_record import findings, nothing_earned
-from course_pkg.grading.contract.report import as_record
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.question_record import findings, nothing_earned
+from course_pkg.grading.questions.report import as_record
 from tests.grading.classroom.recorded import (
     ASSIGNMENT,
     HOSTILE,

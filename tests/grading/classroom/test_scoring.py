@@ -3,12 +3,12 @@
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from course_pkg.grading.checker import as_json
+from course_pkg.grading.checker_process import as_json
 from course_pkg.grading.classroom.assignment import resolve
 from course_pkg.grading.classroom.execution.runner_output import RunResult
 from course_pkg.grading.classroom.runs.scoring import UNFINISHED, CheckerScoring, NotebookScoring
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.question_record import findings
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.question_record import findings
 from tests.exercises.assignments import EXERCISES, notebook
 from tests.tables import each_row
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from course_pkg.evaluation.statistics import wilson_interval
 from course_pkg.grading.assignments.benchmarks import logistic_draws
-from course_pkg.grading.contract import comparators
-from course_pkg.grading.contract.comparators import Comparator, Difference, anything, number, row
-from course_pkg.grading.contract.plain_values import Array
+from course_pkg.grading.questions import comparators
+from course_pkg.grading.questions.comparators import Comparator, Difference, anything, number, row
+from course_pkg.grading.questions.plain_values import Array
 from course_pkg.studies.benchmarks.win_rates import win_rates
 from course_pkg.studies.chat_benchmarks.comparisons import ELO_SCALE
 from course_pkg.studies.code_benchmarks.pass_estimators import pass_at_k

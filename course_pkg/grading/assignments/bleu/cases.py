@@ -8,7 +8,7 @@ Chapter: exercises.
 from operator import attrgetter
 from random import Random
 
-from course_pkg.grading.contract.draws import each_then_any
+from course_pkg.grading.questions.draws import each_then_any
 from course_pkg.metrics.bleu import BleuScore, corpus_bleu
 
 NOUNS = ("cat", "dog", "fox", "boy", "girl", "horse", "child", "farmer")

@@ -15,8 +15,8 @@ from course_pkg.acceleration.quantization.calibration import InputStatistics
 from course_pkg.acceleration.quantization.gguf_blocks import read_gguf, write_gguf
 from course_pkg.grading.assignments.compression import distributions
 from course_pkg.grading.assignments.compression.distributions import logarithms
-from course_pkg.grading.contract.comparators import anything, array, number, row
-from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.questions.comparators import anything, array, number, row
+from course_pkg.grading.questions.draws import normal_arrays
 from course_pkg.studies.compression import distillation, pruning, semi_structured
 from course_pkg.studies.compression import pruning as patterns
 

@@ -16,8 +16,8 @@ from course_pkg.grading.assignments.concepts.numbers import (
     numbers_of,
     rank_one_share,
 )
-from course_pkg.grading.contract.comparators import Difference, describe_type, number
-from course_pkg.grading.contract.plain_values import encode
+from course_pkg.grading.questions.comparators import Difference, describe_type, number
+from course_pkg.grading.questions.plain_values import encode
 from course_pkg.metrics.bleu import BleuScore, corpus_bleu
 from course_pkg.metrics.rouge.score import rouge_l, rouge_n
 

@@ -8,8 +8,8 @@ from itertools import combinations
 from typing import Any
 
 from course_pkg.acceleration.quantization.levels import quantize_block
-from course_pkg.grading.contract.comparators import describe_type
-from course_pkg.grading.contract.plain_values import Array
+from course_pkg.grading.questions.comparators import describe_type
+from course_pkg.grading.questions.plain_values import Array
 
 LARGEST = 1e6  # of a number in an example
 SWEEPS = 30  # of rotations, of which a matrix as small as these needs fewer than ten

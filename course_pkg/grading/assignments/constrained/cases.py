@@ -18,7 +18,7 @@ from course_pkg.grading.assignments.constrained.automata import (
     words,
 )
 from course_pkg.grading.assignments.constrained.student import RAISED
-from course_pkg.grading.contract.comparators import Difference, exactly, row, wrong_type
+from course_pkg.grading.questions.comparators import Difference, exactly, row, wrong_type
 from course_pkg.serving.constrained.automaton import ConstraintError, build_automaton
 from course_pkg.serving.constrained.expression import Expression
 from course_pkg.serving.constrained.json_schema import schema_expression

@@ -17,7 +17,7 @@ from course_pkg.acceleration.attention.io_complexity import flash_cost, plain_co
 from course_pkg.acceleration.attention.masks import tile_state
 from course_pkg.acceleration.attention.plain import attention
 from course_pkg.grading.assignments.flash_attention import student
-from course_pkg.grading.contract.draws import normal_arrays, numpy_rng
+from course_pkg.grading.questions.draws import normal_arrays, numpy_rng
 
 Inputs = dict[str, Any]
 

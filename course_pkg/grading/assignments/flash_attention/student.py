@@ -14,8 +14,8 @@ from torch.nn.functional import cosine_similarity
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from course_pkg.grading.contract.calling import WrongUse, require_type
-from course_pkg.grading.contract.comparators import wrong_type
+from course_pkg.grading.questions.calling import WrongUse, require_type
+from course_pkg.grading.questions.comparators import wrong_type
 
 OUTSIDE = {"numpy", "__array__", "tolist", "__dlpack__", "data_ptr"}  # lead out of torch
 

@@ -12,8 +12,8 @@ from torch.nn.utils.rnn import pad_sequence
 from course_pkg.grading.assignments.lora_script import student
 from course_pkg.grading.assignments.lora_script.adapter_quality import *  # noqa: F403 (for questions.toml)
 from course_pkg.grading.assignments.lora_script.adapter_quality import encode, read_records
-from course_pkg.grading.contract import comparators
-from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.questions import comparators
+from course_pkg.grading.questions.draws import normal_arrays
 from course_pkg.lm.tiny import tiny_model
 from course_pkg.pages.datasets import draw_tickets
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from course_pkg.evaluation import multiple_choice
 from course_pkg.evaluation.statistics import standard_error
 from course_pkg.grading.assignments.multiple_choice import boundary
-from course_pkg.grading.contract.comparators import Comparator, anything, number, row
-from course_pkg.grading.contract.draws import normal_arrays
-from course_pkg.grading.contract.plain_values import Array
+from course_pkg.grading.questions.comparators import Comparator, anything, number, row
+from course_pkg.grading.questions.draws import normal_arrays
+from course_pkg.grading.questions.plain_values import Array
 from course_pkg.studies.likelihood_and_generation.confidence import expected_calibration_error
 
 Inputs = dict[str, Any]

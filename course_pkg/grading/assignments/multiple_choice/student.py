@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from course_pkg.grading.contract.calling import require_pair
+from course_pkg.grading.questions.calling import require_pair
 
 Inputs = dict[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from course_pkg.grading.assignments.paged_attention import student
 from course_pkg.grading.assignments.paged_attention.pools import *  # noqa: F403 (for questions.toml)
-from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.questions.draws import normal_arrays
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.sequence import Sequence
 

@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from course_pkg.grading.assignments.paged_attention import student
-from course_pkg.grading.contract.comparators import exactly, parts
-from course_pkg.grading.contract.draws import each_then_any
+from course_pkg.grading.questions.comparators import exactly, parts
+from course_pkg.grading.questions.draws import each_then_any
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.sequence import Sequence
 

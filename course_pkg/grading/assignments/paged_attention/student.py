@@ -7,7 +7,7 @@ import hashlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from course_pkg.grading.contract.calling import require_type
+from course_pkg.grading.questions.calling import require_type
 
 if TYPE_CHECKING:  # imported where answers compute with tensors: two questions do
     from torch import Tensor

@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from course_pkg.acceleration.parallel.schedules import Action, Schedule, one_f_one_b
 from course_pkg.acceleration.parallel.timeline import simulate
 from course_pkg.grading.assignments.parallelism import ring
-from course_pkg.grading.contract.comparators import anything, array, number, row, wrong_type
-from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.questions.comparators import anything, array, number, row, wrong_type
+from course_pkg.grading.questions.draws import normal_arrays
 
 Inputs = dict[str, Any]
 CLOSE = array(rtol=1e-5, atol=1e-5)

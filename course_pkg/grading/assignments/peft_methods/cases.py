@@ -17,7 +17,7 @@ from course_pkg.adapters.accounting import lora_parameters
 from course_pkg.adapters.dora import DoRAConfig, DoRALinear
 from course_pkg.adapters.ia3 import IA3Config, IA3Linear
 from course_pkg.grading.assignments.peft_methods import student
-from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.questions.draws import normal_arrays
 
 Inputs = dict[str, Any]
 

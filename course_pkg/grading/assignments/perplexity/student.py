@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_pkg.grading.contract.calling import WrongUse, require_pair
+from course_pkg.grading.questions.calling import WrongUse, require_pair
 
 VOCABULARY = 24
 GAIN = 4.0  # on a random Llama's matrices, so that the context changes what a token costs

@@ -16,7 +16,7 @@ from torch import Tensor
 from course_pkg.acceleration.quantization.blockwise import QuantizedTensor, effective_bits
 from course_pkg.acceleration.quantization.code_books import code_book
 from course_pkg.grading.assignments.quantization import student
-from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.questions.draws import normal_arrays
 
 Inputs = dict[str, Any]
 NF4 = [round(level, 4) for level in code_book("nf4").levels.tolist()]

@@ -20,9 +20,9 @@ from course_pkg.acceleration.quantization.int8_matmul import affine_matmul
 from course_pkg.acceleration.quantization.llm_int8 import LLMInt8
 from course_pkg.acceleration.quantization.smoothquant import smoothing_scales
 from course_pkg.grading.assignments.quantized_inference.layers import SymmetricGrid, layer, solve
-from course_pkg.grading.contract.comparators import array, row
-from course_pkg.grading.contract.draws import normal_arrays
-from course_pkg.grading.contract.plain_values import Array
+from course_pkg.grading.questions.comparators import array, row
+from course_pkg.grading.questions.draws import normal_arrays
+from course_pkg.grading.questions.plain_values import Array
 
 Inputs = dict[str, Any]
 CLOSE = array(rtol=1e-4)

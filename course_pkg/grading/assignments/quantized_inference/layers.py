@@ -13,7 +13,7 @@ from torch import Tensor
 from course_pkg.acceleration.quantization import int8
 from course_pkg.acceleration.quantization.gptq import Solution, quantize_columns
 from course_pkg.acceleration.quantization.grouped import Grid
-from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.questions.draws import normal_arrays
 
 MARGIN = 0.03  # of a step, that weights keep from a midpoint
 MAX_DRAWS = 500

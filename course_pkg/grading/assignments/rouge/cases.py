@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from course_pkg.grading.contract.comparators import anything, number, row
+from course_pkg.grading.questions.comparators import anything, number, row
 from course_pkg.metrics.rouge.counts import f_measure
 from course_pkg.metrics.rouge.lcs import lcs_length
 from course_pkg.metrics.rouge.score import rouge_l, rouge_n

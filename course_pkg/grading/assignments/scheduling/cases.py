@@ -12,7 +12,7 @@ from typing import Any
 
 from course_pkg.grading.assignments.scheduling.scheduler_states import *  # noqa: F403 (questions.toml)
 from course_pkg.grading.assignments.scheduling.scheduler_states import first_steps
-from course_pkg.grading.contract.draws import each_then_any
+from course_pkg.grading.questions.draws import each_then_any
 from course_pkg.studies.scheduling.iteration_cost import CostModel
 from course_pkg.studies.scheduling.mlfq import SkipJoinMLFQ
 from course_pkg.studies.scheduling.policies import ContinuousBatching, Job, StaticBatching

@@ -6,7 +6,7 @@ Chapter: exercises.
 from random import Random
 from typing import Any
 
-from course_pkg.grading.contract.comparators import wrong_type
+from course_pkg.grading.questions.comparators import wrong_type
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.scheduler import Scheduler
 from course_pkg.serving.sequence import Sequence

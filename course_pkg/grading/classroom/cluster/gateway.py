@@ -19,7 +19,7 @@ from course_pkg.grading.classroom.cluster.dask_client import DaskClient, Disconn
 from course_pkg.grading.classroom.cluster.gateway_guard import machine_of
 from course_pkg.grading.classroom.cluster.messages import MAX_WORDS, Reply, reply_bytes
 from course_pkg.grading.classroom.cluster.placement import Placement
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 POLL_S = 0.5
 AGAIN_S = 2.0  # before a submission or worker is tried again whose connection ended

@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 LENGTH = 500  # characters of a note
 MOST = 100  # notes in a run

@@ -27,7 +27,7 @@ from course_pkg.grading.classroom.execution.runner_output import (
 )
 from course_pkg.grading.classroom.results.grade_key import judging_hash
 from course_pkg.grading.classroom.results.record import MAX_RESULTS, State, strict_json
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 MAX_WORDS = 1_000  # characters of a text
 ENDS = (

@@ -22,7 +22,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from course_pkg.common.files import readable_size
 from course_pkg.grading.classroom.execution.runner_output import RunResult
 from course_pkg.grading.classroom.results.record import State
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 from course_pkg.sandbox.gpu_memory import GpuMemory
 from course_pkg.sandbox.gpus import Gpu, find_gpus, library_path
 from course_pkg.sandbox.namespaces import SandboxFailed

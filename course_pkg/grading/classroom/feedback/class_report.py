@@ -22,8 +22,8 @@ from course_pkg.grading.classroom.results.class_scores import score_statistics
 from course_pkg.grading.classroom.results.record import without_words
 from course_pkg.grading.classroom.results.store import file_stem
 from course_pkg.grading.classroom.submissions.names import inert
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.question_record import notes
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.question_record import notes
 
 CSV_COLUMNS = (
     "student",

@@ -22,7 +22,7 @@ from course_pkg.grading.classroom.gradebook.class_rows import Row
 from course_pkg.grading.classroom.submissions.names import inert
 from course_pkg.grading.classroom.submissions.roster import RosterError
 from course_pkg.grading.classroom.submissions.roster_files import POINTS, is_points_row, read_table
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 MOODLE = (
     "Identifier",

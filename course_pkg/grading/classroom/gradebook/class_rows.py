@@ -22,7 +22,7 @@ from course_pkg.grading.classroom.results.keys import secret
 from course_pkg.grading.classroom.results.record import Record, State, with_words
 from course_pkg.grading.classroom.results.store import Store
 from course_pkg.grading.classroom.submissions.roster import Person
-from course_pkg.grading.contract.question_record import notes, unjudged
+from course_pkg.grading.questions.question_record import notes, unjudged
 
 
 @dataclass(frozen=True)

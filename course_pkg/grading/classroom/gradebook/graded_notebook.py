@@ -16,8 +16,8 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
 
 from course_pkg.grading.classroom.results.record import Record, State
-from course_pkg.grading.contract.display import NO_TEX, one_line
-from course_pkg.grading.contract.report_html import report_html
+from course_pkg.grading.questions.display import NO_TEX, one_line
+from course_pkg.grading.questions.report_html import report_html
 
 
 def with_results(

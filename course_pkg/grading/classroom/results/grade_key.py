@@ -21,7 +21,7 @@ from course_pkg.common.fingerprints.reach import LOADED, WHOLE, Name, Sources
 from course_pkg.common.fingerprints.structure import structure
 from course_pkg.grading import assignments as checks
 from course_pkg.grading.classroom.results.keys import length_prefixed
-from course_pkg.grading.contract.questions import Assignment
+from course_pkg.grading.questions.question import Assignment
 
 ROOT = Path(__file__).resolve().parents[4]
 LIBRARIES = ("ipykernel", "nbclient", "numpy", "torch", "transformers")

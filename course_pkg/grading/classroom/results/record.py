@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.question_record import (
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.question import Question
+from course_pkg.grading.questions.question_record import (
     FailureRecord,
     QuestionRecord,
     explanations,
     question_record,
 )
-from course_pkg.grading.contract.questions import Question
-from course_pkg.grading.contract.verdict import UNANSWERED, says
+from course_pkg.grading.questions.verdict import UNANSWERED, says
 
 MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write
 MAX_TEXT = 1_000  # characters of one text in them

@@ -26,8 +26,8 @@ from course_pkg.grading.classroom.results.keys import (
 )
 from course_pkg.grading.classroom.results.record import Record, State, strict_json
 from course_pkg.grading.classroom.submissions.names import valid_assignment
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.question_record import (
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.question_record import (
     FailureRecord,
     PropertyRecord,
     QuestionRecord,

@@ -33,7 +33,7 @@ from course_pkg.grading.classroom.runs.recorder import Graded, Recorder
 from course_pkg.grading.classroom.runs.scoring import CheckerScoring, NotebookScoring
 from course_pkg.grading.classroom.submissions.folders import Refused
 from course_pkg.grading.classroom.submissions.submission import Files, Submission
-from course_pkg.grading.contract.question_record import notes, unjudged
+from course_pkg.grading.questions.question_record import notes, unjudged
 from course_pkg.grading.read_notebook import Unreadable
 
 if TYPE_CHECKING:

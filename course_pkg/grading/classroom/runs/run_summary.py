@@ -17,8 +17,8 @@ from rich.text import Text
 
 from course_pkg.grading.classroom.results.class_scores import score_statistics
 from course_pkg.grading.classroom.results.record import Record, State
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.question_record import program_points_text
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.question_record import program_points_text
 
 CONTINUE = "Run the same command on a machine with a GPU, in this folder or in a copy of it."
 MOST_ODD = 200  # submissions in the summary

@@ -24,14 +24,14 @@ from course_pkg.grading.classroom.gradebook.graded_notebook import is_test
 from course_pkg.grading.classroom.results.grade_key import code_structure
 from course_pkg.grading.classroom.results.keys import length_prefixed
 from course_pkg.grading.classroom.results.record import IN_KERNEL, checked_results
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.question_record import (
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.question_record import (
     FailureRecord,
     PropertyRecord,
     QuestionRecord,
     nothing_earned,
 )
-from course_pkg.grading.contract.verdict import UNANSWERED, late
+from course_pkg.grading.questions.verdict import UNANSWERED, late
 
 AGAIN = "grade it again with --regrade --student; if that does not help, report it as a bug"
 NOT_RUN = "this test was not run"

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any
 
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.calling import outcome, with_tensors
-from course_pkg.grading.contract.comparators import Comparator, comparator
-from course_pkg.grading.contract.plain_values import as_plain, encode
-from course_pkg.grading.contract.questions import (
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.calling import outcome, with_tensors
+from course_pkg.grading.questions.comparators import Comparator, comparator
+from course_pkg.grading.questions.plain_values import as_plain, encode
+from course_pkg.grading.questions.question import (
     Assignment,
-    ChecksError,
     Question,
+    QuestionError,
     WrongAnswer,
     function_name,
 )
@@ -30,7 +30,7 @@ class AnswerKey:
     """What is needed to judge the answers to an assignment.
 
     cases: the object that has the functions for draws and right values; callers: the one that has
-    those for calling answers, `student.py`. Raises ChecksError for a missing function.
+    those for calling answers, `student.py`. Raises QuestionError for a missing function.
 
     >>> answers = answer_key("bleu")
     >>> inputs = {"hypothesis_length": 5, "reference_lengths": [4, 6]}
@@ -100,7 +100,7 @@ class AnswerKey:
                 self._comparators[cache_key] = comparator(spec, self.cases)
             except (ValueError, TypeError, AttributeError, KeyError) as error:
                 place = f"question {question.name}, property {property_name}"
-                raise ChecksError(f"{place}: the comparator: {error}") from None
+                raise QuestionError(f"{place}: the comparator: {error}") from None
         try:
             return self._comparators[cache_key](expected, given)
         except Exception as error:  # a value of parts that can't even be compared is not equal
@@ -160,7 +160,7 @@ class AnswerKey:
         for old, new in wrong.patch if wrong else ():
             if (count := code.count(old)) != 1:
                 place = f"question {question.name}, wrong answer {wrong.name}"
-                raise ChecksError(f"{place}: {old!r} occurs {count} times; expected once")
+                raise QuestionError(f"{place}: {old!r} occurs {count} times; expected once")
             code = code.replace(old, new)
         return code
 
@@ -175,17 +175,17 @@ class AnswerKey:
             return compile(self.source(question, wrong), file, "exec")
         except SyntaxError as error:
             text = f"line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
-            raise ChecksError(f"question {question.name}: {kind} is not Python: {text}") from None
+            raise QuestionError(f"question {question.name}: {kind} is not Python: {text}") from None
 
     def _called(
         self, question: Question, name: str, function: Any, *arguments: Any, **named: Any
     ) -> Any:
-        """What a function of `cases.py` gives, as a plain value; ChecksError if it raises."""
+        """What a function of `cases.py` gives, as a plain value; QuestionError if it raises."""
         try:
             return as_plain(function(*arguments, **named))
         except Exception as error:
             what = f"{name} raised {type(error).__name__}: {error}"
-            raise ChecksError(f"question {question.name}: {what}") from error
+            raise QuestionError(f"question {question.name}: {what}") from error
 
     def _run(self, question: Question, name: AnswerName, names: dict[str, Any]) -> Any:
         """Run the code of an answer; its value is the last name that it defines."""
@@ -209,12 +209,12 @@ class AnswerKey:
     def _function(self, question: Question, name: str) -> Any:
         found = getattr(self.cases, name, None)
         if not callable(found):
-            raise ChecksError(f"question {question.name}: cases.py has no function {name}")
+            raise QuestionError(f"question {question.name}: cases.py has no function {name}")
         return found
 
 
 def answer_key(assignment: str) -> AnswerKey:
-    """The answer key of an assignment. Raises UnknownQuestion and ChecksError."""
+    """The answer key of an assignment. Raises UnknownQuestion and QuestionError."""
     cases = registry.module(assignment, "cases")
     return AnswerKey(registry.load(assignment), cases, registry.module(assignment, "student"))
 
@@ -232,7 +232,7 @@ def defined_name(code: str) -> str:
         targets = getattr(statement, "targets", ())
         names += [target.id for target in targets if isinstance(target, ast.Name)]
     if not names:
-        raise ChecksError(f"an answer defines nothing: {code[:80]!r}")
+        raise QuestionError(f"an answer defines nothing: {code[:80]!r}")
     return names[-1]
 
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from course_pkg.grading.contract.answer_key import AnswerKey
-from course_pkg.grading.contract.calling import AT_LINE, NOT_RUN
-from course_pkg.grading.contract.comparators import Difference, is_form
-from course_pkg.grading.contract.draws import Case
-from course_pkg.grading.contract.plain_values import Array, encode
-from course_pkg.grading.contract.questions import DEADLINE_S, Question, WrongAnswer
+from course_pkg.grading.questions.answer_key import AnswerKey
+from course_pkg.grading.questions.calling import AT_LINE, NOT_RUN
+from course_pkg.grading.questions.comparators import Difference, is_form
+from course_pkg.grading.questions.draws import Case
+from course_pkg.grading.questions.plain_values import Array, encode
+from course_pkg.grading.questions.question import DEADLINE_S, Question, WrongAnswer
 
 UNANSWERED = "not answered yet"
 INCOMPLETE = "no complete answer was submitted"

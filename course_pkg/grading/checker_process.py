@@ -16,15 +16,15 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import answer_key
-from course_pkg.grading.contract.calling import OutOfTime, time_limit
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.plain_values import NotPlain, receive, send
-from course_pkg.grading.contract.questions import ChecksError
-from course_pkg.grading.contract.registry import UnknownQuestion
-from course_pkg.grading.contract.report import failure_texts
-from course_pkg.grading.contract.verdict import Verdict, lost
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.answer_key import answer_key
+from course_pkg.grading.questions.calling import OutOfTime, time_limit
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.plain_values import NotPlain, receive, send
+from course_pkg.grading.questions.question import QuestionError
+from course_pkg.grading.questions.registry import UnknownQuestion
+from course_pkg.grading.questions.report import failure_texts
+from course_pkg.grading.questions.verdict import Verdict, lost
 
 EXPLAIN_WITHIN_S = 25.0  # to recognize mistakes, in all answers together
 
@@ -57,7 +57,7 @@ def _reply(request: Any, session: GradingSession) -> dict[str, Any]:
                 waited_s = request.get("waited_s")
                 session.record(name, outcomes, waited_s if isinstance(waited_s, float) else 0.0)
                 return {"recorded": True}
-    except (UnknownQuestion, ChecksError) as error:
+    except (UnknownQuestion, QuestionError) as error:
         return {"error": str(error)}
     return {"error": "expected {'op': 'variant' | 'inputs' | 'record', …}"}
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from course_pkg.grading.contract.answer_key import AnswerKey
-from course_pkg.grading.contract.questions import (
-    ChecksError,
+from course_pkg.grading.questions.answer_key import AnswerKey
+from course_pkg.grading.questions.question import (
     Property,
     Question,
+    QuestionError,
     WrongAnswer,
     function_name,
 )
@@ -50,7 +50,7 @@ def draw_cases(
 ) -> list[Case]:
     """The cases of a question, in the order of its properties, small ones first.
 
-    variant: the student's own case, for a number worked by hand. Raises ChecksError if the draws
+    variant: the student's own case, for a number worked by hand. Raises QuestionError if the draws
     don't tell a wrong answer from the right one.
     """
     cases: list[Case] = []
@@ -61,7 +61,7 @@ def draw_cases(
             if not (missed := undetected(answers, question, prop, drawn)):
                 break
         else:
-            raise ChecksError(
+            raise QuestionError(
                 f"{question.name}/{prop.name}: {attempts} draws don't tell {', '.join(missed)} "
                 "from the right value"
             )
@@ -109,7 +109,9 @@ def draw_case(
     if question.artifact:  # what is expected of files is not a file itself
         return Case(prop.name, inputs, expected)
     if (reason := answers.difference(question, prop.name, expected, expected)) is not None:
-        raise ChecksError(f"{question.name}/{prop.name}: expected is not equal to itself: {reason}")
+        raise QuestionError(
+            f"{question.name}/{prop.name}: expected is not equal to itself: {reason}"
+        )
     return Case(prop.name, inputs, expected, prop.unchanged)
 
 

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course_pkg.grading.contract.plain_values import Array
+from course_pkg.grading.questions.plain_values import Array
 
 MAX_SHOWN = 500
 SHOWN = 6  # entries of an array that are shown

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from course_pkg.common.files import readable_size
-from course_pkg.grading.contract.plain_values import Array, encode
+from course_pkg.grading.questions.plain_values import Array, encode
 
 Comparator = Callable[[Any, Any], str | None]
 PRINTED = "did you print the result instead of returning it?"

@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
-from course_pkg.grading.contract.comparators import ROOM, within_size
-from course_pkg.grading.contract.display import shorten
-from course_pkg.grading.contract.draws import (
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.answer_key import AnswerKey, answer_key, defined_name
+from course_pkg.grading.questions.comparators import ROOM, within_size
+from course_pkg.grading.questions.display import shorten
+from course_pkg.grading.questions.draws import (
     PUBLIC_SECRET,
     Case,
     draw_cases,
@@ -38,9 +38,9 @@ from course_pkg.grading.contract.draws import (
     same_name,
     undetected,
 )
-from course_pkg.grading.contract.plain_values import Array
-from course_pkg.grading.contract.questions import DEADLINE_S, Question
-from course_pkg.grading.contract.verdict import Verdict, is_unanswered, judge, lost
+from course_pkg.grading.questions.plain_values import Array
+from course_pkg.grading.questions.question import DEADLINE_S, Question
+from course_pkg.grading.questions.verdict import Verdict, is_unanswered, judge, lost
 
 MAX_NAME = 100  # characters of a typed name
 LARGEST = 1e12  # magnitude of a number that is followed
@@ -185,7 +185,7 @@ class GradingSession:
         return replace(verdict, failures=failures)
 
     def cases(self, name: str) -> list[Case]:
-        """The cases of a question, with the right values. Raises UnknownQuestion, ChecksError."""
+        """The cases of a question, with the right values. Raises UnknownQuestion, QuestionError."""
         if name not in self._cases:
             question = self.answers[name]
             rng = question_rng(self.secret, self.student, self.answers.assignment.name, name)

@@ -12,8 +12,8 @@ import html
 from collections.abc import Iterable
 from pathlib import Path
 
-from course_pkg.grading.contract.display import LINES, NO_TEX, one_line
-from course_pkg.grading.contract.question_record import (
+from course_pkg.grading.questions.display import LINES, NO_TEX, one_line
+from course_pkg.grading.questions.question_record import (
     CODE,
     Finding,
     PropertyRecord,

@@ -11,14 +11,14 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from course_pkg.common.errors import CourseError
-from course_pkg.grading.contract.plain_values import MAX_BYTES
+from course_pkg.grading.questions.plain_values import MAX_BYTES
 
 DEADLINE_S = 60.0  # from the last look at the inputs to the last answer that counts
 JUDGING_S = 2.0
 GPU = ("none", "optional", "required")
 
 
-class ChecksError(CourseError, RuntimeError):
+class QuestionError(CourseError, RuntimeError):
     """A question is written wrongly: an author's mistake, never a student's."""
 
 
@@ -145,17 +145,17 @@ def function_name(text: str) -> str:
 
 
 def parse_questions(name: str, text: str) -> Assignment:
-    """The assignment in the text of a `questions.toml`. Raises ChecksError.
+    """The assignment in the text of a `questions.toml`. Raises QuestionError.
 
     >>> parse_questions("demo", '[question.double]\\nanswer = "pass"')
     Traceback (most recent call last):
     ...
-    course_pkg.grading.contract.questions.ChecksError: question double: it has no properties
+    course_pkg.grading.questions.question.QuestionError: question double: it has no properties
     """
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ChecksError(str(error)) from None
+        raise QuestionError(str(error)) from None
     questions: dict[str, Question] = {}
     for key, row in table.pop("question", {}).items():
         questions[key] = _question(key, row)
@@ -189,12 +189,12 @@ def _question(name: str, row: dict[str, Any]) -> Question:
 
 
 def _build(kind: type, place: str, **row: Any) -> Any:
-    """A dataclass of `row`, lists as tuples; ChecksError if a key is unknown or missing."""
+    """A dataclass of `row`, lists as tuples; QuestionError if a key is unknown or missing."""
     known = {field.name for field in fields(kind)}
     if unknown := sorted(set(row) - known):
-        raise ChecksError(f"{place}: unknown key {unknown[0]!r}; expected {sorted(known)}")
+        raise QuestionError(f"{place}: unknown key {unknown[0]!r}; expected {sorted(known)}")
     if missing := [f.name for f in fields(kind) if f.default is MISSING and f.name not in row]:
-        raise ChecksError(f"{place}: {missing[0]!r} is missing")
+        raise QuestionError(f"{place}: {missing[0]!r} is missing")
     return kind(**{key: _frozen(value) for key, value in row.items()})
 
 
@@ -203,7 +203,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _validate(q: Question, earlier: dict[str, Question]) -> None:
-    """Raise ChecksError for a question that contradicts itself, or follows what isn't earlier."""
+    """Raise QuestionError for a question that contradicts itself, or follows what isn't earlier."""
     for p in q.properties:
         place = f"question {q.name}/{p.name}"
         enough = type(p.points) is int and p.points >= 1 and p.cases >= 1
@@ -237,7 +237,7 @@ def _validate(q: Question, earlier: dict[str, Question]) -> None:
 
 def _require(good: bool, message: str) -> None:
     if not good:
-        raise ChecksError(message)
+        raise QuestionError(message)
 
 
 def _has_tolerance(spec: Any) -> bool:

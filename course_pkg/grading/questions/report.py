@@ -10,10 +10,11 @@ import builtins
 from dataclasses import replace
 from typing import Any
 
-from course_pkg.grading.contract.answer_key import defined_name
-from course_pkg.grading.contract.calling import with_tensors
-from course_pkg.grading.contract.display import mark, shorten, shorten_pair
-from course_pkg.grading.contract.question_record import (
+from course_pkg.grading.questions.answer_key import defined_name
+from course_pkg.grading.questions.calling import with_tensors
+from course_pkg.grading.questions.display import mark, shorten, shorten_pair
+from course_pkg.grading.questions.question import Question
+from course_pkg.grading.questions.question_record import (
     SMALLEST,
     TO_TRY,
     FailureRecord,
@@ -25,9 +26,8 @@ from course_pkg.grading.contract.question_record import (
     question_record,
     title,
 )
-from course_pkg.grading.contract.questions import Question
-from course_pkg.grading.contract.report_html import report_html
-from course_pkg.grading.contract.verdict import NOTHING, Failure, Verdict
+from course_pkg.grading.questions.report_html import report_html
+from course_pkg.grading.questions.verdict import NOTHING, Failure, Verdict
 
 
 def as_record(verdict: Verdict) -> QuestionRecord:
@@ -80,7 +80,7 @@ def own_fields(question: Question, inputs: Any) -> Any:
 def to_try(question_id: str, question: Question, property_name: str) -> str:
     """Code for a cell, on one line: the smallest failing input, and what the answer gives for it.
 
-    >>> from course_pkg.grading.contract.registry import load
+    >>> from course_pkg.grading.questions.registry import load
     >>> question = load("bleu").questions["closest-length"]
     >>> to_try("bleu/closest-length", question, "ties").partition("; ")[2]
     "closest_length(case['hypothesis_length'], case['reference_lengths'])"

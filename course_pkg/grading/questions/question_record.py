@@ -9,8 +9,8 @@ Chapter: appendix/for-instructors.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from course_pkg.grading.contract.questions import Question
-from course_pkg.grading.contract.verdict import UNANSWERED, says
+from course_pkg.grading.questions.question import Question
+from course_pkg.grading.questions.verdict import UNANSWERED, says
 
 SMALLEST = "smallest failing input"
 YOUR_CASE = "your case"
