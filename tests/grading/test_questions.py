@@ -70,6 +70,12 @@ def test_the_old_text_of_a_patch_must_occur_once():
             answer_key(('["2 *", "3 *"]', f'["{old}", "x"]'))
 
 
+def test_a_patch_replaces_whole_words():
+    for old in ("eturn 2", "retur", "def doubl"):
+        with pytest.raises(QuestionError, match=f"triple: '{old}' cuts a word"):
+            answer_key(('["2 *", "3 *"]', f'["{old}", "x"]'))
+
+
 def test_an_answer_that_is_not_python_is_named_with_its_line():
     for old, new, message in (
         ("return 2 * n", "return 2 *", "double: the model answer is not Python: line 2: "),

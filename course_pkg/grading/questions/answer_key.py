@@ -7,6 +7,7 @@ Chapter: appendix/for-instructors.
 """
 
 import ast
+import re
 from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any
@@ -158,9 +159,12 @@ class AnswerKey:
             return wrong.answer
         code = question.answer
         for old, new in wrong.patch if wrong else ():
+            place = f"question {question.name}, wrong answer {wrong.name}"
             if (count := code.count(old)) != 1:
-                place = f"question {question.name}, wrong answer {wrong.name}"
                 raise QuestionError(f"{place}: {old!r} occurs {count} times; expected once")
+            before, after = code.split(old)
+            if _share_a_word(before, old) or _share_a_word(old, after):
+                raise QuestionError(f"{place}: {old!r} cuts a word; expected whole words or lines")
             code = code.replace(old, new)
         return code
 
@@ -234,6 +238,15 @@ def defined_name(code: str) -> str:
     if not names:
         raise QuestionError(f"an answer defines nothing: {code[:80]!r}")
     return names[-1]
+
+
+def _share_a_word(left: str, right: str) -> bool:
+    """Whether a word goes on from one text into the next.
+
+    >>> _share_a_word("return l", "og_probs"), _share_a_word("return ", "log_probs")
+    (True, False)
+    """
+    return re.search(r"\w\Z", left) is not None and re.match(r"\w", right) is not None
 
 
 def _name(question: Question, wrong: WrongAnswer | None) -> AnswerName:
