@@ -52,8 +52,8 @@ class WrongAnswer:
     """A wrong answer: a patch of the model answer, an expression around it, or a whole answer.
 
     says: what the student is told. loses: the properties that it loses. patch: pairs of the old
-    text, whole words or lines that the model answer has exactly once, and the new one. wrap: an expression of
-    `answer` and the names of the inputs.
+    text, whole words or lines that the model answer has exactly once, and the new one. wrap: an
+    expression of `answer` and the names of the inputs.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Finds an assignment's files: `questions.toml`, `cases.py` and, if it has one, `student.py`.
 
 They are in `assignments/<name>/`; dashes in an assignment's name are underscores in its folder's.
-A cluster's worker may have received assignments that its own package lacks. Reading questions imports
-nothing. `cases` is never imported on the student's side of the sandbox; `student` is.
+A cluster's worker may have received assignments that its own package lacks. Reading questions
+imports nothing. `cases` is never imported on the student's side of the sandbox; `student` is.
 
 Chapter: appendix/for-instructors.
 """
@@ -21,9 +21,7 @@ from course_pkg.common.errors import CourseError
 from course_pkg.grading.questions.question import Assignment, QuestionError, parse_questions
 
 ASSIGNMENTS = Path(__file__).parents[1] / "assignments"
-RECEIVED = (
-    "COURSE_ASSIGNMENTS"  # the environment variable that names a worker's folder of more assignments
-)
+RECEIVED = "COURSE_ASSIGNMENTS"  # an environment variable: a worker's folder of more assignments
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 

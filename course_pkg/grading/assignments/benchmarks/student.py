@@ -27,4 +27,5 @@ def fit(design: Any, outcomes: Any) -> list[float]:
 
 def call_length_controlled(answer: Any, inputs: dict[str, Any]) -> Any:
     """What `length_controlled(fit, preferences, …)` gives."""
-    return answer(fit, *inputs.values())
+    names = ("preferences", "lengths", "baseline_lengths", "difficulty")
+    return answer(fit, *(inputs[name] for name in names))

@@ -104,9 +104,6 @@ def counts_expected(inputs: dict) -> list[tuple[int, int]]:
     return list(zip(_bleu(inputs).matches, _bleu(inputs).totals, strict=True))
 
 
-by_hand_clipping_expected = counts_expected
-
-
 def by_hand_brevity_penalty_expected(case: dict) -> tuple[float, float]:
     swapped = dict(zip(case, reversed(case.values()), strict=True))
     return _bleu(case).brevity_penalty, _bleu(swapped).brevity_penalty

@@ -89,7 +89,8 @@ class Names(TorchFunctionMode):
 
 def merge(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `merge(output_a, lse_a, output_b, lse_b)` gives."""
-    return described(answer(*inputs.values()))
+    names = ("output_a", "lse_a", "output_b", "lse_b")
+    return described(answer(*(inputs[name] for name in names)))
 
 
 def described(result: Any) -> dict[str, Any]:
@@ -135,7 +136,8 @@ def forward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
 def backward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `backward_block(…)` gives, by name."""
     names = ("p", "dv", "delta", "dq", "dk")
-    found = answer(*inputs.values())
+    arguments = ("q", "k", "v", "output", "lse", "d_output")
+    found = answer(*(inputs[name] for name in arguments))
     if not isinstance(found, tuple | list) or len(found) != len(names):
         raise WrongUse(wrong_type(f"a tuple ({', '.join(names)})", found))
     return dict(zip(names, found, strict=True))

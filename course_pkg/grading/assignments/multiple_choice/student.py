@@ -38,7 +38,8 @@ def call_scored_tokens(answer: Any, inputs: Inputs) -> dict[str, Any]:
 
 def call_pass_at_k(answer: Any, inputs: Inputs) -> dict[str, Any]:
     """What `pass_at_k(samples, correct, k)` gives, or that it refuses k."""
-    return _call(min(inputs["samples"]) < inputs["k"], answer, *inputs.values())
+    samples, k = inputs["samples"], inputs["k"]
+    return _call(min(samples) < k, answer, samples, inputs["correct"], k)
 
 
 def _call(may_raise: bool, answer: Callable[..., Any], *given: Any) -> dict[str, Any]:

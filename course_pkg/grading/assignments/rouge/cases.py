@@ -135,7 +135,6 @@ def rouge_n_n_grams(rng: Random, size: int) -> dict[str, Any]:
     return _n_grams(n, *rng.sample(texts, 2))
 
 
-rouge_n_f = rouge_n_sides
 rouge_n_ends = partial(ends, short=1, build=partial(_n_grams, 2))
 
 
