@@ -1,8 +1,8 @@
 """The author's matrix of an assignment, which `course author-check NAME` prints.
 
 For a number of students, the model answer must earn every point, and each wrong answer must lose
-exactly the properties that it names and be recognized in what a student is told. If the notebook
-is there, its solution cells must be the model answers.
+exactly the properties that it names and be recognized in what a student is told. The solution cells
+of the notebook must be the model answers. Parts that do not exist yet are listed.
 
 Chapter: appendix/for-instructors.
 """
@@ -106,17 +106,58 @@ def _cell(lost: int, students: int) -> str:
     return mark(not lost) if lost in (0, students) else f"✗ {lost}/{students}"
 
 
-def problems(assignment: str, folder: Path) -> list[str]:
-    """What is wrong with an assignment beyond its matrix, in sentences.
+def can_be_drawn(assignment: str) -> bool:
+    """Whether the files are there from which cases are drawn."""
+    return all((_folder(assignment) / name).is_file() for name in ("questions.toml", "cases.py"))
 
-    folder: of the source notebooks, whose solution cells must be the model answers.
+
+def missing(assignment: str, course: Path) -> list[str]:
+    """The parts that an assignment still lacks, in the order in which they are written.
+
+    Args:
+        assignment: its name, such as "lora-math".
+        course: the course's folder.
+
+    Raises:
+        UnknownQuestion: it has neither a notebook nor a folder of questions.
     """
-    notebook = folder / assignment / f"{assignment}.ipynb"
+    folder = _folder(assignment)
+    notebook = _notebook(course, "solutions", assignment)
+    if not folder.is_dir() and not notebook.is_file():
+        registry.folder(assignment)
+    parts = {
+        notebook: "write the tasks with their solutions",
+        folder / "questions.toml": "write the questions, their points and wrong answers",
+        folder / "cases.py": "write what draws the cases and gives the right values",
+        folder / "__init__.py": "add an empty one",
+        _notebook(course, "exercises", assignment): f"run `course release {assignment}`",
+    }
+    lacking = [
+        f"{path} does not exist: {todo}" for path, todo in parts.items() if not path.is_file()
+    ]
+    menu = course / "book" / "exercises.md"
+    if not menu.is_file() or f"`{assignment}`" not in menu.read_text("utf-8"):
+        lacking.append(f"{menu} doesn't name `{assignment}`: add its line")
+    return lacking
+
+
+def _folder(assignment: str) -> Path:
+    return registry.ASSIGNMENTS / assignment.replace("-", "_")
+
+
+def _notebook(course: Path, kind: str, assignment: str) -> Path:
+    return course / kind / assignment / f"{assignment}.ipynb"
+
+
+def problems(assignment: str, course: Path) -> list[str]:
+    """What is wrong with an assignment that has all its parts, beyond its matrix, in sentences.
+
+    The solution cells of its source notebook must be the model answers.
+    """
     found = list(guesses.found(assignment))
-    if not (registry.folder(assignment) / "__init__.py").is_file():
-        found.append(f"{registry.folder(assignment)} has no __init__.py: add an empty one")
-    if not notebook.is_file():
-        return [*found, f"{notebook} does not exist: write it next"]
+    notebook = _notebook(course, "solutions", assignment)
+    if not notebook.is_file():  # `missing` says so
+        return found
     cells = [
         {**cell, "source": "".join(cell["source"])}
         for cell in json.loads(notebook.read_text("utf-8"))["cells"]

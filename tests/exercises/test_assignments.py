@@ -32,6 +32,7 @@ from course_pkg.grading.questions.report import as_record
 from course_pkg.sandbox.policy import module_masks
 from tests.exercises.assignments import (
     EXERCISES,
+    ROOT,
     SOLUTIONS,
     assignments,
     drawn_for,
@@ -49,7 +50,7 @@ STUDENTS = 3  # whose cases are drawn here; `course author-check` draws those of
 def test_author_check_finds_nothing_and_a_report_names_each_wrong_answer_once(assignment):
     rows = author.matrix(assignment, STUDENTS)
     assert [(row.question.name, row.wrong, row.problem) for row in rows if row.problem] == []
-    assert author.problems(assignment, SOLUTIONS) == []
+    assert author.missing(assignment, ROOT) + author.problems(assignment, ROOT) == []
     again = GradingSession(assignment, "ada")
     session = drawn_for(assignment)
     for name, question in session.questions.items():

@@ -19,6 +19,11 @@ def copied(tmp_path, monkeypatch):
         for path in source.iterdir():
             if path.suffix in (".py", ".toml", ".ipynb"):
                 (folder / path.name).write_bytes(path.read_bytes())
+    released = tmp_path / "exercises" / "bleu"
+    released.mkdir(parents=True)
+    (released / "bleu.ipynb").touch()
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "exercises.md").write_text("`bleu`, after BLEU")
     monkeypatch.setattr(registry, "ASSIGNMENTS", checks.parent)
     (tmp_path / "nbgrader_config.py").touch()
     monkeypatch.chdir(tmp_path)
