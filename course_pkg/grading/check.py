@@ -18,11 +18,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from course_pkg.grading.questions import registry
-from course_pkg.grading.questions.calling import NOT_RUN, OutOfTime, is_stub, outcome, time_limit
+from course_pkg.grading.questions.calling import NOT_RUN, is_stub, outcome
 from course_pkg.grading.questions.display import first_lines
 from course_pkg.grading.questions.plain_values import as_plain, receive, send
 from course_pkg.grading.questions.report import Recorded, Score
-from course_pkg.grading.questions.time_limits import FairClock
+from course_pkg.grading.questions.time_limits import FairClock, OutOfTime, time_limit
 from course_pkg.grading.questions.verdict import lost
 
 if TYPE_CHECKING:  # imported where the checker is asked, since a browser has no sockets

@@ -18,12 +18,12 @@ from typing import Any
 
 from course_pkg.grading.questions import registry
 from course_pkg.grading.questions.answer_key import answer_key
-from course_pkg.grading.questions.calling import OutOfTime, time_limit
 from course_pkg.grading.questions.grading_session import GradingSession
 from course_pkg.grading.questions.plain_values import NotPlain, receive, send
 from course_pkg.grading.questions.question import QuestionError
 from course_pkg.grading.questions.registry import UnknownQuestion
 from course_pkg.grading.questions.report import failure_texts
+from course_pkg.grading.questions.time_limits import OutOfTime, time_limit
 from course_pkg.grading.questions.verdict import Verdict, lost
 
 EXPLAIN_WITHIN_S = 25.0  # to recognize mistakes, in all answers together

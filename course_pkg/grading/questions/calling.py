@@ -1,4 +1,4 @@
-"""How an answer is called on the inputs of a case, for how long, and what it gives.
+"""How an answer is called on the inputs of a case, and what it gives.
 
 This runs on the student's side: it knows no question and no right answer. The judge does not trust
 what it reports, since the student's code can change this side.
@@ -7,13 +7,10 @@ Chapter: appendix/for-instructors.
 """
 
 import os
-import signal
 import stat
 import sysconfig
-import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -26,15 +23,10 @@ from course_pkg.grading.questions.time_limits import FairClock
 NOT_RUN = "not run, because an earlier input took too long"
 AT_LINE = " (at `"  # before the line that raised an error
 MAX_FILES = 16
-_AGAIN_S = 1.0  # the signal is repeated, since `except:` in an answer may swallow one
 
 
 class WrongUse(RuntimeError):
     """An answer does what its task rules out. The report shows the message alone."""
-
-
-class OutOfTime(BaseException):
-    """The time limit was reached. Not an Exception, which an answer may catch."""
 
 
 def outcome(
@@ -156,50 +148,6 @@ def _describe(error: Exception) -> str:
 def _libraries() -> tuple[str, ...]:
     """The folders whose code is not the answer's."""
     return (os.path.dirname(os.path.dirname(__file__)), *set(sysconfig.get_paths().values()))
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise OutOfTime in the body once it has taken that long, by the signal SIGALRM.
-
-    What it waits for processors that other programs use does not count. There is a limit only where
-    Jupyter runs cells: in the main thread, on Linux and macOS. A call into C is interrupted when it
-    returns. A timer that was set before is set again. In a browser
-    `course_pkg.pages.labs.browser` gives the timer.
-    """
-    if not _has_alarm():
-        yield
-        return
-    began = time.monotonic()
-    clock = FairClock()
-    active = True
-
-    def stop(*_: Any) -> None:  # if it is too early, the signal comes again
-        if active and clock.seconds() >= seconds:
-            raise OutOfTime
-
-    handler = signal.signal(signal.SIGALRM, stop)
-    before, interval = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
-    try:
-        try:
-            yield
-        finally:
-            active = False
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
-        if before:
-            left = before - (time.monotonic() - began)
-            signal.setitimer(signal.ITIMER_REAL, max(left, 0.001), interval)
-
-
-def _has_alarm() -> bool:
-    """Whether a timer's signal can interrupt the code that runs here."""
-    if not hasattr(signal, "setitimer"):  # Windows
-        return False
-    import threading
-
-    return threading.current_thread() is threading.main_thread()
 
 
 def read_folder(path: Any, most: int) -> dict[str, bytes]:
