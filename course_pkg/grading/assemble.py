@@ -102,9 +102,9 @@ def require_assignment(
     release doesn't have. Assignments may share some ids.
     """
     answers = {_grade_id(cell) for cell in released["cells"] if _of(cell).get("solution")}
-    found = {_grade_id(cell) for cell in submitted["cells"]} - {""}
-    others = found - {_grade_id(cell) for cell in released["cells"]}
-    here = len(answers & found)
+    submitted_ids = {_grade_id(cell) for cell in submitted["cells"]} - {""}
+    others = submitted_ids - {_grade_id(cell) for cell in released["cells"]}
+    here = len(answers & submitted_ids)
     if 2 * here < len(answers) and len(others) > here:
         raise OtherAssignment(
             f"this is not the notebook of {assignment}: it has {here} of the {len(answers)} answer "
@@ -118,7 +118,7 @@ def questions_by_cell(released: Mapping[str, Any], assignment: str) -> dict[str,
     Raises ValueError for a test cell that does not call `check` once, with a literal id of this
     assignment, or checks the same question as another cell.
     """
-    found: dict[str, str] = {}
+    by_cell: dict[str, str] = {}
     for cell in released["cells"]:
         meta = _of(cell)
         if not meta.get("grade") or meta.get("solution") or cell["cell_type"] != "code":
@@ -130,13 +130,13 @@ def questions_by_cell(released: Mapping[str, Any], assignment: str) -> dict[str,
                     ids.append(text)
         questions = [split(text)[1] for text in ids if split(text)[0] == assignment]
         name = _grade_id(cell)
-        if len(ids) != 1 or not questions or questions[0] in found.values():
+        if len(ids) != 1 or not questions or questions[0] in by_cell.values():
             raise ValueError(
                 f"the test cell {name!r} checks {ids}; expected one question of "
                 f"{assignment} that no other cell checks"
             )
-        found[name] = questions[0]
-    return found
+        by_cell[name] = questions[0]
+    return by_cell
 
 
 def defined_names(source: str) -> list[str]:
@@ -301,8 +301,8 @@ def _remarks(
         "the cell {} was missing; it was restored",
         "{} cells were missing; they were restored",
     )
-    found = dict.fromkeys(map(_grade_id, cells))
-    unknown = [repr(name) for name in found if name and name not in known]
+    grade_ids = dict.fromkeys(map(_grade_id, cells))
+    unknown = [repr(name) for name in grade_ids if name and name not in known]
     if unknown:
         names = one_line(", ".join(unknown), 200)
         said.append(f"the assignment has no cell {names}; kept as the student's own")

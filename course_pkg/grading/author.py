@@ -67,12 +67,12 @@ def _row(
     for cases in drawn:
         outcomes = [answers.outcome(question, c.inputs, wrong, c.unchanged) for c in cases]
         failures = judge(answers, question, cases, outcomes).failures
-        found = set()
+        told = set()
         for name, failure in failures.items():
             if failure is not None:
                 lost[name] += 1
-                found.update(failure.recognized)
-        if wrong is not None and wrong.name in found:
+                told.update(failure.recognized)
+        if wrong is not None and wrong.name in told:
             recognized += 1
     loses = wrong.loses if wrong else ()
     problem = ""
@@ -154,25 +154,27 @@ def problems(assignment: str, course: Path) -> list[str]:
 
     The solution cells of its source notebook must be the model answers.
     """
-    found = list(guesses.found(assignment))
+    sentences = list(guesses.problems(assignment))
     notebook = _notebook(course, "solutions", assignment)
     if not notebook.is_file():  # `missing` says so
-        return found
+        return sentences
     cells = [
         {**cell, "source": "".join(cell["source"])}
         for cell in json.loads(notebook.read_text("utf-8"))["cells"]
         if cell["cell_type"] == "code"
     ]
     questions = registry.load(assignment).questions.values()
-    found += [text for q in questions for text in _differences(assignment, q, cells)]
+    sentences += [text for q in questions for text in _differences(assignment, q, cells)]
     by_hand = sum(q.points for q in questions if q.variant)
     total = sum(cell["metadata"].get("nbgrader", {}).get("points", 0) for cell in cells)
     if 5 * by_hand > total:
-        found.append(f"numbers worked by hand have {by_hand} of {total} points; at most a fifth")
+        sentences.append(
+            f"numbers worked by hand have {by_hand} of {total} points; at most a fifth"
+        )
     attested = sum(p.points for q in questions for p in q.properties if p.attested)
     if 10 * attested > total:
-        found.append(f"attested properties have {attested} of {total} points; at most a tenth")
-    return found
+        sentences.append(f"attested properties have {attested} of {total} points; at most a tenth")
+    return sentences
 
 
 def _differences(assignment: str, question: Question, cells: list[dict]) -> Iterator[str]:

@@ -133,12 +133,12 @@ class _Calls:
 
     def outcomes(self, inputs: list[Any], unchanged: list[bool]) -> list[dict[str, Any]]:
         """What the answer gives for each case. After one that takes too long, none is run."""
-        found: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         for case, same in zip(inputs, unchanged, strict=True):
-            found.append({"error": NOT_RUN} if self.late else self._outcome(case, same))
+            results.append({"error": NOT_RUN} if self.late else self._outcome(case, same))
         if text := first_lines(self.printed.getvalue()):
             print(text)
-        return found
+        return results
 
     def _outcome(self, inputs: Any, unchanged: bool) -> dict[str, Any]:
         to = self.printed

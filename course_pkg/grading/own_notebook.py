@@ -165,9 +165,9 @@ def messages(
                 yield Message(f"{reason}.")
                 break
             limit = "put out far too much" if client.flooded else "took too long"
-            for found in _of_cell(cell, name, assignment, asked.questions, limit):
-                missing.pop(found.question, None)
-                yield found
+            for message in _of_cell(cell, name, assignment, asked.questions, limit):
+                missing.pop(message.question, None)
+                yield message
             errors = [output.get("ename") for output in cell.outputs]
             if client.flooded and "KeyboardInterrupt" not in errors:
                 yield Message(f"{name} {limit} and was interrupted.")
@@ -202,8 +202,8 @@ def show_scores_as_data(shell: Any) -> None:
 def _as_data(score: Score) -> str:
     failures = score.verdict.failures.values()
     answered = not all(failure and failure.reason == UNANSWERED for failure in failures)
-    found = {"id": score.question_id, "earned": int(score), "answered": answered}
-    return json.dumps({**found, "report": score.report})
+    data = {"id": score.question_id, "earned": int(score), "answered": answered}
+    return json.dumps({**data, "report": score.report})
 
 
 def _of_cell(
@@ -245,10 +245,10 @@ def _questions(
 def _score(output: NotebookNode) -> dict[str, Any]:
     """What `show_scores_as_data` wrote into an output; {} if it did not."""
     try:
-        found = json.loads(output.get("data", {}).get("text/plain", ""))
+        data = json.loads(output.get("data", {}).get("text/plain", ""))
     except ValueError:
         return {}
-    return found if isinstance(found, dict) and "report" in found else {}
+    return data if isinstance(data, dict) and "report" in data else {}
 
 
 def _nothing(assignment: str, question: Question, reason: str) -> Message:

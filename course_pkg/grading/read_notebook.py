@@ -45,9 +45,9 @@ def read(data: bytes) -> dict[str, Any]:
     tree = _parse(data)
     version = tree.get("nbformat")
     if type(version) is not int or version != 4:
-        found = version if type(version) is int else _kind(version)
+        shown = version if type(version) is int else _kind(version)
         raise Unreadable(
-            f"nbformat is {found}; expected 4: convert an older notebook with `jupyter nbconvert "
+            f"nbformat is {shown}; expected 4: convert an older notebook with `jupyter nbconvert "
             "--to notebook`"
         )
     cells = tree.get("cells")
@@ -99,8 +99,8 @@ def _cell(cell: Any, number: int) -> dict[str, Any]:
     kind = cell.get("cell_type") if isinstance(cell, dict) else None
     if not isinstance(kind, str) or kind not in TYPES:
         typed = isinstance(kind, str)
-        found = f"of type {one_line(kind, 40)!r}" if typed else f"{_kind(cell)} without a type"
-        raise Unreadable(f"cell {number} is {found}; expected code, markdown or raw")
+        shown = f"of type {one_line(kind, 40)!r}" if typed else f"{_kind(cell)} without a type"
+        raise Unreadable(f"cell {number} is {shown}; expected code, markdown or raw")
     made = new_cell(kind, _text(cell.get("source", ""), f"cell {number}"))
     meta = cell.get("metadata")
     meta = meta if isinstance(meta, dict) else {}

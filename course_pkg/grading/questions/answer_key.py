@@ -122,10 +122,10 @@ class AnswerKey:
         cache_key = _name(question, wrong), id(inputs), unchanged, encode(followed)
         if cache_key not in self._outcomes:
             answer = self.answer(question, inputs, wrong, followed)
-            found = outcome(question.call, answer, inputs, unchanged, self.callers)
+            result = outcome(question.call, answer, inputs, unchanged, self.callers)
             self._outcomes[cache_key] = (
                 inputs,
-                found,
+                result,
             )  # `inputs` is kept, so that its id stays its own
         return self._outcomes[cache_key][1]
 
@@ -211,10 +211,10 @@ class AnswerKey:
         return eval(expression, names)  # the author's own, from questions.toml
 
     def _function(self, question: Question, name: str) -> Any:
-        found = getattr(self.cases, name, None)
-        if not callable(found):
+        function = getattr(self.cases, name, None)
+        if not callable(function):
             raise QuestionError(f"question {question.name}: cases.py has no function {name}")
-        return found
+        return function
 
 
 def answer_key(assignment: str) -> AnswerKey:

@@ -114,13 +114,13 @@ def _call(
     unchanged: bool,
     callers: ModuleType | None,
 ) -> Any:
-    given = with_tensors(inputs)
+    arguments = with_tensors(inputs)
     if isinstance(call, str):
-        value = getattr(callers, call)(answer, given)
+        value = getattr(callers, call)(answer, arguments)
     else:
-        value = answer(*(given[name] for name in call))
-    for name in given:
-        if unchanged and not _same(given[name], inputs[name]):
+        value = answer(*(arguments[name] for name in call))
+    for name in arguments:
+        if unchanged and not _same(arguments[name], inputs[name]):
             raise WrongUse(
                 f"your function changed `{name}`, which it was given; its caller may need that "
                 "again, so work on a copy"
@@ -175,15 +175,15 @@ def read_folder(path: Any, most: int) -> dict[str, bytes]:
 
 
 def _content(path: Path, left: int, most: int) -> bytes:
-    found = path.lstat()
-    if not stat.S_ISREG(found.st_mode):
-        kind = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder"}.get(stat.S_IFMT(found.st_mode))
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        kind = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder"}.get(stat.S_IFMT(status.st_mode))
         raise WrongUse(f"{path} is {kind or 'not a file'}; expected plain files only")
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         content = file.read(left + 1)
     if len(content) > left:
         raise WrongUse(
-            f"{path} has {readable_size(found.st_size)}; the files of the folder may have "
+            f"{path} has {readable_size(status.st_size)}; the files of the folder may have "
             f"{readable_size(most)} in all"
         )
     return content

@@ -36,12 +36,12 @@ class Difference(str):
         >>> Difference.at("BP", "the number differs", 1.0, 0.5)
         'BP: the number differs'
         """
-        found = cls(f"{name}: {reason}")
+        difference = cls(f"{name}: {reason}")
         inner = isinstance(reason, cls)
-        found.expected = reason.expected if inner else expected
-        found.given = reason.given if inner else given
-        found.is_form = is_form(reason)
-        return found
+        difference.expected = reason.expected if inner else expected
+        difference.given = reason.given if inner else given
+        difference.is_form = is_form(reason)
+        return difference
 
 
 class WrongForm(str):
@@ -151,9 +151,9 @@ def exactly() -> Comparator:
 def _with_lists(value: Any) -> Any:
     """The value with a list in place of each tuple."""
     if isinstance(value, list | tuple):
-        return [_with_lists(each) for each in value]
+        return [_with_lists(item) for item in value]
     if isinstance(value, dict):
-        return {key: _with_lists(each) for key, each in value.items()}
+        return {key: _with_lists(item) for key, item in value.items()}
     return value
 
 

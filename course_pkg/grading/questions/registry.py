@@ -34,8 +34,8 @@ class UnknownQuestion(CourseError, KeyError):
 
 def assignments() -> list[str]:
     """The names of all assignments."""
-    found = {path.parent.name for root in _roots() for path in root.glob("*/questions.toml")}
-    return sorted(name.replace("_", "-") for name in found)
+    folders = {path.parent.name for root in _roots() for path in root.glob("*/questions.toml")}
+    return sorted(name.replace("_", "-") for name in folders)
 
 
 def split(question_id: str) -> tuple[str, str]:

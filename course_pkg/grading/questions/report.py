@@ -163,20 +163,20 @@ class Score(float):
 
     def _repr_html_(self) -> str:
         record = as_record(self.verdict)
-        found = self._findings(record)
-        return report_html(self.question_id, record, found, self.note, self.printed)
+        mistakes = self._findings(record)
+        return report_html(self.question_id, record, mistakes, self.note, self.printed)
 
     def _findings(self, record: QuestionRecord) -> list[Finding]:
         """The findings, each with code that tries the answer on its input."""
-        found = []
+        mistakes = []
         for finding in findings(record):
             details = list(finding.details)
             labels = [label for label, _ in details]
             if SMALLEST in labels:
                 code = to_try(self.question_id, self.verdict.question, finding.lost[0].name)
                 details.insert(labels.index(SMALLEST) + 1, (TO_TRY, code))
-            found.append(replace(finding, details=tuple(details)))
-        return found
+            mistakes.append(replace(finding, details=tuple(details)))
+        return mistakes
 
 
 def _at_prompt() -> bool:

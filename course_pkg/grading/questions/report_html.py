@@ -36,7 +36,7 @@ DETAIL = 1000
 def report_html(
     name: str,
     record: QuestionRecord,
-    found: Iterable[Finding] | None = None,
+    mistakes: Iterable[Finding] | None = None,
     note: str = "",
     printed: str = "",
     *,
@@ -44,7 +44,7 @@ def report_html(
 ) -> str:
     """The report on a question as HTML, with its style unless it is for a page that has it.
 
-    found: by default, `findings(record)`, the mistakes first, each once. printed: left out if the
+    mistakes: by default, `findings(record)`, each mistake once, first. printed: left out if the
     notebook shows all of it. on_page: its name is a heading.
     """
     tag = "h2" if on_page else "p"
@@ -58,7 +58,7 @@ def report_html(
         f'<div class="title">{heading}</div>',
         METER.format(share=share),
         _remark(note),
-        *map(_finding, findings(record) if found is None else found),
+        *map(_finding, findings(record) if mistakes is None else mistakes),
         _passed(record),
         _printed(printed),
         "</div>",

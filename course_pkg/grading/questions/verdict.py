@@ -133,10 +133,10 @@ def judge(
         failed = [row for row in rows if row.case.property == prop.name and row.reason is not None]
         failure = _failure(question, failed) if failed else None
         if failure and explain:
-            found = recognized(question.losing(prop.name), rows, failed, agrees)
-            found = found or wrong_number(row.differing for row in failed)
-            found = found or _another_order(answers, question, prop.name, failed)
-            failure = replace(failure, recognized=found)
+            names = recognized(question.losing(prop.name), rows, failed, agrees)
+            names = names or wrong_number(row.differing for row in failed)
+            names = names or _another_order(answers, question, prop.name, failed)
+            failure = replace(failure, recognized=names)
         failures[prop.name] = failure
     return Verdict(question, failures)
 
@@ -240,15 +240,15 @@ def recognized(
     agrees: Callable[[WrongAnswer, _Row], bool],
 ) -> tuple[str, ...]:
     """The wrong answers that agree in every failing case of a property, and most over all rows."""
-    found = {}
+    agreeing_cases = {}
     for wrong in losing:
         if all(agrees(wrong, row) for row in failed):
             agreeing = [row for row in rows if agrees(wrong, row)]
             # An error alone says little: the answer and the mistake must also share a value.
             if not all(row.is_error for row in agreeing):
-                found[wrong.name] = len(agreeing)
-    most = max(found.values(), default=0)
-    return tuple(name for name, count in found.items() if count == most)[:MAX_EXPLANATIONS]
+                agreeing_cases[wrong.name] = len(agreeing)
+    most = max(agreeing_cases.values(), default=0)
+    return tuple(name for name, count in agreeing_cases.items() if count == most)[:MAX_EXPLANATIONS]
 
 
 def wrong_number(pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:

@@ -49,8 +49,8 @@ def libraries(code: str) -> set[str]:
     >>> libraries("import math\\nimport numpy as np")
     {'numpy'}
     """
-    found = {module.split(".")[0] for module, _ in all_imports(ast.parse(code))}
-    return found - sys.stdlib_module_names
+    packages = {module.split(".")[0] for module, _ in all_imports(ast.parse(code))}
+    return packages - sys.stdlib_module_names
 
 
 ASSIGNMENTS = {name: questions_without_libraries(name) for name in NAMES}

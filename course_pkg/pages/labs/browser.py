@@ -35,24 +35,24 @@ def run(emit: Callable[[str], None], arguments: str) -> str:
     that error, not its own. Returns {"ended": whether without an error}, and the points if the cell
     ended with a `check`.
     """
-    given = json.loads(arguments)
-    failed = _cells.failed.get(given.get("answer"))
+    request = json.loads(arguments)
+    failed = _cells.failed.get(request.get("answer"))
 
     def hand_over(output: dict[str, Any]) -> None:
         if failed and "error" in output:
             output = {"note": NOT_CHECKED.format(failed)}
-        if not given.get("quiet"):
+        if not request.get("quiet"):
             emit(json.dumps(output))
 
-    found: dict[str, Any] = {"ended": _cells.run(given["code"], given["name"], hand_over)}
+    reply: dict[str, Any] = {"ended": _cells.run(request["code"], request["name"], hand_over)}
     if isinstance(_cells.error, ModuleNotFoundError):
         hand_over({"note": MODULES})
     report = sys.modules.get("course_pkg.grading.questions.report")
     if report and isinstance(_cells.last, report.Score):
-        found["score"] = float(_cells.last)
+        reply["score"] = float(_cells.last)
         if failed:
             hand_over({"note": PART_CHECKED.format(failed)})
-    return json.dumps(found)
+    return json.dumps(reply)
 
 
 def reset(emit: Callable[[str], None], arguments: str) -> str:
@@ -72,12 +72,12 @@ def imported(emit: Callable[[str], None], arguments: str) -> str:
     from course_pkg.grading.assemble import notebook_to_run, written_cells
     from course_pkg.grading.read_notebook import Unreadable, read_release
 
-    given = json.loads(arguments)
-    released = read_release(json.dumps(given["notebook"]).encode())
-    data = given["text"].encode("utf-8", "replace")
+    request = json.loads(arguments)
+    released = read_release(json.dumps(request["notebook"]).encode())
+    data = request["text"].encode("utf-8", "replace")
     try:
-        cells = written_cells(data, released, given["name"])
-        run = notebook_to_run(data, released, given["name"]).notebook["cells"]
+        cells = written_cells(data, released, request["name"])
+        run = notebook_to_run(data, released, request["name"]).notebook["cells"]
     except Unreadable as error:
         return json.dumps({"problem": str(error)})
     free = [cell for cell in run if cell["cell_type"] == "code" and not cell["metadata"]]
@@ -89,8 +89,8 @@ def view(emit: Callable[[str], None], arguments: str) -> str:
     """The view of a playground. arguments: {"playground", "values"}; returns {"html"}."""
     from course_pkg.pages.labs.playgrounds import playground
 
-    given = json.loads(arguments)
-    return json.dumps({"html": playground(given["playground"]).show(given["values"])})
+    request = json.loads(arguments)
+    return json.dumps({"html": playground(request["playground"]).show(request["values"])})
 
 
 def _give_display() -> None:

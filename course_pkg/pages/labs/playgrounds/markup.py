@@ -32,11 +32,11 @@ def element(tag: str, *inside: object, **attributes: object) -> Safe:
     >>> print(element("p", "1 < 2", class_="note"))
     <p class="note">1 &lt; 2</p>
     """
-    given = "".join(
+    written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for name, value in attributes.items()
     )
-    return Safe(f"<{tag}{given}>{''.join(map(as_html, inside))}</{tag}>")
+    return Safe(f"<{tag}{written}>{''.join(map(as_html, inside))}</{tag}>")
 
 
 def joined(parts: Iterable[object], between: str = "") -> Safe:
@@ -59,7 +59,9 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]], caption: str
     top = element("tr", *(element("th", cell, scope="col") for cell in head))
     body = [
         element(
-            "tr", element("th", row[0], scope="row"), *(element("td", each) for each in row[1:])
+            "tr",
+            element("th", row[0], scope="row"),
+            *(element("td", cell_text) for cell_text in row[1:]),
         )
         for row in rows
     ]

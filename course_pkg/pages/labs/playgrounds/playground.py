@@ -104,11 +104,11 @@ class Playground:
         values: the text of each field; a missing one has its default.
         """
         try:
-            given = {
+            typed = {
                 field.name: field.value(str(values.get(field.name, field.default)))
                 for field in self.fields
             }
-            return self.view(**given)
+            return self.view(**typed)
         except WrongInput as error:
             return paragraph(str(error), "lab-wrong")
 
