@@ -59,7 +59,7 @@ def draw_regression(rng: Random, size: int, kind: str) -> Inputs:
     if kind in ("weights", "large"):
         start = [rng.choice([-1, 1]) * rng.randint(2, 4) / 4 for _ in start]
     if kind == "large":  # as predicted: any other outcome of such a row would decide the step
-        start[1:] = [abs(each) for each in start[1:]]
+        start[1:] = [abs(value) for value in start[1:]]
         design += [[1.0, *[sign * 6000.0] * (columns - 1)] for sign in (-1, 1)]
         outcomes += [0, 1]
     case = {"design": design, "outcomes": outcomes, "coefficients": start}
@@ -92,10 +92,10 @@ def draw_matches(rng: Random, size: int, kind: str) -> Inputs:
     rng.shuffle(matches)
     decided = [match for match in matches if match[2] != 0.5]  # wrong answers have a value too
     try:
-        found = [strengths_expected({"matches": these}) for these in (matches, decided)]
+        fits = [strengths_expected({"matches": these}) for these in (matches, decided)]
     except ValueError:  # somebody won all matches
         return draw_matches(rng, size, kind)
-    if max(map(abs, found[0].values())) > LARGEST or not all(set(f) == set(names) for f in found):
+    if max(map(abs, fits[0].values())) > LARGEST or not all(set(f) == set(names) for f in fits):
         return draw_matches(rng, size, kind)
     return {"matches": matches}
 
@@ -104,10 +104,10 @@ def length_expected(inputs: Inputs) -> float:
     """The course's length-controlled win rate."""
     from course_pkg.studies.chat_benchmarks.length_control import length_controlled_win_rate
 
-    found = length_controlled_win_rate(**inputs)
-    if max(map(abs, (found.model, found.length, found.difficulty))) > LARGEST:
+    control = length_controlled_win_rate(**inputs)
+    if max(map(abs, (control.model, control.length, control.difficulty))) > LARGEST:
         raise ValueError("the coefficients are too large")
-    return found.controlled.estimate
+    return control.controlled.estimate
 
 
 def draw_judged(rng: Random, size: int, kind: str) -> Inputs:
@@ -231,20 +231,20 @@ newton_start, newton_weights, newton_fractions, newton_large = (
 )
 
 
-def _by_name(expected: dict[str, float], given: Any, each: Comparator) -> str | None:
+def _by_name(expected: dict[str, float], given: Any, compare: Comparator) -> str | None:
     """A dict of numbers, in any order."""
     if not isinstance(given, dict):
         return comparators.wrong_type("a dict of numbers by name", given)
     if set(given) != set(expected):
         return f"expected the names {sorted(expected)}, but {sorted(map(str, given))} were given"
     for name, right in expected.items():
-        if (reason := each(right, given[name])) is not None:
+        if (reason := compare(right, given[name])) is not None:
             return Difference.at(name, reason, right, given[name])
     return None
 
 
-centered = partial(_by_name, each=LOGITS)
-by_name = partial(_by_name, each=CLOSE)
+centered = partial(_by_name, compare=LOGITS)
+by_name = partial(_by_name, compare=CLOSE)
 
 
 def differences(expected: dict[str, float], given: Any) -> str | None:

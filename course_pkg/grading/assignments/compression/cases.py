@@ -26,7 +26,7 @@ RARE = 1e-4  # a probability that a divergence hardly notices unless the other o
 
 def logarithms(*distributions: list[float]) -> list[Tensor]:
     """What the course's divergences take as logits."""
-    return [torch.tensor(each, dtype=torch.float64).log() for each in distributions]
+    return [torch.tensor(shares, dtype=torch.float64).log() for shares in distributions]
 
 
 def divergences(teacher: list[float], students: list[list[float]]) -> list[list[float]]:
@@ -67,7 +67,9 @@ def choose_forward(rng: Random, size: int) -> dict[str, Any]:
         teacher = distribution(rng, 4)
         every = [distribution(rng, 4) for _ in range(3 + size)]
         forward, reverse = divergences(teacher, every)
-        entropies = [-(torch.tensor(each).double() @ logarithms(teacher)[0]) for each in every]
+        entropies = [
+            -(torch.tensor(student).double() @ logarithms(teacher)[0]) for student in every
+        ]
         chosen = {values.index(min(values)) for values in (forward, reverse, entropies)}
         gaps = [sorted(values)[1] - min(values) for values in (forward, reverse)]
         if len(chosen) == 3 and min(gaps) > GAP:

@@ -68,9 +68,9 @@ rank_is_first, adapter_is_first = map(_number_named, ("rank", "adapter"))
 length_is_first, tile_is_last = map(_number_named, ("length", "tile"))
 
 
-def _require(name: str, good: bool, wanted: str, found: str) -> str | None:
+def _require(name: str, good: bool, wanted: str, done: str) -> str | None:
     """A difference that shows what an example must do, and what the given one does."""
-    return None if good else Difference.at(name, "it doesn't do what it must", wanted, found)
+    return None if good else Difference.at(name, "it doesn't do what it must", wanted, done)
 
 
 def _words(words: Any) -> list[str] | str:
@@ -88,11 +88,11 @@ def _words(words: Any) -> list[str] | str:
 @example("hard")
 def change_is_hard(case: Inputs, given: Any) -> str | None:
     """The best approximation of rank 1 keeps no more than of any matrix."""
-    found = numbers_of(given, (case["d"], case["k"]))
-    if isinstance(found, str):
-        return found
+    change = numbers_of(given, (case["d"], case["k"]))
+    if isinstance(change, str):
+        return change
     least = 1 / min(case["d"], case["k"])
-    share = rank_one_share(found, case["k"])
+    share = rank_one_share(change, case["k"])
     good = share <= least + 1e-6  # NaN, of a matrix of zeros, isn't
     return _require("hard", good, f"rank 1 keeps {least:.4f}", f"rank 1 keeps {share:.4f}")
 
@@ -100,14 +100,14 @@ def change_is_hard(case: Inputs, given: Any) -> str | None:
 @example("easy")
 def change_is_easy(case: Inputs, given: Any) -> str | None:
     """Rank 1 keeps everything of a matrix of different numbers."""
-    found = numbers_of(given, (case["d"], case["k"]))
-    if isinstance(found, str):
-        return found
-    different = set(found)
-    if len(different) < len(found) or 0 in different:
-        wanted = f"{len(found)} different numbers, none 0"
+    change = numbers_of(given, (case["d"], case["k"]))
+    if isinstance(change, str):
+        return change
+    different = set(change)
+    if len(different) < len(change) or 0 in different:
+        wanted = f"{len(change)} different numbers, none 0"
         return _require("easy", False, wanted, f"{len(different)}")
-    share = rank_one_share(found, case["k"])
+    share = rank_one_share(change, case["k"])
     return _require("easy", share > 1 - 1e-9, "rank 1 keeps all", f"rank 1 keeps {share:.4f}")
 
 
@@ -139,7 +139,7 @@ def nothing_is_lost(case: Inputs, given: Any) -> str | None:
     if different < 3:
         return _require("exact", False, "3 different weights", f"{different}")
     pairs = zip(nf4(weights, len(weights)), weights, strict=True)
-    error = max(abs(found - weight) for found, weight in pairs)
+    error = max(abs(back - weight) for back, weight in pairs)
     return _require("exact", error <= 1e-7, "the largest error is 0", f"it is {error:.3g}")
 
 
@@ -149,10 +149,10 @@ def nothing_is_lost(case: Inputs, given: Any) -> str | None:
 @example("average")
 def average_is_wrong(case: Inputs, given: Any) -> str | None:
     """The mean of the tiles' own results is far from attention over all keys."""
-    found = numbers_of(given, (2, 2, 2))
-    if isinstance(found, str):
-        return found
-    scores, values = found[:4], found[4:]
+    parts = numbers_of(given, (2, 2, 2))
+    if isinstance(parts, str):
+        return parts
+    scores, values = parts[:4], parts[4:]
     if min(values) < -ROUNDING or max(values) > 1 + ROUNDING:
         return _require("average", False, "values from 0 to 1", f"{min(values)} to {max(values)}")
     tiles = [attention(scores[at : at + 2], values[at : at + 2]) for at in (0, 2)]
@@ -175,8 +175,8 @@ def short_is_precise(case: Inputs, given: Any) -> str | None:
     if len(words) != length:
         return _require("short", False, f"{length} words", f"{len(words)} words")
     score = _bleu([words], case)
-    found = f"they are {', '.join(f'{p:.2f}' for p in score.precisions)}"
-    return _require("short", min(score.precisions) == 1, "all four precisions are 1", found)
+    precisions = f"they are {', '.join(f'{p:.2f}' for p in score.precisions)}"
+    return _require("short", min(score.precisions) == 1, "all four precisions are 1", precisions)
 
 
 @example("long")
@@ -198,17 +198,17 @@ def corpus_makes_up(case: Inputs, given: Any) -> str | None:
     """One candidate is too short, nothing in it is wrong, and the corpus has no penalty."""
     if not isinstance(given, list | tuple) or len(given) != 2:
         return "expected a list of two candidates"
-    found = [_words(words) for words in given]
-    if wrong := [words for words in found if isinstance(words, str)]:
+    candidates = [_words(words) for words in given]
+    if wrong := [words for words in candidates if isinstance(words, str)]:
         return wrong[0]
-    first, second = found
+    first, second = candidates
     reference = case["reference"]
     if not 0 < len(first) < len(reference) or first != reference[: len(first)]:
         return _require("corpus", False, "first, a beginning of the reference", " ".join(first))
     if len(first) + len(second) != 2 * len(reference):
         total = f"{len(first) + len(second)} words"
         return _require("corpus", False, f"together {2 * len(reference)} words", total)
-    penalty = _bleu(found, case).brevity_penalty
+    penalty = _bleu(candidates, case).brevity_penalty
     return _require("corpus", penalty == 1, "a penalty of 1", f"{penalty:.4f}")
 
 
@@ -247,28 +247,28 @@ def _scores(case: Inputs, given: Any, name: str, wanted: dict[str, float]) -> st
     if isinstance(words, str):
         return words
     candidate, reference = " ".join(words), " ".join(case["reference"])
-    found = {
+    scores = {
         "ROUGE-1": rouge_n(candidate, reference, 1).fmeasure,
         "ROUGE-2": rouge_n(candidate, reference, 2).fmeasure,
         "ROUGE-L": rouge_l(candidate, reference).fmeasure,
         "recall of ROUGE-L": rouge_l(candidate, reference).recall,
     }
     for score, right in wanted.items():
-        if abs(found[score] - right) > 1e-9:
-            return _require(name, False, f"{score} = {right:.4f}", f"{score} = {found[score]:.4f}")
+        if abs(scores[score] - right) > 1e-9:
+            return _require(name, False, f"{score} = {right:.4f}", f"{score} = {scores[score]:.4f}")
     return None
 
 
 def numbers_of(given: Any, shape: tuple[int, ...]) -> list[float] | str:
     """The numbers of nested lists or an array of that shape, in order; or what is wrong."""
     try:
-        found_shape, found = _flattened(given)
+        given_shape, numbers = _flattened(given)
     except (TypeError, OverflowError):
         return "expected numbers in lists of equal lengths"
-    if found_shape != shape:
-        return f"expected the shape {shape}, but {found_shape} was given"
-    good = all(abs(x) <= LARGEST for x in found)  # NaN isn't
-    return found if good else "expected finite numbers of at most a million"
+    if given_shape != shape:
+        return f"expected the shape {shape}, but {given_shape} was given"
+    good = all(abs(x) <= LARGEST for x in numbers)  # NaN isn't
+    return numbers if good else "expected finite numbers of at most a million"
 
 
 def _flattened(given: Any) -> tuple[tuple[int, ...], list[float]]:

@@ -72,11 +72,11 @@ def after_tokens(inputs: Inputs) -> list[dict[int, int]]:
     """For each state the tokens that its automaton can read, and where they lead."""
     automaton = as_automaton(inputs["transitions"], inputs["accepting"])
     used = [t for t, token in enumerate(inputs["tokens"]) if token and t != inputs["end"]]
-    found = []
+    leads = []
     for state in range(len(inputs["transitions"])):
         reached = {t: automaton.run(inputs["tokens"][t], state) for t in used}
-        found.append({t: target for t, target in reached.items() if target >= 0})
-    return found
+        leads.append({t: target for t, target in reached.items() if target >= 0})
+    return leads
 
 
 def trimmed_guide(inputs: Inputs) -> list[dict[int, int]]:

@@ -203,8 +203,8 @@ def backward_expected(inputs: Inputs) -> dict[str, Tensor]:
     p = torch.exp(q @ k.T / math.sqrt(q.shape[1]) - lse[:, None])
     delta = (d_output * output).sum(1)
     ds = p * (d_output @ v.T - delta[:, None]) / math.sqrt(q.shape[1])
-    found = {"p": p, "dv": p.T @ d_output, "delta": delta, "dq": ds @ k, "dk": ds.T @ q}
-    return {name: tensor.float() for name, tensor in found.items()}
+    results = {"p": p, "dv": p.T @ d_output, "delta": delta, "dq": ds @ k, "dk": ds.T @ q}
+    return {name: tensor.float() for name, tensor in results.items()}
 
 
 def draw_block(rng: Random, size: int) -> Inputs:

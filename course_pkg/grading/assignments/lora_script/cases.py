@@ -82,14 +82,14 @@ def learned_format(records: Records, files: Any) -> str | None:
 def learned_task(records: Records, files: Any) -> str | None:
     """A comparator: the loss is small, and many answers are right to the last token."""
     try:
-        found = measure(read_adapter(files), records)
+        measured = measure(read_adapter(files), records)
     except Rejected:
         return SEEN_ABOVE
-    if found.loss <= TASK_BAR and found.exact >= EXACT_BAR:
+    if measured.loss <= TASK_BAR and measured.exact >= EXACT_BAR:
         return None
     return (
-        f"on {len(records)} fresh tickets the loss is {found.loss:.2f}, expected at most "
-        f"{TASK_BAR}, and {found.exact:.0%} of the answers are right, expected {EXACT_BAR:.0%}"
+        f"on {len(records)} fresh tickets the loss is {measured.loss:.2f}, expected at most "
+        f"{TASK_BAR}, and {measured.exact:.0%} of the answers are right, expected {EXACT_BAR:.0%}"
     )
 
 
@@ -104,12 +104,12 @@ def matching_report(records: Records, files: Any) -> str | None:
     except Rejected as error:
         return str(error)
     held_out, _ = read_records(ticket_file("held-out"))
-    found = measure(weights, held_out)
-    if found.loss > FORMAT_BAR:
-        return f"no report counts for an adapter with a held-out loss of {found.loss:.2f}"
+    measured = measure(weights, held_out)
+    if measured.loss > FORMAT_BAR:
+        return f"no report counts for an adapter with a held-out loss of {measured.loss:.2f}"
     for name, value, tolerance in (
-        ("held_out_loss", found.loss, LOSS_TOLERANCE),
-        ("exact_match", found.exact, EXACT_TOLERANCE),
+        ("held_out_loss", measured.loss, LOSS_TOLERANCE),
+        ("exact_match", measured.exact, EXACT_TOLERANCE),
     ):
         if not abs(report[name] - value) <= tolerance:
             return f"{name} is {report[name]:.4g} in your report; this adapter has {value:.4g}"
@@ -180,14 +180,14 @@ def _answer_costs(model: Any, rows: Sequence[TokenizedExample]) -> list[tuple[Te
     longest = max(len(row.input_ids) for row in rows)
     padded = [[*row.input_ids, *[0] * (longest - len(row.input_ids))] for row in rows]
     hidden = model.model(input_ids=torch.tensor(padded)).last_hidden_state  # pads come last
-    found = []
+    costs = []
     for row, states in zip(rows, hidden, strict=True):
         start = row.labels.count(IGNORE_INDEX)
         targets = torch.tensor(row.input_ids[start:])
         logits = model.lm_head(states[start - 1 : len(row.input_ids) - 1])  # (answer, vocabulary)
         exact = bool((logits.argmax(-1) == targets).all())
-        found.append((F.cross_entropy(logits, targets, reduction="none"), exact))
-    return found
+        costs.append((F.cross_entropy(logits, targets, reduction="none"), exact))
+    return costs
 
 
 def draw_file(rng: Random, size: int, fault: str = "") -> Inputs:
@@ -200,8 +200,10 @@ def draw_file(rng: Random, size: int, fault: str = "") -> Inputs:
         lines.append(json.dumps(rng.choice(examples) | {"answer": "another"}))
     if fault == "unanswered":  # and answered later
         prompt = draw_tickets(1, rng)[0]["prompt"]
-        found = {"prompt": prompt, "answer": " "}, {"prompt": prompt}
-        lines += [json.dumps(record) for record in (*found, {"prompt": prompt, "answer": "late"})]
+        unanswered = {"prompt": prompt, "answer": " "}, {"prompt": prompt}
+        lines += [
+            json.dumps(record) for record in (*unanswered, {"prompt": prompt, "answer": "late"})
+        ]
     return {"text": "\n".join(lines) + "\n"}
 
 
@@ -227,8 +229,8 @@ def draw_chat(rng: Random, size: int) -> Inputs:
 
 def encode_expected(inputs: Inputs) -> Inputs:
     """From the course's own masking."""
-    found = encode(inputs["messages"], inputs["answer"], student.tokenizer())
-    return {"input_ids": list(found.input_ids), "labels": list(found.labels)}
+    tokenized = encode(inputs["messages"], inputs["answer"], student.tokenizer())
+    return {"input_ids": list(tokenized.input_ids), "labels": list(tokenized.labels)}
 
 
 def all_tokens(expected: Inputs, given: Any) -> str | None:
@@ -252,8 +254,8 @@ def _difference(what: str, expected: list[int], given: list[int]) -> str | None:
         return None
     pairs = zip(given, expected, strict=False)
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(given), len(expected)))
-    found, wanted = (str(ids[same : same + 4])[1:-1] or "nothing" for ids in (given, expected))
-    return f"the first {same} {what} are right; then come {found}, but expected {wanted}"
+    came, wanted = (str(ids[same : same + 4])[1:-1] or "nothing" for ids in (given, expected))
+    return f"the first {same} {what} are right; then come {came}, but expected {wanted}"
 
 
 def end_label(expected: Inputs, given: Any) -> str | None:
@@ -386,9 +388,9 @@ def loss_expected(inputs: Inputs) -> list[float]:
 
 def draw_steps(rng: Random, size: int, count: int = 1) -> Inputs:
     """Steps of micro-batches with different numbers of labels."""
-    found = [[_batch(rng, 1 + 2 * i, 5 + 2 * i) for i in range(2 + size)] for _ in range(count)]
+    steps = [[_batch(rng, 1 + 2 * i, 5 + 2 * i) for i in range(2 + size)] for _ in range(count)]
     table = _normal(rng, VOCABULARY, VOCABULARY)
-    return {"table": table, "rate": rng.choice([0.5, 1.0, 2.0]), "steps": found}
+    return {"table": table, "rate": rng.choice([0.5, 1.0, 2.0]), "steps": steps}
 
 
 step_fresh = partial(draw_steps, count=2)
@@ -411,7 +413,7 @@ def step_expected(inputs: Inputs) -> Inputs:
 def draw_evaluation(rng: Random, size: int, recorded: float = 0.0) -> Inputs:
     """Some rows are predicted right. With `recorded`, only recorded gradients show."""
     table = _normal(rng, VOCABULARY, VOCABULARY)
-    found = []
+    batches = []
     for number in range(1 if recorded else 2 + size):
         batch = _batch(rng, 2 + number, 7)
         right = [rng.random() < 0.6 for _ in batch["labels"]]
@@ -419,9 +421,9 @@ def draw_evaluation(rng: Random, size: int, recorded: float = 0.0) -> Inputs:
             if right[row]:
                 ids = batch["input_ids"][row]
                 ids[at] = batch["labels"][row, at] = table[ids[at - 1]].argmax()
-        found.append(batch)
+        batches.append(batch)
     how = {"training": not recorded, "_recorded": recorded * _normal(rng, VOCABULARY)}
-    return {"table": table, "batches": found, **how}
+    return {"table": table, "batches": batches, **how}
 
 
 evaluate_mode = partial(draw_evaluation, recorded=3.0)

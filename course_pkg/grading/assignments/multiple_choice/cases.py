@@ -31,11 +31,11 @@ def boundary_expected(inputs: dict[str, Any]) -> dict[str, Any]:
     """The course's division of the tokens, which are their own ids here."""
     tokenizer: Any = _Tokenizer(inputs["vocabulary"])
     try:
-        found = encode_options(tokenizer, inputs["context"], inputs["options"], delimiter="")
+        encoded = encode_options(tokenizer, inputs["context"], inputs["options"], delimiter="")
     except ValueError:
         return {"raised": "ValueError"}
-    counts = [len(option.ids) - option.start for option in found]
-    return {"raised": "nothing", "start": found[0].start, "counts": counts}
+    counts = [len(option.ids) - option.start for option in encoded]
+    return {"raised": "nothing", "start": encoded[0].start, "counts": counts}
 
 
 class _Tokenizer:

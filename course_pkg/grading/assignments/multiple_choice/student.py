@@ -29,10 +29,10 @@ def call_scored_tokens(answer: Any, inputs: Inputs) -> dict[str, Any]:
     """What `scored_tokens(encode, context, options)` gives, or that it refuses an option."""
     refused = not all(option.strip() for option in inputs["options"])
     tokens_of = partial(encode, vocabulary=inputs["vocabulary"])
-    found = _call(refused, answer, tokens_of, inputs["context"], inputs["options"])
-    if "value" not in found:
-        return found
-    start, counts = require_pair(found["value"])
+    outcome = _call(refused, answer, tokens_of, inputs["context"], inputs["options"])
+    if "value" not in outcome:
+        return outcome
+    start, counts = require_pair(outcome["value"])
     return {"raised": "nothing", "start": start, "counts": counts}
 
 

@@ -90,6 +90,6 @@ def hash_block(parent: Any, tokens: Any) -> str:
 
 def hashes(answer: Any, inputs: Values) -> Values:
     """What `block_hashes(tokens, block_size, adapter, hash_block)` gives."""
-    found = answer(inputs["tokens"], inputs["block_size"], inputs["adapter"], hash_block)
-    found = list(require_type(found, (list, tuple), "a list of hashes"))
-    return {"the number of hashes": len(found), "the hashes": found}
+    returned = answer(inputs["tokens"], inputs["block_size"], inputs["adapter"], hash_block)
+    returned = list(require_type(returned, (list, tuple), "a list of hashes"))
+    return {"the number of hashes": len(returned), "the hashes": returned}
