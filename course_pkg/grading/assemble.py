@@ -45,11 +45,15 @@ def notebook_to_run(data: bytes, released: Mapping[str, Any], assignment: str) -
 def assemble(submitted: Mapping[str, Any], released: Mapping[str, Any]) -> Assembled:
     """The released notebook with the student's answers and extra cells, in the student's order.
 
-    submitted: from `read_notebook.read`. The result has every nbgrader cell of the release once,
-    with the release's type and metadata. If an answer cell was copied, the last copy that was
-    edited counts, as in nbgrader; of any other cell, the first. The other copies stay as extra
-    cells: they run, as they did for the student. A deleted cell is put back: a test cell as late
-    as its neighbors allow, any other as early, and a blank before what defines its names.
+    The result has every nbgrader cell of the release once, with the release's type and metadata.
+    If an answer cell was copied, the last copy that was edited counts, as in nbgrader; of any other
+    cell, the first. The other copies stay as extra cells: they run, as they did for the student. A
+    deleted cell is put back: a test cell as late as its neighbors allow, any other as early, and a
+    blank before what defines its names.
+
+    Args:
+        submitted: from `read_notebook.read`.
+        released: from `read_notebook.read_release`.
     """
     cells = submitted["cells"]
     everything = _known(released)
@@ -115,8 +119,9 @@ def require_assignment(
 def questions_by_cell(released: Mapping[str, Any], assignment: str) -> dict[str, str]:
     """The question of every test cell by its grade id: {"check-counts": "counts"}.
 
-    Raises ValueError for a test cell that does not call `check` once, with a literal id of this
-    assignment, or checks the same question as another cell.
+    Raises:
+        ValueError: a test cell that does not call `check` once, with a literal id of this
+            assignment, or checks the same question as another cell.
     """
     by_cell: dict[str, str] = {}
     for cell in released["cells"]:
@@ -142,8 +147,10 @@ def questions_by_cell(released: Mapping[str, Any], assignment: str) -> dict[str,
 def defined_names(source: str) -> list[str]:
     """The names that code defines or assigns at its top level, in order; [] if it is no code.
 
-    >>> defined_names("a = b = 1\\ndef double(x):\\n    return 2 * x")
-    ['a', 'b', 'double']
+    Example:
+
+        >>> defined_names("a = b = 1\\ndef double(x):\\n    return 2 * x")
+        ['a', 'b', 'double']
     """
     try:
         body = ast.parse(source).body

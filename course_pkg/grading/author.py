@@ -32,8 +32,11 @@ STUDENTS = 25
 class MatrixRow:
     """One answer to one question, over all students.
 
-    wrong: its name, "" for the model answer. lost: for each property, how many students lost it.
-    recognized: how many would be told of it. problem: what is not as `questions.toml` says, or "".
+    Attributes:
+        wrong: its name, "" for the model answer.
+        lost: for each property, how many students lost it.
+        recognized: how many would be told of it.
+        problem: what is not as `questions.toml` says, or "".
     """
 
     question: Question
@@ -46,7 +49,8 @@ class MatrixRow:
 def matrix(assignment: str, students: int = STUDENTS) -> list[MatrixRow]:
     """The rows of an assignment. Raises UnknownQuestion, and QuestionError for what can't be drawn.
 
-    students: how many students' cases are drawn; the first is the reader without a name.
+    Args:
+        students: how many students' cases are drawn; the first is the reader without a name.
     """
     answers = answer_key(assignment)
     names = ["", *(f"student-{i}" for i in range(1, students))]
@@ -203,8 +207,10 @@ def _nearest(question: Question, cells: list[dict]) -> str:
 def same_code(cell: str, answer: str, name: str) -> bool:
     """Whether a notebook's cell is the answer, but for comments, docstrings and `name = None`.
 
-    >>> same_code("x = None\\n# think\\nx = 1 + 1", "x = 1+1", "x")
-    True
+    Example:
+
+        >>> same_code("x = None\\n# think\\nx = 1 + 1", "x = 1+1", "x")
+        True
     """
     try:
         bodies = [ast.parse(code).body for code in (cell, answer)]

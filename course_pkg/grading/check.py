@@ -47,12 +47,21 @@ _unread = 0  # replies of the checker that were not read, because an interrupt c
 def variant(name: str, student: str = "") -> dict[str, Any]:
     """A student's own small case for numbers worked by hand; the example case for "".
 
-    name: "assignment/variant". The same name always gives the same case, whatever its case and the
-    space around it; the grader uses the name of the submission. Raises UnknownQuestion.
+    The same name always gives the same case, whatever its capitals and the space around it; the
+    grader uses the name of the submission.
 
-    >>> case = variant("lora-math/by-hand")
-    >>> case["d"], case["k"], case["rank"]
-    (3072, 768, 8)
+    Args:
+        name: "assignment/variant".
+        student: the name.
+
+    Raises:
+        UnknownQuestion: there is no such assignment or variant.
+
+    Example:
+
+        >>> case = variant("lora-math/by-hand")
+        >>> case["d"], case["k"], case["rank"]
+        (3072, 768, 8)
     """
     assignment, which = registry.split(name)
     name_typed = unicodedata.normalize("NFC", str(student or "").strip())
@@ -69,11 +78,21 @@ def variant(name: str, student: str = "") -> dict[str, Any]:
 def check(question_id: str, answer: Any) -> "Score | Recorded":
     """Check an answer: a function, a class, or a number.
 
-    question_id: "assignment/question". Returns the points earned, a float that shows a report
-    with what each property asks and the smallest input that failed. Raises UnknownQuestion.
+    Args:
+        question_id: "assignment/question".
+        answer: what the question asks for.
 
-    >>> print(check("lora-math/by-hand/parameters", 30_720).report.splitlines()[0])
-    lora-math/by-hand/parameters: 1 of 1 point
+    Returns:
+        The points earned, a float that shows a report with what each property asks and the smallest
+        input that failed.
+
+    Raises:
+        UnknownQuestion: there is no such assignment or question.
+
+    Example:
+
+        >>> print(check("lora-math/by-hand/parameters", 30_720).report.splitlines()[0])
+        lora-math/by-hand/parameters: 1 of 1 point
     """
     assignment, name = registry.split(question_id)
     if CHECKER_FD in os.environ:

@@ -94,9 +94,10 @@ def prepare(assignment: str) -> None:
 def run(job: dict[str, Any], descriptors: list[int]) -> None:
     """Serve one student, then write the verdicts: what a child of the fork server does.
 
-    job: assignment, student, and what else the student may be called. descriptors: where the
-    verdicts go, the end of the socket, and where the secret key comes from: its hex digits, in a
-    file, so that no argument shows it.
+    Args:
+        job: assignment, student, and what else the student may be called.
+        descriptors: where the verdicts go, the end of the socket, and where the secret key comes
+            from: its hex digits, in a file, so that no argument shows it.
     """
     out, end, secret_file = descriptors
     with os.fdopen(secret_file) as file:
@@ -114,8 +115,10 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
 def safe_verdict(session: GradingSession, name: str, until: float = math.inf) -> Verdict:
     """The verdict on a question. What goes wrong costs this question only, and is its reason.
 
-    until: when to stop recognizing mistakes, on the monotonic clock. If that fails, the answer is
-    judged without it; an artifact always is.
+    If mistakes can't be recognized in time, the answer is judged without; an artifact always is.
+
+    Args:
+        until: when to stop recognizing mistakes, on the monotonic clock.
     """
     question = session.answers[name]
     attempts = [(False, question.judging)]  # whether to explain, and the seconds for it

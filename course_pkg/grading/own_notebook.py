@@ -61,7 +61,9 @@ class Message:
 def own_notebook(course: Path, assignment: str) -> Path:
     """Where `course start` puts a student's copy.
 
-    Raises UnknownQuestion for the assignment, and NotebookError if there is no copy.
+    Raises:
+        UnknownQuestion: there is no such assignment.
+        NotebookError: there is no copy.
     """
     registry.folder(assignment)
     path = course / "work" / assignment / f"{assignment}.ipynb"
@@ -101,7 +103,9 @@ def read_notebook(path: Path, assignment: str) -> Assembled:
 
 def released_notebook(near: Path, assignment: str) -> dict[str, Any] | None:
     """The released notebook: of the course's folder that is here, or above a path, or of this
-    package; None if there is none."""
+
+    package; None if there is none.
+    """
     for folder in (Path.cwd(), *near.resolve().parents, PACKAGE):
         path = folder / "exercises" / assignment / f"{assignment}.ipynb"
         if path.is_file():
@@ -114,8 +118,16 @@ def check_notebook(
 ) -> bool:
     """Say what each question of a notebook earns, then the sum; whether every point is earned.
 
-    cell_s: seconds after which a cell is interrupted, unless the assignment asks for more.
-    output_bytes: that all cells may put out. Raises UnknownQuestion and NotebookError.
+    Args:
+        path: the notebook.
+        assignment: its name.
+        cell_s: seconds after which a cell is interrupted, unless the assignment asks for more.
+        output_bytes: that all cells may put out.
+        say: called with each text.
+
+    Raises:
+        UnknownQuestion: there is no such assignment.
+        NotebookError: the notebook can't be read, or checks nothing of the assignment.
     """
     assembled = read_notebook(path, assignment)
     for remark in assembled.remarks:
@@ -211,7 +223,8 @@ def _of_cell(
 ) -> Iterator[Message]:
     """What a cell that was run says: its scores, and the error that ended it.
 
-    limit: why a cell that ends with KeyboardInterrupt was interrupted.
+    Args:
+        limit: why a cell that ends with KeyboardInterrupt was interrupted.
     """
     scored = set()
     for output in cell.outputs:

@@ -39,8 +39,10 @@ def read(data: bytes) -> dict[str, Any]:
     One malformed cell makes the file unreadable, as it does for Jupyter. Only nbformat 4 is
     accepted. Raises Unreadable.
 
-    >>> read(b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}')["cells"]
-    []
+    Example:
+
+        >>> read(b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}')["cells"]
+        []
     """
     tree = _parse(data)
     version = tree.get("nbformat")
@@ -61,8 +63,10 @@ def read(data: bytes) -> dict[str, Any]:
 def read_release(data: bytes) -> dict[str, Any]:
     r"""The notebook that students got, with its metadata: the course's own file, which is trusted.
 
-    >>> read_release(b'{"cells": [{"source": ["a\\n", "b"]}]}')
-    {'cells': [{'source': 'a\nb'}]}
+    Example:
+
+        >>> read_release(b'{"cells": [{"source": ["a\\n", "b"]}]}')
+        {'cells': [{'source': 'a\nb'}]}
     """
     tree = json.loads(data)
     return {**tree, "cells": [{**c, "source": "".join(c["source"])} for c in tree["cells"]]}

@@ -30,13 +30,19 @@ AnswerName = tuple[str, str]  # of a question and a wrong answer to it; "" is th
 class AnswerKey:
     """What is needed to judge the answers to an assignment.
 
-    cases: the object that has the functions for draws and right values; callers: the one that has
-    those for calling answers, `student.py`. Raises QuestionError for a missing function.
+    Args:
+        cases: the object that has the functions for draws and right values.
+        callers: the one that has those for calling answers, `student.py`.
 
-    >>> answers = answer_key("bleu")
-    >>> inputs = {"hypothesis_length": 5, "reference_lengths": [4, 6]}
-    >>> answers.expected(answers["closest-length"], inputs)
-    4
+    Raises:
+        QuestionError: a function is missing.
+
+    Example:
+
+        >>> answers = answer_key("bleu")
+        >>> inputs = {"hypothesis_length": 5, "reference_lengths": [4, 6]}
+        >>> answers.expected(answers["closest-length"], inputs)
+        4
     """
 
     def __init__(self, assignment: Assignment, cases: Any, callers: ModuleType | None = None):
@@ -70,8 +76,9 @@ class AnswerKey:
     ) -> Any:
         """The right value for the inputs, from the reference implementation.
 
-        followed: the values of the questions that this one follows, by the names that their model
-        answers define; by default the right ones.
+        Args:
+            followed: the values of the questions that this one follows, by the names that their
+                model answers define; by default the right ones.
         """
         if followed is None:
             followed = self._right_values(question, inputs)
@@ -117,7 +124,8 @@ class AnswerKey:
     ) -> dict[str, Any]:
         """What the model answer, or a wrong one, gives for the inputs of a case; run only once.
 
-        followed: as in `expected`.
+        Args:
+            followed: as in `expected`.
         """
         cache_key = _name(question, wrong), id(inputs), unchanged, encode(followed)
         if cache_key not in self._outcomes:
@@ -226,8 +234,10 @@ def answer_key(assignment: str) -> AnswerKey:
 def defined_name(code: str) -> str:
     """The last name that a piece of code defines or assigns at its top level.
 
-    >>> defined_name("a = 1\\ndef double(x):\\n    return 2 * x")
-    'double'
+    Example:
+
+        >>> defined_name("a = 1\\ndef double(x):\\n    return 2 * x")
+        'double'
     """
     names = []
     for statement in ast.parse(code).body:
@@ -243,8 +253,10 @@ def defined_name(code: str) -> str:
 def _share_a_word(left: str, right: str) -> bool:
     """Whether a word goes on from one text into the next.
 
-    >>> _share_a_word("return l", "og_probs"), _share_a_word("return ", "log_probs")
-    (True, False)
+    Example:
+
+        >>> _share_a_word("return l", "og_probs"), _share_a_word("return ", "log_probs")
+        (True, False)
     """
     return re.search(r"\w\Z", left) is not None and re.match(r"\w", right) is not None
 

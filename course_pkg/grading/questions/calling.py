@@ -38,12 +38,17 @@ def outcome(
 ) -> dict[str, Any]:
     """What an answer gives for one case: {"value": …}, {"error": "…"} or {"unanswered": True}.
 
-    call: names of the inputs to pass, or a function of `callers` to call with the answer and the
-    inputs, or () if the answer is the value itself. unchanged: whether a changed argument is an
-    error. The value is a copy, as the judge gets it.
+    The value is a copy, as the judge gets it.
 
-    >>> outcome(("values",), sorted, {"values": [3, 1]})
-    {'value': [1, 3]}
+    Args:
+        call: names of the inputs to pass, or a function of `callers` to call with the answer and
+            the inputs, or () if the answer is the value itself.
+        unchanged: whether a changed argument is an error.
+
+    Example:
+
+        >>> outcome(("values",), sorted, {"values": [3, 1]})
+        {'value': [1, 3]}
     """
     if is_stub(answer):
         return {"unanswered": True}
@@ -61,8 +66,10 @@ def outcome(
 def is_stub(answer: Any) -> bool:
     """Whether a cell was left as it was: None, ..., NotImplemented, or a function that raises it.
 
-    >>> is_stub(...), is_stub(0)
-    (True, False)
+    Example:
+
+        >>> is_stub(...), is_stub(0)
+        (True, False)
     """
     if isinstance(answer, FunctionType):  # one whose only statement is `raise NotImplementedError`
         return answer.__code__.co_names == ("NotImplementedError",)
@@ -153,8 +160,11 @@ def _libraries() -> tuple[str, ...]:
 def read_folder(path: Any, most: int) -> dict[str, bytes]:
     """The files of a folder by name. Names that start with a dot are left out.
 
-    most: bytes that all files together may have. Raises WrongUse for anything but a folder of
-    plain files: links are not followed, and folders inside are not read.
+    Args:
+        most: bytes that all files together may have.
+
+    Raises:
+        WrongUse: it is not a folder of plain files alone, or they have more bytes.
     """
     if not isinstance(path, str | os.PathLike):
         raise WrongUse(f"expected the path of a folder, but {type(path).__name__} was given")

@@ -25,7 +25,9 @@ OBVIOUS = ("the number differs", "the value differs")  # nothing that given and 
 class FailureRecord:
     """A `Failure` in short texts; None for what is not shown.
 
-    explanations: what the recognized wrong answers tell the student. is_form: as in `Failure`.
+    Attributes:
+        explanations: what the recognized wrong answers tell the student.
+        is_form: as in `Failure`.
     """
 
     reason: str
@@ -57,8 +59,10 @@ class PropertyRecord:
 class QuestionRecord:
     """What one question earned, property by property; late_s and follows as in the verdict.
 
-    by_hand: whether the answer is a number worked by hand, on a case that the student knows.
-    unjudged: why there was nothing to judge, such as the error that ended the answer's cell; or "".
+    Attributes:
+        by_hand: whether the answer is a number worked by hand, on a case that the student knows.
+        unjudged: why there was nothing to judge, such as the error that ended the answer's cell; or
+            "".
     """
 
     question: str
@@ -138,8 +142,10 @@ def points_text(points: float) -> str:
 def program_points_text(points: float, waiting: float) -> str:
     """The points that the program gives, and those that still wait for a person to give them.
 
-    >>> program_points_text(39, 4)
-    '39 points by program; 4 more wait for a person'
+    Example:
+
+        >>> program_points_text(39, 4)
+        '39 points by program; 4 more wait for a person'
     """
     text = f"{points_text(points)} by program"
     verb = "waits" if waiting == 1 else "wait"

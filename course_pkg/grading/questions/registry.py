@@ -41,8 +41,10 @@ def assignments() -> list[str]:
 def split(question_id: str) -> tuple[str, str]:
     """The assignment and the question of an id.
 
-    >>> split("lora-math/by-hand/parameters")
-    ('lora-math', 'by-hand/parameters')
+    Example:
+
+        >>> split("lora-math/by-hand/parameters")
+        ('lora-math', 'by-hand/parameters')
     """
     assignment, _, question = str(question_id).partition("/")
     if not question:
@@ -61,8 +63,10 @@ def find(table: Iterable[str], name: str, kind: str) -> Any:
 def load(assignment: str) -> Assignment:
     """The questions of an assignment. Raises UnknownQuestion, and QuestionError for a bad file.
 
-    >>> load("lora-math").questions["forward"].points
-    5
+    Example:
+
+        >>> load("lora-math").questions["forward"].points
+        5
     """
     path = folder(assignment) / "questions.toml"
     return _read(assignment, path, path.stat().st_mtime_ns)
@@ -107,8 +111,10 @@ def module(assignment: str, part: str) -> ModuleType | None:
 def student_files(assignment: str) -> tuple[Path, ...]:
     """The files of an assignment that a student's kernel needs, which hold no right answer.
 
-    >>> sorted(path.name for path in student_files("lora-math"))
-    ['__init__.py', '__init__.py', 'student.py']
+    Example:
+
+        >>> sorted(path.name for path in student_files("lora-math"))
+        ['__init__.py', '__init__.py', 'student.py']
     """
     path = folder(assignment)
     if not module_name(assignment, "student"):

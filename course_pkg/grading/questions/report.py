@@ -80,10 +80,12 @@ def own_fields(question: Question, inputs: Any) -> Any:
 def to_try(question_id: str, question: Question, property_name: str) -> str:
     """Code for a cell, on one line: the smallest failing input, and what the answer gives for it.
 
-    >>> from course_pkg.grading.questions.registry import load
-    >>> question = load("bleu").questions["closest-length"]
-    >>> to_try("bleu/closest-length", question, "ties").partition("; ")[2]
-    "closest_length(case['hypothesis_length'], case['reference_lengths'])"
+    Example:
+
+        >>> from course_pkg.grading.questions.registry import load
+        >>> question = load("bleu").questions["closest-length"]
+        >>> to_try("bleu/closest-length", question, "ties").partition("; ")[2]
+        "closest_length(case['hypothesis_length'], case['reference_lengths'])"
     """
     name = defined_name(question.answer)
     case = f'case = check("{question_id}", {name}).case("{property_name}")'
@@ -98,8 +100,11 @@ def to_try(question_id: str, question: Question, property_name: str) -> str:
 class Score(float):
     """The points of one question: a float, so that nbgrader reads it, with a report to look at.
 
-    printed: what the answer printed. note: what the reader should know first, or "". nbgrader reads
-    the points from the cell's plain text, which IPython takes from `_repr_pretty_`.
+    nbgrader reads the points from the cell's plain text, which IPython takes from `_repr_pretty_`.
+
+    Args:
+        printed: what the answer printed.
+        note: what the reader should know first, or "".
     """
 
     question_id: str
@@ -138,7 +143,8 @@ class Score(float):
     def case(self, name: str) -> Any:
         """The smallest input on which the property called `name` failed, to try your answer on.
 
-        Raises KeyError, with the names of the properties that failed.
+        Raises:
+            KeyError: it did not fail; the message has the names of those that did.
         """
         lost = self.verdict.failures.items()
         failed = {key: f for key, f in lost if f and f.inputs not in (NOTHING, {})}

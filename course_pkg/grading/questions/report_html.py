@@ -44,8 +44,10 @@ def report_html(
 ) -> str:
     """The report on a question as HTML, with its style unless it is for a page that has it.
 
-    mistakes: by default, `findings(record)`, each mistake once, first. printed: left out if the
-    notebook shows all of it. on_page: its name is a heading.
+    Args:
+        mistakes: by default, `findings(record)`, each mistake once, first.
+        printed: left out if the notebook shows all of it.
+        on_page: its name is a heading.
     """
     tag = "h2" if on_page else "p"
     label = _line(title(name, record))

@@ -23,8 +23,10 @@ class OutOfTime(BaseException):
 def waited_s(task: str = "thread-self") -> float:
     """Seconds that a thread has waited for a processor. task: its id, by default the caller's.
 
-    >>> waited_s("no-such-task")
-    0.0
+    Example:
+
+        >>> waited_s("no-such-task")
+        0.0
     """
     try:
         with open(f"/proc/{task}/schedstat") as file:
@@ -53,8 +55,10 @@ class FairClock:
 def crowding() -> float:
     """By how much a busy machine is slower than a quiet one: ready tasks for each processor, >= 1.
 
-    >>> crowding() >= 1
-    True
+    Example:
+
+        >>> crowding() >= 1
+        True
     """
     try:
         return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
@@ -68,8 +72,8 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     What it waits for processors that other programs use does not count. There is a limit only where
     Jupyter runs cells: in the main thread, on Linux and macOS. A call into C is interrupted when it
-    returns. A timer that was set before is set again. In a browser
-    `course_pkg.pages.labs.browser` gives the timer.
+    returns. A timer that was set before is set again. In a browser `course_pkg.pages.labs.browser`
+    gives the timer.
     """
     if not _has_alarm():
         yield

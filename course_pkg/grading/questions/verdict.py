@@ -57,10 +57,14 @@ class Failure:
     """Why a property was lost: the smallest case that failed.
 
     NOTHING stands for what there is not, such as expected for a number worked by hand. If one field
-    of a structure differs, expected and given are those of that field. recognized: the names of the
-    mistakes that give the same values, the best first. note: a sentence, if the given number fits
-    the case of another name that the notebook contains; or "". is_form: whether the reason says
-    that the form of what is given is wrong, not its value, so that no hint on the value helps.
+    of a structure differs, expected and given are those of that field.
+
+    Attributes:
+        recognized: the names of the mistakes that give the same values, the best first.
+        note: a sentence, if the given number fits the case of another name that the notebook
+            contains; or "".
+        is_form: whether the reason says that the form of what is given is wrong, not its value, so
+            that no hint on the value helps.
     """
 
     reason: str
@@ -76,9 +80,10 @@ class Failure:
 class Verdict:
     """What an answer to a question earned. failures: by property; None if it was earned.
 
-    late_s: if the last answer came too late to count, the seconds that it took; else None.
-    follows: if it is not the right value, but follows correctly from the student's own values of
-    earlier questions, their names.
+    Attributes:
+        late_s: if the last answer came too late to count, the seconds that it took; else None.
+        follows: if it is not the right value, but follows correctly from the student's own values
+            of earlier questions, their names.
     """
 
     question: Question
@@ -151,8 +156,10 @@ def lost(question: Question, reason: str = UNANSWERED, late_s: float | None = No
 def late(seconds: float) -> str:
     """The reason of an answer that came too late.
 
-    >>> late(65.04)
-    'arrived after 65 s; the limit is 60 s'
+    Example:
+
+        >>> late(65.04)
+        'arrived after 65 s; the limit is 60 s'
     """
     digits = 0 if seconds >= DEADLINE_S + 1 else 1
     shown = max(seconds, DEADLINE_S + 0.1)
@@ -254,10 +261,13 @@ def recognized(
 def wrong_number(pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
     """The mistake if every given number is 100 times the expected one, 1/100 of it, or rounded.
 
-    pairs: the expected and the given value of every failing case.
+    Args:
+        pairs: the expected and the given value of every failing case.
 
-    >>> wrong_number([(0.25, 25), (0.5, 50.0)]), wrong_number([(0.5333, 0.53)])
-    (('a percentage',), ('rounded',))
+    Example:
+
+        >>> wrong_number([(0.25, 25), (0.5, 50.0)]), wrong_number([(0.5333, 0.53)])
+        (('a percentage',), ('rounded',))
     """
     pairs = list(pairs)
     if not pairs:
@@ -271,8 +281,10 @@ def wrong_number(pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
 def finite(value: Any) -> Any:
     """The value with other numbers for NaN and infinities, so that equal ones compare as equal.
 
-    >>> finite((1.5, [math.nan, -math.inf])) == finite((1.5, [math.nan, -math.inf]))
-    True
+    Example:
+
+        >>> finite((1.5, [math.nan, -math.inf])) == finite((1.5, [math.nan, -math.inf]))
+        True
     """
     match value:
         case float() if not math.isfinite(value):

@@ -32,8 +32,10 @@ def questions_without_libraries(assignment: str) -> tuple[str, ...]:
 
     Raises UnknownQuestion.
 
-    >>> [q for q in registry.load("benchmarks").questions if q not in ASSIGNMENTS["benchmarks"]]
-    ['newton', 'strengths', 'length']
+    Example:
+
+        >>> [q for q in registry.load("benchmarks").questions if q not in ASSIGNMENTS["benchmarks"]]
+        ['newton', 'strengths', 'length']
     """
     checks = registry.load(assignment)
     return tuple(
@@ -46,8 +48,10 @@ def questions_without_libraries(assignment: str) -> tuple[str, ...]:
 def libraries(code: str) -> set[str]:
     """The packages that code imports beside the standard library.
 
-    >>> libraries("import math\\nimport numpy as np")
-    {'numpy'}
+    Example:
+
+        >>> libraries("import math\\nimport numpy as np")
+        {'numpy'}
     """
     packages = {module.split(".")[0] for module, _ in all_imports(ast.parse(code))}
     return packages - sys.stdlib_module_names

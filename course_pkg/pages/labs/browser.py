@@ -28,12 +28,18 @@ _cells = Cells()
 
 
 def run(emit: Callable[[str], None], arguments: str) -> str:
-    """Run a cell. arguments: {"code", "name", "quiet", "answer"}.
+    """Run a cell.
 
-    quiet: hand over nothing. answer: the name of the cell that has the answer, if this one checks
-    it. A check of names that an answer's cell never defined, because it ended with an error, tells
-    that error, not its own. Returns {"ended": whether without an error}, and the points if the cell
-    ended with a `check`.
+    A check of names that an answer's cell never defined, because it ended with an error, tells that
+    error, not its own.
+
+    Args:
+        emit: gets each output.
+        arguments: {"code", "name", "quiet": hand over nothing, "answer": the name of the cell that
+            has the answer, if this one checks it}.
+
+    Returns:
+        {"ended": whether without an error}, and the points if the cell ended with a `check`.
     """
     request = json.loads(arguments)
     failed = _cells.failed.get(request.get("answer"))
@@ -66,8 +72,11 @@ def reset(emit: Callable[[str], None], arguments: str) -> str:
 def imported(emit: Callable[[str], None], arguments: str) -> str:
     """The answers in a notebook of the reader. arguments: {"text", "notebook", "name"}.
 
-    text: of the file; notebook: the released one; name: of the assignment. Returns {"cells": texts
-    by the cell's id, "others": how many cells of the reader's own have code}, or {"problem"}.
+    text: of the file; notebook: the released one; name: of the assignment.
+
+    Returns:
+        {"cells": texts by the cell's id, "others": how many cells of the reader's own have code},
+        or {"problem"}.
     """
     from course_pkg.grading.assemble import notebook_to_run, written_cells
     from course_pkg.grading.read_notebook import Unreadable, read_release

@@ -51,12 +51,15 @@ class Refuse(MetaPathFinder):
 def missing(module: str, name: str = "") -> str:
     """The package that `from module import name` needs and that is not there; "" if none.
 
-    name: "" for `import module`. A module or name that doesn't exist is itself what is missing.
+    Args:
+        name: "" for `import module`. A module or name that doesn't exist is itself what is missing.
 
-    >>> missing("math", "pi"), missing("course_pkg.metrics.ngrams", "count")
-    ('', '')
-    >>> missing("no_such_package.inner", "x")
-    'no_such_package'
+    Example:
+
+        >>> missing("math", "pi"), missing("course_pkg.metrics.ngrams", "count")
+        ('', '')
+        >>> missing("no_such_package.inner", "x")
+        'no_such_package'
     """
     try:
         imported = import_module(module)

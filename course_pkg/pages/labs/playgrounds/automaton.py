@@ -99,8 +99,10 @@ def ranges(codes: list[int]) -> Safe:
 def name(code: int) -> str:
     """A byte as a reader writes it.
 
-    >>> name(97), name(32), name(195)
-    ('a', 'space', 'byte C3')
+    Example:
+
+        >>> name(97), name(32), name(195)
+        ('a', 'space', 'byte C3')
     """
     if code == 32:
         return "space"

@@ -28,8 +28,10 @@ KINDS = {"match": "matches", "clipped": "used up, so clipped", "none": "in no re
 def matched(tokens: list[str], references: list[list[str]], n: int) -> list[tuple[str, str]]:
     """Every n-gram of the hypothesis, and whether it matches, is clipped, or is in no reference.
 
-    >>> matched(["the", "the", "cat"], [["the", "dog"]], 1)
-    [('the', 'match'), ('the', 'clipped'), ('cat', 'none')]
+    Example:
+
+        >>> matched(["the", "the", "cat"], [["the", "dog"]], 1)
+        [('the', 'match'), ('the', 'clipped'), ('cat', 'none')]
     """
     left = dict(maximum_counts([count(reference, n) for reference in references]))
     known = set(left)
