@@ -50,7 +50,7 @@ class NotebookError(CourseError, RuntimeError):
 
 
 @dataclass(frozen=True)
-class Message:
+class NotebookMessage:
     """What a run tells about one question, or about a cell that failed, whose question is ""."""
 
     text: str
@@ -147,7 +147,7 @@ def check_notebook(
 
 def messages(
     notebook: NotebookNode, folder: Path, assignment: str, cell_s: float, output_bytes: int
-) -> Iterator[Message]:
+) -> Iterator[NotebookMessage]:
     """Run the notebook in `folder`; what each question earns, as soon as its cell has run."""
     asked = registry.load(assignment)
     missing = dict(asked.questions)
@@ -174,7 +174,7 @@ def messages(
                 client.execute_cell(cell, index)
             except DeadKernelError:
                 reason = f"the kernel died in {name}, and later cells were not run"
-                yield Message(f"{reason}.")
+                yield NotebookMessage(f"{reason}.")
                 break
             limit = "put out far too much" if client.flooded else "took too long"
             for message in _of_cell(cell, name, assignment, asked.questions, limit):
@@ -182,15 +182,15 @@ def messages(
                 yield message
             errors = [output.get("ename") for output in cell.outputs]
             if client.flooded and "KeyboardInterrupt" not in errors:
-                yield Message(f"{name} {limit} and was interrupted.")
+                yield NotebookMessage(f"{name} {limit} and was interrupted.")
             if client.ended:
                 reason = f"{name} ended the kernel, and later cells were not run"
-                yield Message(f"{reason}.")
+                yield NotebookMessage(f"{reason}.")
                 break
             number += 1
     if client.over:
         limit = readable_size(output_bytes)
-        yield Message(f"note: the cells put out more than {limit}; the rest was dropped.")
+        yield NotebookMessage(f"note: the cells put out more than {limit}; the rest was dropped.")
     for question in missing.values():
         yield _nothing(assignment, question, reason)
 
@@ -220,7 +220,7 @@ def _as_data(score: Score) -> str:
 
 def _of_cell(
     cell: NotebookNode, name: str, assignment: str, questions: dict[str, Question], limit: str
-) -> Iterator[Message]:
+) -> Iterator[NotebookMessage]:
     """What a cell that was run says: its scores, and the error that ended it.
 
     Args:
@@ -235,7 +235,7 @@ def _of_cell(
             text = score["report"]
             if not score["answered"]:
                 text = _unearned(assignment, questions[question], UNANSWERED)
-            yield Message(text, question, score["earned"])
+            yield NotebookMessage(text, question, score["earned"])
     for output in cell.outputs:
         if output.output_type != "error":
             continue
@@ -243,7 +243,7 @@ def _of_cell(
         asked = [q for q in _questions(cell, assignment, questions) if q not in scored]
         yield from (_nothing(assignment, questions[question], error) for question in asked)
         if not asked and output.ename != "NotImplementedError":  # what an unanswered cell raises
-            yield Message(f"{error}.")
+            yield NotebookMessage(f"{error}.")
 
 
 def _questions(
@@ -264,8 +264,8 @@ def _score(output: NotebookNode) -> dict[str, Any]:
     return data if isinstance(data, dict) and "report" in data else {}
 
 
-def _nothing(assignment: str, question: Question, reason: str) -> Message:
-    return Message(_unearned(assignment, question, reason), question.name)
+def _nothing(assignment: str, question: Question, reason: str) -> NotebookMessage:
+    return NotebookMessage(_unearned(assignment, question, reason), question.name)
 
 
 def _unearned(assignment: str, question: Question, reason: str) -> str:

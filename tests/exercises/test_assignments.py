@@ -27,7 +27,7 @@ from course_pkg.grading.questions import registry
 from course_pkg.grading.questions.answer_key import answer_key, defined_name
 from course_pkg.grading.questions.draws import draw_variant
 from course_pkg.grading.questions.grading_session import GradingSession
-from course_pkg.grading.questions.question_record import findings
+from course_pkg.grading.questions.question_record import mistakes_of
 from course_pkg.grading.questions.report import as_record
 from course_pkg.sandbox.policy import module_masks
 from tests.exercises.assignments import (
@@ -59,7 +59,7 @@ def test_author_check_finds_nothing_and_a_report_names_each_wrong_answer_once(as
             pairs = zip(session.inputs(name), session.unchanged(name), strict=True)
             outcomes = [session.answers.outcome(question, i, wrong, same) for i, same in pairs]
             session.record(name, outcomes)
-            found = findings(as_record(session.verdict(name)))
+            found = mistakes_of(as_record(session.verdict(name)))
             assert [len(each.lost) for each in found] == [len(wrong.loses)], (name, wrong.name)
             assert not any(label == "hint" for label, _ in found[0].details), (name, wrong.name)
 

@@ -153,7 +153,7 @@ def program_points_text(points: float, waiting: float) -> str:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Mistake:
     """One mistake: the properties that it costs, one sentence, and labeled texts in order."""
 
     lost: tuple[PropertyRecord, ...]
@@ -161,18 +161,18 @@ class Finding:
     details: tuple[tuple[str, str], ...] = ()
 
 
-def findings(record: QuestionRecord) -> list[Finding]:
+def mistakes_of(record: QuestionRecord) -> list[Mistake]:
     """The mistakes behind the lost points, each once, with all properties that it costs."""
     if record.unjudged:
-        return [Finding(record.properties, _sentence(record.unjudged))]
+        return [Mistake(record.properties, _sentence(record.unjudged))]
     groups: dict[object, list[PropertyRecord]] = {}
     for p in record.properties:
         if p.failure is not None:
-            groups.setdefault(_mistake(p), []).append(p)
-    return [_finding(tuple(lost), record.by_hand) for lost in groups.values()]
+            groups.setdefault(_cause(p), []).append(p)
+    return [_mistake(tuple(lost), record.by_hand) for lost in groups.values()]
 
 
-def _mistake(p: PropertyRecord) -> object:
+def _cause(p: PropertyRecord) -> object:
     """What is equal for two properties that one mistake costs."""
     if p.failure.explanations:
         return p.failure.explanations, p.failure.note
@@ -181,11 +181,11 @@ def _mistake(p: PropertyRecord) -> object:
     return p.name
 
 
-def _finding(lost: tuple[PropertyRecord, ...], by_hand: bool) -> Finding:
-    """The finding of properties with one mistake; the first property's case shows it."""
+def _mistake(lost: tuple[PropertyRecord, ...], by_hand: bool) -> Mistake:
+    """The mistake that costs these properties; the case of the first shows it."""
     failure = lost[0].failure
     if failure.reason == UNANSWERED:
-        return Finding(lost, _sentence(UNANSWERED))
+        return Mistake(lost, _sentence(UNANSWERED))
     diagnosis = _sentence(failure.reason)
     if failure.explanations:
         diagnosis = f"It looks as if {', or as if '.join(failure.explanations)}."
@@ -201,7 +201,7 @@ def _finding(lost: tuple[PropertyRecord, ...], by_hand: bool) -> Finding:
     # A hint could contradict the diagnosis, or have nothing to do with it.
     if not failure.explanations and len(lost) == 1 and not failure.is_form:
         rows.append(("hint", lost[0].hint))
-    return Finding(lost, diagnosis, tuple((label, text) for label, text in rows if text))
+    return Mistake(lost, diagnosis, tuple((label, text) for label, text in rows if text))
 
 
 def _sentence(text: str) -> str:

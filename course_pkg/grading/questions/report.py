@@ -18,11 +18,11 @@ from course_pkg.grading.questions.question_record import (
     SMALLEST,
     TO_TRY,
     FailureRecord,
-    Finding,
+    Mistake,
     QuestionRecord,
     explanations,
-    findings,
     following,
+    mistakes_of,
     question_record,
     title,
 )
@@ -130,10 +130,10 @@ class Score(float):
         lines = [title(self.question_id, record)]
         if self.note:
             lines.append(f"  note: {self.note}")
-        for finding in self._findings(record):
-            lines += [f"  {mark(False)} {p.says} ({p.earned}/{p.points})" for p in finding.lost]
-            lines.append(f"      {finding.diagnosis}")
-            lines += [f"      {label}: {text}" for label, text in finding.details]
+        for mistake in self._mistakes(record):
+            lines += [f"  {mark(False)} {p.says} ({p.earned}/{p.points})" for p in mistake.lost]
+            lines.append(f"      {mistake.diagnosis}")
+            lines += [f"      {label}: {text}" for label, text in mistake.details]
         passed = (p for p in record.properties if p.failure is None)
         lines += [f"  {mark(True)} {p.says} ({p.earned}/{p.points})" for p in passed]
         if text := following(record):
@@ -169,19 +169,19 @@ class Score(float):
 
     def _repr_html_(self) -> str:
         record = as_record(self.verdict)
-        mistakes = self._findings(record)
+        mistakes = self._mistakes(record)
         return report_html(self.question_id, record, mistakes, self.note, self.printed)
 
-    def _findings(self, record: QuestionRecord) -> list[Finding]:
-        """The findings, each with code that tries the answer on its input."""
+    def _mistakes(self, record: QuestionRecord) -> list[Mistake]:
+        """The mistakes, each with code that tries the answer on its input."""
         mistakes = []
-        for finding in findings(record):
-            details = list(finding.details)
+        for mistake in mistakes_of(record):
+            details = list(mistake.details)
             labels = [label for label, _ in details]
             if SMALLEST in labels:
-                code = to_try(self.question_id, self.verdict.question, finding.lost[0].name)
+                code = to_try(self.question_id, self.verdict.question, mistake.lost[0].name)
                 details.insert(labels.index(SMALLEST) + 1, (TO_TRY, code))
-            mistakes.append(replace(finding, details=tuple(details)))
+            mistakes.append(replace(mistake, details=tuple(details)))
         return mistakes
 
 

@@ -1,6 +1,6 @@
 """`flash-attention`, in the student's process: how some answers are called, and what is observed.
 
-What `Sizes` reports can be forged by a program in the same process.
+What `ShapeRecorder` reports can be forged by a program in the same process.
 
 Chapter: exercises.
 """
@@ -20,7 +20,7 @@ from course_pkg.grading.questions.comparators import wrong_type
 OUTSIDE = {"numpy", "__array__", "tolist", "__dlpack__", "data_ptr"}  # lead out of torch
 
 
-class Sizes(TorchDispatchMode):
+class ShapeRecorder(TorchDispatchMode):
     """Keeps the shape of every tensor that an operation gives.
 
     It sees what reaches torch's dispatcher, also while torch functions are disabled.
@@ -75,7 +75,7 @@ class Sizes(TorchDispatchMode):
         return f"one of shape {shapes[0]}" if shapes else "none"
 
 
-class Names(TorchFunctionMode):
+class CallRecorder(TorchFunctionMode):
     """Keeps the names of the functions of torch that are called."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ def forward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     columns = inputs["block_keys"]
     if not inputs["_watched"]:
         return described(answer(q, k, v, rows, columns, inputs["causal"]))
-    with Names() as called, Sizes(rows, columns) as sizes:
+    with CallRecorder() as called, ShapeRecorder(rows, columns) as sizes:
         result = answer(q, k, v, rows, columns, inputs["causal"])
     outputs = described(result)
     if "scaled_dot_product_attention" in called.names:
