@@ -182,6 +182,7 @@ def moved_expected(inputs: Inputs) -> tuple[int, int]:
 
 
 def draw_sizes(rng: Random, size: int, *, ragged: bool = False) -> Inputs:
+    """Sizes of an attention in blocks. ragged: the last block of queries is not full."""
     block = 16 * rng.randint(1, 8)
     queries = block * rng.randint(2, 9) + (rng.randint(1, block - 1) if ragged else 0)
     return {
