@@ -20,7 +20,7 @@ from course_pkg.grading.questions.registry import split
 from course_pkg.grading.read_notebook import Unreadable, new_cell, new_notebook, read
 
 Cell = dict[str, Any]
-OWN = "\0"  # begins what stands for the grade id of a cell without one
+Key = str | int  # of a cell of the release: its grade id, or its number if it has none
 
 
 class OtherAssignment(Unreadable):
@@ -57,7 +57,7 @@ def assemble(submitted: Mapping[str, Any], released: Mapping[str, Any]) -> Assem
     """
     cells = submitted["cells"]
     everything = _known(released)
-    known = {name: cell for name, cell in everything.items() if not name.startswith(OWN)}
+    known = {name: cell for name, cell in everything.items() if isinstance(name, str)}
     places, lost = _places(cells, everything)
     places = {name: at for name, at in places.items() if name in known}
     chosen = {_choice(cells, known[name], at): name for name, at in places.items()}
@@ -191,26 +191,26 @@ def _grade_id(cell: Mapping[str, Any]) -> str:
     return _of(cell).get("grade_id", "")
 
 
-def _known(released: Mapping[str, Any]) -> dict[str, Cell]:
-    """The cells of the release by grade id, and by OWN and a number those without one.
+def _known(released: Mapping[str, Any]) -> dict[Key, Cell]:
+    """The cells of the release by grade id, and by number those without one.
 
     The latter, such as the cell with the name, are a student's as answers are.
     """
     known = {}
     for number, cell in enumerate(released["cells"]):
         plain = {**cell, "metadata": {"nbgrader": {"solution": True}}}
-        known[_grade_id(cell) or f"{OWN}{number}"] = cell if _grade_id(cell) else plain
+        known[_grade_id(cell) or number] = cell if _grade_id(cell) else plain
     return known
 
 
-def _places(cells: list[Cell], known: Mapping[str, Cell]) -> tuple[dict[str, list[int]], list[str]]:
+def _places(cells: list[Cell], known: Mapping[Key, Cell]) -> tuple[dict[Key, list[int]], list[Key]]:
     """Where each cell of the release is in the submission, and which lost their grade id.
 
     A cell is found by its grade id; else by its own id; else a locked one by its text, an answer by
     a name that it defines; or, if no cell has a grade id, as the only one of its type between its
     neighbors.
     """
-    places: dict[str, list[int]] = {}
+    places: dict[Key, list[int]] = {}
     for index, cell in enumerate(cells):
         if _grade_id(cell) in known:
             places.setdefault(_grade_id(cell), []).append(index)
@@ -228,14 +228,14 @@ def _places(cells: list[Cell], known: Mapping[str, Cell]) -> tuple[dict[str, lis
 
 
 def _by_id(
-    name: str, cells: list[Cell], free: list[int], known: Mapping[str, Cell], places: Any
+    name: Key, cells: list[Cell], free: list[int], known: Mapping[Key, Cell], places: Any
 ) -> Iterator[int]:
     wanted = known[name].get("id")
     return (i for i in free if wanted and cells[i]["metadata"].get("id") == wanted)
 
 
 def _by_content(
-    name: str, cells: list[Cell], free: list[int], known: Mapping[str, Cell], places: Any
+    name: Key, cells: list[Cell], free: list[int], known: Mapping[Key, Cell], places: Any
 ) -> Iterator[int]:
     original = known[name]
     same_type = [i for i in free if cells[i]["cell_type"] == original["cell_type"]]
@@ -247,11 +247,11 @@ def _by_content(
 
 
 def _by_place(
-    name: str,
+    name: Key,
     cells: list[Cell],
     free: list[int],
-    known: Mapping[str, Cell],
-    places: Mapping[str, list[int]],
+    known: Mapping[Key, Cell],
+    places: Mapping[Key, list[int]],
 ) -> Iterator[int]:
     original = known[name]
     if not _of(original).get("solution"):

@@ -63,7 +63,8 @@ def run(emit: Callable[[str], None], arguments: str) -> str:
 
 def reset(emit: Callable[[str], None], arguments: str) -> str:
     """Forget every name that cells have defined, and what they have given to `check`."""
-    _cells.__init__()
+    global _cells
+    _cells = Cells()
     if check := sys.modules.get("course_pkg.grading.check"):
         check.forget()
     return json.dumps({})
