@@ -18,7 +18,6 @@ from typing import Any
 from course_pkg.common.files import readable_size
 from course_pkg.grading.questions.comparators import wrong_type
 from course_pkg.grading.questions.plain_values import Array, NotPlain, as_plain
-from course_pkg.grading.questions.time_limits import FairClock
 
 NOT_RUN = "not run, because an earlier input took too long"
 AT_LINE = " (at `"  # before the line that raised an error
