@@ -5,7 +5,7 @@ submitted/<student>/<assignment>/<assignment>.ipynb.
 """
 
 from course_pkg.grading.classroom.feedback.mathjax import use_local_mathjax
-from course_pkg.grading.contract.fair_time import crowding
+from course_pkg.grading.questions.time_limits import crowding
 
 c = get_config()  # noqa: F821 (nbgrader provides it)
 

@@ -45,7 +45,7 @@ LAYERS = {
     "deployment.export": 3.2,
     "deployment": 3.5,
     "studies": 3.8,
-    "grading.contract": 4.0,
+    "grading.questions": 4.0,
     "grading": 4.1,
     "pages.labs": 4.15,
     "grading.classroom": 4.2,

@@ -24,7 +24,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 from course_pkg.pages.labs.assignments import ASSIGNMENTS
 
 PAGES = "book/exercises"  # where the pages are in the site, and the page that lists them

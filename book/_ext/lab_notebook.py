@@ -19,7 +19,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from course_pkg.grading.contract.questions import Question
+from course_pkg.grading.questions.question import Question
 from course_pkg.pages.labs.assignments import libraries
 
 QUESTION = re.compile(r"""\bcheck\(\s*["']([\w-]+)/([\w/-]+)["']""")

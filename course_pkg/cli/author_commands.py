@@ -76,19 +76,22 @@ def author_check(
 
     It shows, for many students, which properties each wrong answer loses.
 
-    Exit code 0 if the model answers earn every point, each wrong answer loses exactly what
-    questions.toml says and is recognized, and the notebook's solutions are the model answers; 1
-    if not; 2 if no cases can be drawn. Run this in the course's folder.
+    Exit code 0 if no part of the assignment is missing, the model answers earn every point, each
+    wrong answer loses exactly what questions.toml says and is recognized, and the notebook's
+    solutions are the model answers; 1 if not; 2 if no cases can be drawn. Run this in the course's
+    folder.
     """
     from course_pkg.grading import author
     from course_pkg.grading.classroom.release import require_course
 
     require_course(Path.cwd())
-    rows = author.matrix(assignment, students)
-    for line in author.lines(rows, students):
-        typer.echo(line)
-    problems = [f"{row.question.name}: {row.wrong}" for row in rows if row.problem]
-    problems += author.problems(assignment, Path("solutions"))
+    problems = author.missing(assignment, Path())
+    if author.can_be_drawn(assignment):
+        rows = author.matrix(assignment, students)
+        for line in author.lines(rows, students):
+            typer.echo(line)
+        problems += [f"{row.question.name}: {row.wrong}" for row in rows if row.problem]
+        problems += author.problems(assignment, Path())
     for text in problems:
         typer.echo(f"problem: {text}", err=True)
     if problems:

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.registry import split
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.registry import split
 from course_pkg.grading.read_notebook import Unreadable, new_cell, new_notebook, read
 
 Cell = dict[str, Any]
-OWN = "\0"  # begins what stands for the grade id of a cell without one
+Key = str | int  # of a cell of the release: its grade id, or its number if it has none
 
 
 class OtherAssignment(Unreadable):
@@ -45,15 +45,19 @@ def notebook_to_run(data: bytes, released: Mapping[str, Any], assignment: str) -
 def assemble(submitted: Mapping[str, Any], released: Mapping[str, Any]) -> Assembled:
     """The released notebook with the student's answers and extra cells, in the student's order.
 
-    submitted: from `read_notebook.read`. The result has every nbgrader cell of the release once,
-    with the release's type and metadata. If an answer cell was copied, the last copy that was
-    edited counts, as in nbgrader; of any other cell, the first. The other copies stay as extra
-    cells: they run, as they did for the student. A deleted cell is put back: a test cell as late
-    as its neighbors allow, any other as early, and a blank before what defines its names.
+    The result has every nbgrader cell of the release once, with the release's type and metadata.
+    If an answer cell was copied, the last copy that was edited counts, as in nbgrader; of any other
+    cell, the first. The other copies stay as extra cells: they run, as they did for the student. A
+    deleted cell is put back: a test cell as late as its neighbors allow, any other as early, and a
+    blank before what defines its names.
+
+    Args:
+        submitted: from `read_notebook.read`.
+        released: from `read_notebook.read_release`.
     """
     cells = submitted["cells"]
     everything = _known(released)
-    known = {name: cell for name, cell in everything.items() if not name.startswith(OWN)}
+    known = {name: cell for name, cell in everything.items() if isinstance(name, str)}
     places, lost = _places(cells, everything)
     places = {name: at for name, at in places.items() if name in known}
     chosen = {_choice(cells, known[name], at): name for name, at in places.items()}
@@ -102,9 +106,9 @@ def require_assignment(
     release doesn't have. Assignments may share some ids.
     """
     answers = {_grade_id(cell) for cell in released["cells"] if _of(cell).get("solution")}
-    found = {_grade_id(cell) for cell in submitted["cells"]} - {""}
-    others = found - {_grade_id(cell) for cell in released["cells"]}
-    here = len(answers & found)
+    submitted_ids = {_grade_id(cell) for cell in submitted["cells"]} - {""}
+    others = submitted_ids - {_grade_id(cell) for cell in released["cells"]}
+    here = len(answers & submitted_ids)
     if 2 * here < len(answers) and len(others) > here:
         raise OtherAssignment(
             f"this is not the notebook of {assignment}: it has {here} of the {len(answers)} answer "
@@ -115,10 +119,11 @@ def require_assignment(
 def questions_by_cell(released: Mapping[str, Any], assignment: str) -> dict[str, str]:
     """The question of every test cell by its grade id: {"check-counts": "counts"}.
 
-    Raises ValueError for a test cell that does not call `check` once, with a literal id of this
-    assignment, or checks the same question as another cell.
+    Raises:
+        ValueError: a test cell that does not call `check` once, with a literal id of this
+            assignment, or checks the same question as another cell.
     """
-    found: dict[str, str] = {}
+    by_cell: dict[str, str] = {}
     for cell in released["cells"]:
         meta = _of(cell)
         if not meta.get("grade") or meta.get("solution") or cell["cell_type"] != "code":
@@ -130,20 +135,22 @@ def questions_by_cell(released: Mapping[str, Any], assignment: str) -> dict[str,
                     ids.append(text)
         questions = [split(text)[1] for text in ids if split(text)[0] == assignment]
         name = _grade_id(cell)
-        if len(ids) != 1 or not questions or questions[0] in found.values():
+        if len(ids) != 1 or not questions or questions[0] in by_cell.values():
             raise ValueError(
                 f"the test cell {name!r} checks {ids}; expected one question of "
                 f"{assignment} that no other cell checks"
             )
-        found[name] = questions[0]
-    return found
+        by_cell[name] = questions[0]
+    return by_cell
 
 
 def defined_names(source: str) -> list[str]:
     """The names that code defines or assigns at its top level, in order; [] if it is no code.
 
-    >>> defined_names("a = b = 1\\ndef double(x):\\n    return 2 * x")
-    ['a', 'b', 'double']
+    Example:
+
+        >>> defined_names("a = b = 1\\ndef double(x):\\n    return 2 * x")
+        ['a', 'b', 'double']
     """
     try:
         body = ast.parse(source).body
@@ -184,26 +191,26 @@ def _grade_id(cell: Mapping[str, Any]) -> str:
     return _of(cell).get("grade_id", "")
 
 
-def _known(released: Mapping[str, Any]) -> dict[str, Cell]:
-    """The cells of the release by grade id, and by OWN and a number those without one.
+def _known(released: Mapping[str, Any]) -> dict[Key, Cell]:
+    """The cells of the release by grade id, and by number those without one.
 
     The latter, such as the cell with the name, are a student's as answers are.
     """
     known = {}
     for number, cell in enumerate(released["cells"]):
         plain = {**cell, "metadata": {"nbgrader": {"solution": True}}}
-        known[_grade_id(cell) or f"{OWN}{number}"] = cell if _grade_id(cell) else plain
+        known[_grade_id(cell) or number] = cell if _grade_id(cell) else plain
     return known
 
 
-def _places(cells: list[Cell], known: Mapping[str, Cell]) -> tuple[dict[str, list[int]], list[str]]:
+def _places(cells: list[Cell], known: Mapping[Key, Cell]) -> tuple[dict[Key, list[int]], list[Key]]:
     """Where each cell of the release is in the submission, and which lost their grade id.
 
     A cell is found by its grade id; else by its own id; else a locked one by its text, an answer by
     a name that it defines; or, if no cell has a grade id, as the only one of its type between its
     neighbors.
     """
-    places: dict[str, list[int]] = {}
+    places: dict[Key, list[int]] = {}
     for index, cell in enumerate(cells):
         if _grade_id(cell) in known:
             places.setdefault(_grade_id(cell), []).append(index)
@@ -221,14 +228,14 @@ def _places(cells: list[Cell], known: Mapping[str, Cell]) -> tuple[dict[str, lis
 
 
 def _by_id(
-    name: str, cells: list[Cell], free: list[int], known: Mapping[str, Cell], places: Any
+    name: Key, cells: list[Cell], free: list[int], known: Mapping[Key, Cell], places: Any
 ) -> Iterator[int]:
     wanted = known[name].get("id")
     return (i for i in free if wanted and cells[i]["metadata"].get("id") == wanted)
 
 
 def _by_content(
-    name: str, cells: list[Cell], free: list[int], known: Mapping[str, Cell], places: Any
+    name: Key, cells: list[Cell], free: list[int], known: Mapping[Key, Cell], places: Any
 ) -> Iterator[int]:
     original = known[name]
     same_type = [i for i in free if cells[i]["cell_type"] == original["cell_type"]]
@@ -240,11 +247,11 @@ def _by_content(
 
 
 def _by_place(
-    name: str,
+    name: Key,
     cells: list[Cell],
     free: list[int],
-    known: Mapping[str, Cell],
-    places: Mapping[str, list[int]],
+    known: Mapping[Key, Cell],
+    places: Mapping[Key, list[int]],
 ) -> Iterator[int]:
     original = known[name]
     if not _of(original).get("solution"):
@@ -301,8 +308,8 @@ def _remarks(
         "the cell {} was missing; it was restored",
         "{} cells were missing; they were restored",
     )
-    found = dict.fromkeys(map(_grade_id, cells))
-    unknown = [repr(name) for name in found if name and name not in known]
+    grade_ids = dict.fromkeys(map(_grade_id, cells))
+    unknown = [repr(name) for name in grade_ids if name and name not in known]
     if unknown:
         names = one_line(", ".join(unknown), 200)
         said.append(f"the assignment has no cell {names}; kept as the student's own")

@@ -1,8 +1,8 @@
 """The author's matrix of an assignment, which `course author-check NAME` prints.
 
 For a number of students, the model answer must earn every point, and each wrong answer must lose
-exactly the properties that it names and be recognized in what a student is told. If the notebook
-is there, its solution cells must be the model answers.
+exactly the properties that it names and be recognized in what a student is told. The solution cells
+of the notebook must be the model answers. Parts that do not exist yet are listed.
 
 Chapter: appendix/for-instructors.
 """
@@ -16,14 +16,14 @@ from pathlib import Path
 
 from course_pkg.common.fingerprints.structure import structure
 from course_pkg.grading import guesses
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
-from course_pkg.grading.contract.display import mark
-from course_pkg.grading.contract.draws import Case
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.question_record import points_text
-from course_pkg.grading.contract.questions import Question, WrongAnswer
-from course_pkg.grading.contract.verdict import judge
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.answer_key import AnswerKey, answer_key, defined_name
+from course_pkg.grading.questions.display import mark
+from course_pkg.grading.questions.draws import Case
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.question import Question, WrongAnswer
+from course_pkg.grading.questions.question_record import points_text
+from course_pkg.grading.questions.verdict import judge
 
 STUDENTS = 25
 
@@ -32,8 +32,11 @@ STUDENTS = 25
 class MatrixRow:
     """One answer to one question, over all students.
 
-    wrong: its name, "" for the model answer. lost: for each property, how many students lost it.
-    recognized: how many would be told of it. problem: what is not as `questions.toml` says, or "".
+    Attributes:
+        wrong: its name, "" for the model answer.
+        lost: for each property, how many students lost it.
+        recognized: how many would be told of it.
+        problem: what is not as `questions.toml` says, or "".
     """
 
     question: Question
@@ -44,9 +47,10 @@ class MatrixRow:
 
 
 def matrix(assignment: str, students: int = STUDENTS) -> list[MatrixRow]:
-    """The rows of an assignment. Raises UnknownQuestion, and ChecksError for what can't be drawn.
+    """The rows of an assignment. Raises UnknownQuestion, and QuestionError for what can't be drawn.
 
-    students: how many students' cases are drawn; the first is the reader without a name.
+    Args:
+        students: how many students' cases are drawn; the first is the reader without a name.
     """
     answers = answer_key(assignment)
     names = ["", *(f"student-{i}" for i in range(1, students))]
@@ -67,12 +71,12 @@ def _row(
     for cases in drawn:
         outcomes = [answers.outcome(question, c.inputs, wrong, c.unchanged) for c in cases]
         failures = judge(answers, question, cases, outcomes).failures
-        found = set()
+        told = set()
         for name, failure in failures.items():
             if failure is not None:
                 lost[name] += 1
-                found.update(failure.recognized)
-        if wrong is not None and wrong.name in found:
+                told.update(failure.recognized)
+        if wrong is not None and wrong.name in told:
             recognized += 1
     loses = wrong.loses if wrong else ()
     problem = ""
@@ -106,32 +110,75 @@ def _cell(lost: int, students: int) -> str:
     return mark(not lost) if lost in (0, students) else f"✗ {lost}/{students}"
 
 
-def problems(assignment: str, folder: Path) -> list[str]:
-    """What is wrong with an assignment beyond its matrix, in sentences.
+def can_be_drawn(assignment: str) -> bool:
+    """Whether the files are there from which cases are drawn."""
+    return all((_folder(assignment) / name).is_file() for name in ("questions.toml", "cases.py"))
 
-    folder: of the source notebooks, whose solution cells must be the model answers.
+
+def missing(assignment: str, course: Path) -> list[str]:
+    """The parts that an assignment still lacks, in the order in which they are written.
+
+    Args:
+        assignment: its name, such as "lora-math".
+        course: the course's folder.
+
+    Raises:
+        UnknownQuestion: it has neither a notebook nor a folder of questions.
     """
-    notebook = folder / assignment / f"{assignment}.ipynb"
-    found = list(guesses.found(assignment))
-    if not (registry.folder(assignment) / "__init__.py").is_file():
-        found.append(f"{registry.folder(assignment)} has no __init__.py: add an empty one")
-    if not notebook.is_file():
-        return [*found, f"{notebook} does not exist: write it next"]
+    folder = _folder(assignment)
+    notebook = _notebook(course, "solutions", assignment)
+    if not folder.is_dir() and not notebook.is_file():
+        registry.folder(assignment)
+    parts = {
+        notebook: "write the tasks with their solutions",
+        folder / "questions.toml": "write the questions, their points and wrong answers",
+        folder / "cases.py": "write what draws the cases and gives the right values",
+        folder / "__init__.py": "add an empty one",
+        _notebook(course, "exercises", assignment): f"run `course release {assignment}`",
+    }
+    lacking = [
+        f"{path} does not exist: {todo}" for path, todo in parts.items() if not path.is_file()
+    ]
+    menu = course / "book" / "exercises.md"
+    if not menu.is_file() or f"`{assignment}`" not in menu.read_text("utf-8"):
+        lacking.append(f"{menu} doesn't name `{assignment}`: add its line")
+    return lacking
+
+
+def _folder(assignment: str) -> Path:
+    return registry.ASSIGNMENTS / assignment.replace("-", "_")
+
+
+def _notebook(course: Path, kind: str, assignment: str) -> Path:
+    return course / kind / assignment / f"{assignment}.ipynb"
+
+
+def problems(assignment: str, course: Path) -> list[str]:
+    """What is wrong with an assignment that has all its parts, beyond its matrix, in sentences.
+
+    The solution cells of its source notebook must be the model answers.
+    """
+    sentences = list(guesses.problems(assignment))
+    notebook = _notebook(course, "solutions", assignment)
+    if not notebook.is_file():  # `missing` says so
+        return sentences
     cells = [
         {**cell, "source": "".join(cell["source"])}
         for cell in json.loads(notebook.read_text("utf-8"))["cells"]
         if cell["cell_type"] == "code"
     ]
     questions = registry.load(assignment).questions.values()
-    found += [text for q in questions for text in _differences(assignment, q, cells)]
+    sentences += [text for q in questions for text in _differences(assignment, q, cells)]
     by_hand = sum(q.points for q in questions if q.variant)
     total = sum(cell["metadata"].get("nbgrader", {}).get("points", 0) for cell in cells)
     if 5 * by_hand > total:
-        found.append(f"numbers worked by hand have {by_hand} of {total} points; at most a fifth")
+        sentences.append(
+            f"numbers worked by hand have {by_hand} of {total} points; at most a fifth"
+        )
     attested = sum(p.points for q in questions for p in q.properties if p.attested)
     if 10 * attested > total:
-        found.append(f"attested properties have {attested} of {total} points; at most a tenth")
-    return found
+        sentences.append(f"attested properties have {attested} of {total} points; at most a tenth")
+    return sentences
 
 
 def _differences(assignment: str, question: Question, cells: list[dict]) -> Iterator[str]:
@@ -160,8 +207,10 @@ def _nearest(question: Question, cells: list[dict]) -> str:
 def same_code(cell: str, answer: str, name: str) -> bool:
     """Whether a notebook's cell is the answer, but for comments, docstrings and `name = None`.
 
-    >>> same_code("x = None\\n# think\\nx = 1 + 1", "x = 1+1", "x")
-    True
+    Example:
+
+        >>> same_code("x = None\\n# think\\nx = 1 + 1", "x = 1+1", "x")
+        True
     """
     try:
         bodies = [ast.parse(code).body for code in (cell, answer)]

@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
 from course_pkg.common.files import readable_size
-from course_pkg.grading.contract.fair_time import FairClock
+from course_pkg.grading.questions.time_limits import FairClock
 
 FLOOD = 32  # times the limit, from one cell: then it is interrupted
 HEADER = 500  # bytes of a message beside its content: prints that are flushed are many messages
@@ -29,11 +29,17 @@ DROPPED = "\n[… the rest is not shown: the cells put out more than {}]\n"
 
 
 class CellClient(NotebookClient):
-    """See the module. output_bytes: of all cells together that are kept.
+    """A client with the rules of this module.
 
-    over: whether some output was dropped. flooded: whether the last cell was interrupted after it
-    had put out more than all cells may. ended: whether the last cell has ended the kernel by its
-    own wish. when_too_much: called when the running cell has put out more than all cells may.
+    Args:
+        nb: the notebook.
+        output_bytes: of all cells together that are kept.
+
+    Attributes:
+        over: whether some output was dropped.
+        flooded: whether the last cell was interrupted after it had put out more than all cells may.
+        ended: whether the last cell has ended the kernel by its own wish.
+        when_too_much: called when the running cell has put out more than all cells may.
     """
 
     when_too_much: Callable[[], None] = staticmethod(lambda: None)

@@ -1,4 +1,4 @@
-"""`check` and `variant`: what an exercise notebook calls. The student's side of the contract.
+"""`check` and `variant`: what an exercise notebook calls. The student's side.
 
 For a reader, or under stock nbgrader, `check` draws the cases here from a public seed and returns
 the points as a number that shows a report. Under the grader, the environment names a socket, the
@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.calling import NOT_RUN, OutOfTime, is_stub, outcome, time_limit
-from course_pkg.grading.contract.display import first_lines
-from course_pkg.grading.contract.fair_time import FairClock
-from course_pkg.grading.contract.plain_values import as_plain, receive, send
-from course_pkg.grading.contract.report import Recorded, Score
-from course_pkg.grading.contract.verdict import lost
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.calling import NOT_RUN, is_stub, outcome
+from course_pkg.grading.questions.display import first_lines
+from course_pkg.grading.questions.plain_values import as_plain, receive, send
+from course_pkg.grading.questions.report import Recorded, Score
+from course_pkg.grading.questions.time_limits import FairClock, OutOfTime, time_limit
+from course_pkg.grading.questions.verdict import lost
 
 if TYPE_CHECKING:  # imported where the checker is asked, since a browser has no sockets
     import socket
@@ -47,12 +47,21 @@ _unread = 0  # replies of the checker that were not read, because an interrupt c
 def variant(name: str, student: str = "") -> dict[str, Any]:
     """A student's own small case for numbers worked by hand; the example case for "".
 
-    name: "assignment/variant". The same name always gives the same case, whatever its case and the
-    space around it; the grader uses the name of the submission. Raises UnknownQuestion.
+    The same name always gives the same case, whatever its capitals and the space around it; the
+    grader uses the name of the submission.
 
-    >>> case = variant("lora-math/by-hand")
-    >>> case["d"], case["k"], case["rank"]
-    (3072, 768, 8)
+    Args:
+        name: "assignment/variant".
+        student: the name.
+
+    Raises:
+        UnknownQuestion: there is no such assignment or variant.
+
+    Example:
+
+        >>> case = variant("lora-math/by-hand")
+        >>> case["d"], case["k"], case["rank"]
+        (3072, 768, 8)
     """
     assignment, which = registry.split(name)
     name_typed = unicodedata.normalize("NFC", str(student or "").strip())
@@ -60,7 +69,7 @@ def variant(name: str, student: str = "") -> dict[str, Any]:
     if CHECKER_FD in os.environ:
         request = {"op": "variant", "variant": which, "student": name_typed}
         return _request(request)["inputs"]
-    from course_pkg.grading.contract.grading_session import GradingSession
+    from course_pkg.grading.questions.grading_session import GradingSession
 
     _students[assignment] = name_typed
     return GradingSession(assignment, name_typed).variant(which)
@@ -69,11 +78,21 @@ def variant(name: str, student: str = "") -> dict[str, Any]:
 def check(question_id: str, answer: Any) -> "Score | Recorded":
     """Check an answer: a function, a class, or a number.
 
-    question_id: "assignment/question". Returns the points earned, a float that shows a report
-    with what each property asks and the smallest input that failed. Raises UnknownQuestion.
+    Args:
+        question_id: "assignment/question".
+        answer: what the question asks for.
 
-    >>> print(check("lora-math/by-hand/parameters", 30_720).report.splitlines()[0])
-    lora-math/by-hand/parameters: 1 of 1 point
+    Returns:
+        The points earned, a float that shows a report with what each property asks and the smallest
+        input that failed.
+
+    Raises:
+        UnknownQuestion: there is no such assignment or question.
+
+    Example:
+
+        >>> print(check("lora-math/by-hand/parameters", 30_720).report.splitlines()[0])
+        lora-math/by-hand/parameters: 1 of 1 point
     """
     assignment, name = registry.split(question_id)
     if CHECKER_FD in os.environ:
@@ -87,7 +106,7 @@ def check(question_id: str, answer: Any) -> "Score | Recorded":
         if earlier is not None:
             earlier.pop(name, None)
         return Score(question_id, lost(question), note=note)
-    from course_pkg.grading.contract.grading_session import GradingSession
+    from course_pkg.grading.questions.grading_session import GradingSession
 
     session = GradingSession(assignment, student, recorded=earlier)
     calls = _Calls(question.call, answer, session.answers.callers)
@@ -133,12 +152,12 @@ class _Calls:
 
     def outcomes(self, inputs: list[Any], unchanged: list[bool]) -> list[dict[str, Any]]:
         """What the answer gives for each case. After one that takes too long, none is run."""
-        found: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         for case, same in zip(inputs, unchanged, strict=True):
-            found.append({"error": NOT_RUN} if self.late else self._outcome(case, same))
+            results.append({"error": NOT_RUN} if self.late else self._outcome(case, same))
         if text := first_lines(self.printed.getvalue()):
             print(text)
-        return found
+        return results
 
     def _outcome(self, inputs: Any, unchanged: bool) -> dict[str, Any]:
         to = self.printed

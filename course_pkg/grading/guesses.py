@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from course_pkg.grading.contract.answer_key import AnswerKey, answer_key
-from course_pkg.grading.contract.display import shorten
-from course_pkg.grading.contract.draws import Case, draw_case
-from course_pkg.grading.contract.plain_values import encode
-from course_pkg.grading.contract.questions import Property, Question
+from course_pkg.grading.questions.answer_key import AnswerKey, answer_key
+from course_pkg.grading.questions.display import shorten
+from course_pkg.grading.questions.draws import Case, draw_case
+from course_pkg.grading.questions.plain_values import encode
+from course_pkg.grading.questions.question import Property, Question
 
 STUDENTS = 32
 MOST = STUDENTS // 4  # students for whom a guess may be right: 3 booleans that vary give an eighth
@@ -38,7 +38,7 @@ class Guess:
     text: str
 
 
-def found(assignment: str) -> Iterator[str]:
+def problems(assignment: str) -> Iterator[str]:
     """What guesses earn in an assignment, and what is called constant but is not, in sentences."""
     answers = answer_key(assignment)
     for question in answers.assignment.questions.values():
@@ -47,10 +47,10 @@ def found(assignment: str) -> Iterator[str]:
         for prop in question.properties:
             if prop.attested:  # what is observed can be claimed anyway: the threat model lists it
                 continue
-            guess = best_guess(answers, question, prop)
-            if (guess.right > MOST) == prop.constant:
+            best = best_guess(answers, question, prop)
+            if (best.right > MOST) == prop.constant:
                 continue
-            what = f"a guess is right for {guess.right} of {STUDENTS} students ({guess.text})"
+            what = f"a guess is right for {best.right} of {STUDENTS} students ({best.text})"
             if prop.constant:
                 what = "it is called constant, but no guess is right for most students"
             yield f"{question.name}/{prop.name}: {what}: draw more, or correct `constant`"
@@ -124,8 +124,8 @@ def _sources(
         if (key := encode(constant)) not in seen:
             seen.add(key)
             yield shorten(constant, 40), lambda _, constant=constant: constant, i
-    for name, found in _echoes(question, cases[0].inputs):
-        yield name, lambda i, found=found: found(cases[i].inputs), -1
+    for name, echo in _echoes(question, cases[0].inputs):
+        yield name, lambda i, echo=echo: echo(cases[i].inputs), -1
 
 
 def _echoes(

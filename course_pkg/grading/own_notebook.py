@@ -22,12 +22,12 @@ from course_pkg.common.errors import CourseError
 from course_pkg.common.files import readable_size
 from course_pkg.grading.assemble import Assembled, notebook_to_run
 from course_pkg.grading.cell_client import CellClient
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.question_record import points_text, program_points_text
-from course_pkg.grading.contract.questions import Question
-from course_pkg.grading.contract.report import Score
-from course_pkg.grading.contract.verdict import UNANSWERED
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.question import Question
+from course_pkg.grading.questions.question_record import points_text, program_points_text
+from course_pkg.grading.questions.report import Score
+from course_pkg.grading.questions.verdict import UNANSWERED
 from course_pkg.grading.read_notebook import MAX_BYTES, Unreadable, read, read_release
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -50,7 +50,7 @@ class NotebookError(CourseError, RuntimeError):
 
 
 @dataclass(frozen=True)
-class Message:
+class NotebookMessage:
     """What a run tells about one question, or about a cell that failed, whose question is ""."""
 
     text: str
@@ -61,7 +61,9 @@ class Message:
 def own_notebook(course: Path, assignment: str) -> Path:
     """Where `course start` puts a student's copy.
 
-    Raises UnknownQuestion for the assignment, and NotebookError if there is no copy.
+    Raises:
+        UnknownQuestion: there is no such assignment.
+        NotebookError: there is no copy.
     """
     registry.folder(assignment)
     path = course / "work" / assignment / f"{assignment}.ipynb"
@@ -101,7 +103,9 @@ def read_notebook(path: Path, assignment: str) -> Assembled:
 
 def released_notebook(near: Path, assignment: str) -> dict[str, Any] | None:
     """The released notebook: of the course's folder that is here, or above a path, or of this
-    package; None if there is none."""
+
+    package; None if there is none.
+    """
     for folder in (Path.cwd(), *near.resolve().parents, PACKAGE):
         path = folder / "exercises" / assignment / f"{assignment}.ipynb"
         if path.is_file():
@@ -114,8 +118,16 @@ def check_notebook(
 ) -> bool:
     """Say what each question of a notebook earns, then the sum; whether every point is earned.
 
-    cell_s: seconds after which a cell is interrupted, unless the assignment asks for more.
-    output_bytes: that all cells may put out. Raises UnknownQuestion and NotebookError.
+    Args:
+        path: the notebook.
+        assignment: its name.
+        cell_s: seconds after which a cell is interrupted, unless the assignment asks for more.
+        output_bytes: that all cells may put out.
+        say: called with each text.
+
+    Raises:
+        UnknownQuestion: there is no such assignment.
+        NotebookError: the notebook can't be read, or checks nothing of the assignment.
     """
     assembled = read_notebook(path, assignment)
     for remark in assembled.remarks:
@@ -135,7 +147,7 @@ def check_notebook(
 
 def messages(
     notebook: NotebookNode, folder: Path, assignment: str, cell_s: float, output_bytes: int
-) -> Iterator[Message]:
+) -> Iterator[NotebookMessage]:
     """Run the notebook in `folder`; what each question earns, as soon as its cell has run."""
     asked = registry.load(assignment)
     missing = dict(asked.questions)
@@ -162,23 +174,23 @@ def messages(
                 client.execute_cell(cell, index)
             except DeadKernelError:
                 reason = f"the kernel died in {name}, and later cells were not run"
-                yield Message(f"{reason}.")
+                yield NotebookMessage(f"{reason}.")
                 break
             limit = "put out far too much" if client.flooded else "took too long"
-            for found in _of_cell(cell, name, assignment, asked.questions, limit):
-                missing.pop(found.question, None)
-                yield found
+            for message in _of_cell(cell, name, assignment, asked.questions, limit):
+                missing.pop(message.question, None)
+                yield message
             errors = [output.get("ename") for output in cell.outputs]
             if client.flooded and "KeyboardInterrupt" not in errors:
-                yield Message(f"{name} {limit} and was interrupted.")
+                yield NotebookMessage(f"{name} {limit} and was interrupted.")
             if client.ended:
                 reason = f"{name} ended the kernel, and later cells were not run"
-                yield Message(f"{reason}.")
+                yield NotebookMessage(f"{reason}.")
                 break
             number += 1
     if client.over:
         limit = readable_size(output_bytes)
-        yield Message(f"note: the cells put out more than {limit}; the rest was dropped.")
+        yield NotebookMessage(f"note: the cells put out more than {limit}; the rest was dropped.")
     for question in missing.values():
         yield _nothing(assignment, question, reason)
 
@@ -202,16 +214,17 @@ def show_scores_as_data(shell: Any) -> None:
 def _as_data(score: Score) -> str:
     failures = score.verdict.failures.values()
     answered = not all(failure and failure.reason == UNANSWERED for failure in failures)
-    found = {"id": score.question_id, "earned": int(score), "answered": answered}
-    return json.dumps({**found, "report": score.report})
+    data = {"id": score.question_id, "earned": int(score), "answered": answered}
+    return json.dumps({**data, "report": score.report})
 
 
 def _of_cell(
     cell: NotebookNode, name: str, assignment: str, questions: dict[str, Question], limit: str
-) -> Iterator[Message]:
+) -> Iterator[NotebookMessage]:
     """What a cell that was run says: its scores, and the error that ended it.
 
-    limit: why a cell that ends with KeyboardInterrupt was interrupted.
+    Args:
+        limit: why a cell that ends with KeyboardInterrupt was interrupted.
     """
     scored = set()
     for output in cell.outputs:
@@ -222,7 +235,7 @@ def _of_cell(
             text = score["report"]
             if not score["answered"]:
                 text = _unearned(assignment, questions[question], UNANSWERED)
-            yield Message(text, question, score["earned"])
+            yield NotebookMessage(text, question, score["earned"])
     for output in cell.outputs:
         if output.output_type != "error":
             continue
@@ -230,7 +243,7 @@ def _of_cell(
         asked = [q for q in _questions(cell, assignment, questions) if q not in scored]
         yield from (_nothing(assignment, questions[question], error) for question in asked)
         if not asked and output.ename != "NotImplementedError":  # what an unanswered cell raises
-            yield Message(f"{error}.")
+            yield NotebookMessage(f"{error}.")
 
 
 def _questions(
@@ -245,14 +258,14 @@ def _questions(
 def _score(output: NotebookNode) -> dict[str, Any]:
     """What `show_scores_as_data` wrote into an output; {} if it did not."""
     try:
-        found = json.loads(output.get("data", {}).get("text/plain", ""))
+        data = json.loads(output.get("data", {}).get("text/plain", ""))
     except ValueError:
         return {}
-    return found if isinstance(found, dict) and "report" in found else {}
+    return data if isinstance(data, dict) and "report" in data else {}
 
 
-def _nothing(assignment: str, question: Question, reason: str) -> Message:
-    return Message(_unearned(assignment, question, reason), question.name)
+def _nothing(assignment: str, question: Question, reason: str) -> NotebookMessage:
+    return NotebookMessage(_unearned(assignment, question, reason), question.name)
 
 
 def _unearned(assignment: str, question: Question, reason: str) -> str:

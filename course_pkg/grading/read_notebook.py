@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any
 
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_VALUES = 1_000_000  # in the JSON, keys included
@@ -39,15 +39,17 @@ def read(data: bytes) -> dict[str, Any]:
     One malformed cell makes the file unreadable, as it does for Jupyter. Only nbformat 4 is
     accepted. Raises Unreadable.
 
-    >>> read(b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}')["cells"]
-    []
+    Example:
+
+        >>> read(b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}')["cells"]
+        []
     """
     tree = _parse(data)
     version = tree.get("nbformat")
     if type(version) is not int or version != 4:
-        found = version if type(version) is int else _kind(version)
+        shown = version if type(version) is int else _kind(version)
         raise Unreadable(
-            f"nbformat is {found}; expected 4: convert an older notebook with `jupyter nbconvert "
+            f"nbformat is {shown}; expected 4: convert an older notebook with `jupyter nbconvert "
             "--to notebook`"
         )
     cells = tree.get("cells")
@@ -61,8 +63,10 @@ def read(data: bytes) -> dict[str, Any]:
 def read_release(data: bytes) -> dict[str, Any]:
     r"""The notebook that students got, with its metadata: the course's own file, which is trusted.
 
-    >>> read_release(b'{"cells": [{"source": ["a\\n", "b"]}]}')
-    {'cells': [{'source': 'a\nb'}]}
+    Example:
+
+        >>> read_release(b'{"cells": [{"source": ["a\\n", "b"]}]}')
+        {'cells': [{'source': 'a\nb'}]}
     """
     tree = json.loads(data)
     return {**tree, "cells": [{**c, "source": "".join(c["source"])} for c in tree["cells"]]}
@@ -99,8 +103,8 @@ def _cell(cell: Any, number: int) -> dict[str, Any]:
     kind = cell.get("cell_type") if isinstance(cell, dict) else None
     if not isinstance(kind, str) or kind not in TYPES:
         typed = isinstance(kind, str)
-        found = f"of type {one_line(kind, 40)!r}" if typed else f"{_kind(cell)} without a type"
-        raise Unreadable(f"cell {number} is {found}; expected code, markdown or raw")
+        shown = f"of type {one_line(kind, 40)!r}" if typed else f"{_kind(cell)} without a type"
+        raise Unreadable(f"cell {number} is {shown}; expected code, markdown or raw")
     made = new_cell(kind, _text(cell.get("source", ""), f"cell {number}"))
     meta = cell.get("metadata")
     meta = meta if isinstance(meta, dict) else {}

@@ -6,8 +6,6 @@ import faults
 import pytest
 
 from tests.book.support import ROOT
-from tests.chromium import Tab
-from tests.pages.labs.python_page import write_page
 
 
 @pytest.fixture(scope="session")
@@ -29,23 +27,6 @@ def edited_since(time: float) -> str:
         files += [path for path in (ROOT / name).rglob("*") if "__pycache__" not in path.parts]
     newer = [path for path in files if path.is_file() and path.stat().st_mtime > time]
     return str(newer[0].relative_to(ROOT)) if newer else ""
-
-
-@pytest.fixture(scope="module")
-def labs(site):
-    """The site, if it was built with labs."""
-    if not (site / "_static/labs/labs.js").is_file():
-        pytest.skip("the book is built without labs (make labs says why)")
-    return site
-
-
-@pytest.fixture(scope="module")
-def python(browser, labs, tmp_path_factory):
-    """A page with the labs' Python; its worker starts at the first call."""
-    tab = Tab(browser)
-    page = tab.open(write_page(labs, tmp_path_factory.mktemp("labs")))
-    yield page
-    assert tab.problems == []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,12 +16,12 @@ from nbformat import NotebookNode
 
 from course_pkg.grading.classroom.release import program_path
 from course_pkg.grading.classroom.runs.sample_class import named
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
-from course_pkg.grading.contract.calling import outcome
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.questions import Question, WrongAnswer
-from course_pkg.grading.contract.verdict import judge
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.answer_key import AnswerKey, answer_key, defined_name
+from course_pkg.grading.questions.calling import outcome
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.question import Question, WrongAnswer
+from course_pkg.grading.questions.verdict import judge
 
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS = ROOT / "solutions"
@@ -134,10 +134,10 @@ def model_answers(assignment: str) -> dict[str, Any]:
 def patched(assignment: str, question: str, old: str, new: str) -> Any:
     """The model answer to a question, with one text replaced."""
     key = answer_key(assignment)
-    code = key[question].answer
-    assert code.count(old) == 1
+    wrong = WrongAnswer("patched", says="", loses=(), patch=((old, new),))
+    code = key.source(key[question], wrong)
     names: dict[str, Any] = {}
-    exec(f"{key.setup(key[question])}\n{code.replace(old, new)}", names)
+    exec(f"{key.setup(key[question])}\n{code}", names)
     return names[defined_name(code)]
 
 

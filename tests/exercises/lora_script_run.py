@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load, save
 
 from course_pkg.grading.assignments.lora_script.submitted_adapter import expected_shapes
-from course_pkg.grading.contract.calling import read_folder
+from course_pkg.grading.questions.calling import read_folder
 from tests.exercises.assignments import SOLUTIONS, notebook
 
 CONFIG = "adapter_config.json"

@@ -23,15 +23,16 @@ import pytest
 
 from course_pkg.common.fingerprints.reach import all_imports
 from course_pkg.grading import author
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import answer_key, defined_name
-from course_pkg.grading.contract.draws import draw_variant
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.question_record import findings
-from course_pkg.grading.contract.report import as_record
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.answer_key import answer_key, defined_name
+from course_pkg.grading.questions.draws import draw_variant
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.question_record import mistakes_of
+from course_pkg.grading.questions.report import as_record
 from course_pkg.sandbox.policy import module_masks
 from tests.exercises.assignments import (
     EXERCISES,
+    ROOT,
     SOLUTIONS,
     assignments,
     drawn_for,
@@ -49,7 +50,7 @@ STUDENTS = 3  # whose cases are drawn here; `course author-check` draws those of
 def test_author_check_finds_nothing_and_a_report_names_each_wrong_answer_once(assignment):
     rows = author.matrix(assignment, STUDENTS)
     assert [(row.question.name, row.wrong, row.problem) for row in rows if row.problem] == []
-    assert author.problems(assignment, SOLUTIONS) == []
+    assert author.missing(assignment, ROOT) + author.problems(assignment, ROOT) == []
     again = GradingSession(assignment, "ada")
     session = drawn_for(assignment)
     for name, question in session.questions.items():
@@ -58,7 +59,7 @@ def test_author_check_finds_nothing_and_a_report_names_each_wrong_answer_once(as
             pairs = zip(session.inputs(name), session.unchanged(name), strict=True)
             outcomes = [session.answers.outcome(question, i, wrong, same) for i, same in pairs]
             session.record(name, outcomes)
-            found = findings(as_record(session.verdict(name)))
+            found = mistakes_of(as_record(session.verdict(name)))
             assert [len(each.lost) for each in found] == [len(wrong.loses)], (name, wrong.name)
             assert not any(label == "hint" for label, _ in found[0].details), (name, wrong.name)
 

@@ -10,7 +10,7 @@ import torch
 from scipy.special import logsumexp
 from torch import nn
 
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 from tests.exercises.assignments import ROOT, assignments, patched, points_lost
 from tests.exercises.test_other_answers import Checkpointed, TokenByToken, forward_by_merging
 

@@ -1,7 +1,7 @@
 """What must hold for the cases of `bleu` that are worked by hand."""
 
-from course_pkg.grading.contract.answer_key import answer_key
-from course_pkg.grading.contract.draws import draw_variant
+from course_pkg.grading.questions.answer_key import answer_key
+from course_pkg.grading.questions.draws import draw_variant
 
 
 def test_one_reference_shares_no_run_of_four_words_and_one_of_two_references_does():

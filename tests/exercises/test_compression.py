@@ -1,8 +1,8 @@
 """`compression`: its numbers by hand, and the mark scheme."""
 
-from course_pkg.grading.contract.answer_key import answer_key
-from course_pkg.grading.contract.draws import draw_variant
-from course_pkg.grading.contract.grading_session import GradingSession
+from course_pkg.grading.questions.answer_key import answer_key
+from course_pkg.grading.questions.draws import draw_variant
+from course_pkg.grading.questions.grading_session import GradingSession
 from course_pkg.studies.deployment_plan.capacity import Traffic, capacity
 from course_pkg.studies.scheduling.iteration_cost import CostModel
 from tests.exercises.assignments import SOLUTIONS, notebook

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from course_pkg.grading.assignments.concepts import cases
-from course_pkg.grading.assignments.concepts.numbers import rank_one_share
-from course_pkg.grading.contract.plain_values import as_plain
+from course_pkg.grading.questions.plain_values import as_plain
 
 LAYER = {"d": 4, "k": 6}
 WEIGHTS = {"n": 12, "block": 4, "bits": 4.5}
@@ -37,7 +36,7 @@ def test_the_share_of_rank_one_is_that_of_the_singular_values():
     for rows, columns, rank in ((1, 5, 1), (4, 4, 4), (3, 9, 2), (9, 3, 3)):
         matrix = rng.normal(size=(rows, rank)) @ rng.normal(size=(rank, columns))
         squares = np.linalg.svd(matrix, compute_uv=False) ** 2
-        share = rank_one_share(matrix.ravel().tolist(), columns)
+        share = cases.rank_one_share(matrix.ravel().tolist(), columns)
         assert share == pytest.approx(squares[0] / squares.sum(), rel=1e-12), (rows, columns)
 
 

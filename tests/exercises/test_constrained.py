@@ -2,7 +2,7 @@
 
 import pytest
 
-from course_pkg.grading.assignments.constrained import automata, cases
+from course_pkg.grading.assignments.constrained import cases
 from course_pkg.grading.assignments.constrained.student import RAISED
 from course_pkg.serving.constrained.guide import FINISHED
 from tests.exercises.assignments import SOLUTIONS, notebook
@@ -56,4 +56,4 @@ def test_the_mark_scheme_has_the_numbers_of_the_formulas():
         assert number in scheme
     assert max(joint, key=joint.get) == "Yes"
     assert max(masked, key=masked.get) == "No"
-    assert FINISHED == automata.FINISHED
+    assert FINISHED == cases.FINISHED

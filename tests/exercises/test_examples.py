@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from course_pkg.grading.assignments.multiple_choice.student import encode
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import answer_key
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.answer_key import answer_key
 from tests.exercises.assignments import SOLUTIONS, notebook
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)

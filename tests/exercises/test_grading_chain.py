@@ -7,7 +7,7 @@ import pytest
 from offline import loaded_urls
 
 from course_pkg.grading.classroom.execution.runner_output import State
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 from tests.exercises.assignments import EXERCISES, SOLUTIONS, artifacts, notebook, places
 
 pytestmark = pytest.mark.slow

@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from course_pkg.grading.assignments.lora_script import adapter_quality as quality
+from course_pkg.grading.assignments.lora_script import cases as quality
 from course_pkg.grading.assignments.lora_script import student
-from course_pkg.grading.assignments.lora_script.adapter_quality import Measured, measure
+from course_pkg.grading.assignments.lora_script.cases import Measured, measure
 from course_pkg.grading.assignments.lora_script.submitted_adapter import read_adapter
-from course_pkg.grading.contract.grading_session import GradingSession
+from course_pkg.grading.questions.grading_session import GradingSession
 from tests.exercises.lora_script_run import plain_files, reported
 
 FILES = reported(held_out_loss=0.1, exact_match=0.8)(plain_files())

@@ -5,7 +5,7 @@ import struct
 import pytest
 import torch
 
-from course_pkg.grading.assignments.lora_script import adapter_quality
+from course_pkg.grading.assignments.lora_script import cases
 from course_pkg.grading.assignments.lora_script.submitted_adapter import Rejected, read_adapter
 from tests.exercises.lora_script_run import (
     CONFIG,
@@ -104,10 +104,10 @@ def test_what_is_not_the_adapter_asked_for_is_rejected_with_the_reason():
         files = change(plain_files())
         with pytest.raises(Rejected) as error:
             read_adapter(files)
-        given = [adapter_quality.learned_format([], files)]
+        given = [cases.learned_format([], files)]
         given += [
-            adapter_quality.learned_task([], files),
-            adapter_quality.matching_report([], files),
+            cases.learned_task([], files),
+            cases.matching_report([], files),
         ]
         if reason not in str(error.value) or given != [str(error.value), *[SEE_ABOVE] * 2]:
             told[name] = (str(error.value), *given)
@@ -122,4 +122,4 @@ def test_a_report_without_its_numbers_is_rejected():
         (lambda files: files | {REPORT: b"{}"}, "no number 'held_out_loss'"),
         (without(REPORT), "there is no report.json"),
     ):
-        assert reason in adapter_quality.matching_report([], change(plain_files()))
+        assert reason in cases.matching_report([], change(plain_files()))

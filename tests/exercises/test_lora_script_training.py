@@ -10,10 +10,10 @@ from random import Random
 import pytest
 from peft import LoraConfig
 
-from course_pkg.grading.assignments.lora_script import adapter_quality as quality
-from course_pkg.grading.assignments.lora_script.adapter_quality import Measured, measure
+from course_pkg.grading.assignments.lora_script import cases as quality
+from course_pkg.grading.assignments.lora_script.cases import Measured, measure
 from course_pkg.grading.assignments.lora_script.submitted_adapter import read_adapter
-from course_pkg.grading.contract.grading_session import GradingSession
+from course_pkg.grading.questions.grading_session import GradingSession
 from course_pkg.pages.datasets import draw_tickets
 from tests.exercises.lora_script_run import CONFIG, Files, run_script, tensors
 

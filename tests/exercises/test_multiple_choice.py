@@ -2,10 +2,10 @@
 
 from random import Random
 
-from course_pkg.grading.assignments.multiple_choice import boundary, cases
+from course_pkg.grading.assignments.multiple_choice import cases
 from course_pkg.grading.assignments.multiple_choice.student import encode
-from course_pkg.grading.contract.answer_key import answer_key
-from course_pkg.grading.contract.draws import draw_variant
+from course_pkg.grading.questions.answer_key import answer_key
+from course_pkg.grading.questions.draws import draw_variant
 
 STUDENTS = ("", *(f"student-{i}" for i in range(200)))
 DRAWS = [(Random(seed), size) for seed in range(20) for size in range(3)]
@@ -26,7 +26,7 @@ def test_by_hand_no_confidence_is_near_an_edge_and_the_numbers_differ_from_those
 def test_options_are_joined_with_the_context_only_where_that_is_judged():
     for rng, size in DRAWS:
         for kind in ("apart", "joined", "spaces"):
-            inputs = boundary.texts(rng, size, kind)
+            inputs = cases.draw_texts(rng, size, kind)
             bare = len(inputs["context"].rstrip())
             starts = set()  # the first token of each option that has a character of it
             for option in inputs["options"]:
@@ -34,7 +34,7 @@ def test_options_are_joined_with_the_context_only_where_that_is_judged():
                 ends = [sum(map(len, tokens[: i + 1])) for i in range(len(tokens))]
                 starts.add(next(i for i, end in enumerate(ends) if end > bare))
             assert (len(starts) > 1) == (kind == "joined"), inputs
-            assert boundary.expected(inputs)["start"] == min(starts) > 0, inputs
+            assert cases.boundary_expected(inputs)["start"] == min(starts) > 0, inputs
 
 
 def test_a_confidence_is_on_an_edge_only_where_that_is_judged_and_there_floats_hold_it():

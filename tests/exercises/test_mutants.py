@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import answer_key, defined_name
-from course_pkg.grading.contract.calling import OutOfTime, outcome, time_limit
-from course_pkg.grading.contract.grading_session import GradingSession
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.answer_key import answer_key, defined_name
+from course_pkg.grading.questions.calling import outcome
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.time_limits import OutOfTime, time_limit
 from tests.exercises.mutants import mutants
 
 LISTED = tomllib.loads((Path(__file__).parent / "equivalent_mutants.toml").read_text())

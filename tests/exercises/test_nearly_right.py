@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 from tests.exercises.assignments import answers_to, model_answers, patched, points_lost
 
 FACT = r'r"(?<!\w)" + re.escape(wording) + r"(?!\w)"'

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from course_pkg.grading.assignments.paged_attention import cases, student
-from course_pkg.grading.contract.calling import WrongUse
+from course_pkg.grading.questions.calling import WrongUse
 
 
 def test_an_attribute_of_another_type_is_named():

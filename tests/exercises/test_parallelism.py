@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from course_pkg.grading.assignments.parallelism import cases, student
-from course_pkg.grading.contract.calling import WrongUse
+from course_pkg.grading.questions.calling import WrongUse
 
 
 def test_schedules_that_are_drawn_can_be_completed():

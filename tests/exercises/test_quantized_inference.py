@@ -3,9 +3,9 @@
 import torch
 
 from course_pkg.grading.assignments.quantized_inference import cases
-from course_pkg.grading.contract.answer_key import answer_key
-from course_pkg.grading.contract.draws import draw_variant
-from course_pkg.grading.contract.plain_values import as_plain
+from course_pkg.grading.questions.answer_key import answer_key
+from course_pkg.grading.questions.draws import draw_variant
+from course_pkg.grading.questions.plain_values import as_plain
 
 STUDENTS = ("", *(f"student-{i}" for i in range(40)))
 SMALL = [torch.ones(2, 2), [torch.ones(1, 2)]]

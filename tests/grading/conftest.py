@@ -2,7 +2,7 @@
 
 import pytest
 
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 from tests.grading.classroom.recorded import ROOT
 
 
@@ -12,14 +12,19 @@ def copied(tmp_path, monkeypatch):
     checks = tmp_path / "checks" / "bleu"
     notebooks = tmp_path / "solutions" / "bleu"
     for source, folder in (
-        (registry.CHECKS / "bleu", checks),
+        (registry.ASSIGNMENTS / "bleu", checks),
         (ROOT / "solutions" / "bleu", notebooks),
     ):
         folder.mkdir(parents=True)
         for path in source.iterdir():
             if path.suffix in (".py", ".toml", ".ipynb"):
                 (folder / path.name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(registry, "CHECKS", checks.parent)
+    released = tmp_path / "exercises" / "bleu"
+    released.mkdir(parents=True)
+    (released / "bleu.ipynb").touch()
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "exercises.md").write_text("`bleu`, after BLEU")
+    monkeypatch.setattr(registry, "ASSIGNMENTS", checks.parent)
     (tmp_path / "nbgrader_config.py").touch()
     monkeypatch.chdir(tmp_path)
 

@@ -1,9 +1,9 @@
-"""A small assignment as data, for the tests of the contract: `double(n)`, and 2n worked by hand."""
+"""A small assignment as data, for the tests of questions: `double(n)`, and 2n worked by hand."""
 
 from types import SimpleNamespace
 
-from course_pkg.grading.contract.answer_key import AnswerKey
-from course_pkg.grading.contract.questions import parse_questions
+from course_pkg.grading.questions.answer_key import AnswerKey
+from course_pkg.grading.questions.question import parse_questions
 
 QUESTIONS = """
 setup = "import math"

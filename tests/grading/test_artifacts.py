@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from course_pkg.grading.checker import as_json, safe_verdict
-from course_pkg.grading.contract.answer_key import AnswerKey
-from course_pkg.grading.contract.calling import WrongUse, outcome, read_folder
-from course_pkg.grading.contract.comparators import ROOM
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.questions import ChecksError, parse_questions
-from course_pkg.grading.contract.verdict import NOTHING
+from course_pkg.grading.checker_process import as_json, safe_verdict
+from course_pkg.grading.questions.answer_key import AnswerKey
+from course_pkg.grading.questions.calling import WrongUse, outcome, read_folder
+from course_pkg.grading.questions.comparators import ROOM
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.question import QuestionError, parse_questions
+from course_pkg.grading.questions.verdict import NOTHING
 
 QUESTIONS = """
 [question.poem]
@@ -91,7 +91,7 @@ def test_an_artifact_that_is_declared_wrongly_is_refused():
         ("1_000_000", "100_000_000", "expected one below 67108864"),
         ("judging = 0.2", "wrong.a = { says = 's', answer = 'b = 1' }", "are files: test it"),
     ):
-        with pytest.raises(ChecksError, match=says):
+        with pytest.raises(QuestionError, match=says):
             parse_questions("demo", QUESTIONS.replace(old, new))
 
 

@@ -7,11 +7,11 @@ from typer.testing import CliRunner
 
 from course_pkg.cli import app
 from course_pkg.grading import author
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 
 
 def problems(tmp_path):
-    return author.problems("bleu", tmp_path / "solutions")
+    return author.missing("bleu", tmp_path) + author.problems("bleu", tmp_path)
 
 
 def test_an_assignment_as_it_should_be_has_no_problems(copied, tmp_path):
@@ -35,16 +35,32 @@ def test_a_cell_with_other_points_than_the_question_is_named(copied, tmp_path):
     assert problem == 'corpus: expected one cell with check("bleu/corpus", …), 8 points'
 
 
-def test_too_many_points_by_hand_a_missing_notebook_and_a_missing_init_are_named(copied, tmp_path):
+def test_too_many_points_by_hand_are_named(copied, tmp_path):
     path = tmp_path / "solutions" / "bleu" / "bleu.ipynb"
     notebook = json.loads(path.read_text())
     notebook["cells"] = [c for c in notebook["cells"] if "bleu/sentence" not in str(c["source"])]
     path.write_text(json.dumps(notebook))
     assert "numbers worked by hand have 5 of 23 points; at most a fifth" in problems(tmp_path)
-    path.unlink()
-    (tmp_path / "checks" / "bleu" / "__init__.py").unlink()
-    init, missing = problems(tmp_path)
-    assert "has no __init__.py" in init and "does not exist" in missing
+
+
+PARTS = (
+    ("solutions/bleu/bleu.ipynb", "write the tasks"),
+    ("checks/bleu/questions.toml", "write the questions"),
+    ("checks/bleu/cases.py", "draws the cases"),
+    ("checks/bleu/__init__.py", "add an empty one"),
+    ("exercises/bleu/bleu.ipynb", "`course release bleu`"),
+    ("book/exercises.md", "add its line"),
+)
+
+
+def test_the_command_lists_every_part_that_is_missing_and_draws_what_it_can(copied, tmp_path):
+    for count, (part, todo) in enumerate(PARTS, start=1):
+        (tmp_path / part).unlink()
+        result = CliRunner().invoke(app, ["author-check", "bleu", "--students", "1"])
+        told = [line for line in result.stderr.splitlines() if todo in line]
+        assert result.exit_code == 1 and len(told) == 1 and part in told[0], result.output
+        assert len(result.stderr.splitlines()) == count, result.stderr
+        assert ("corpus (8 points)" in result.output) == (count == 1)
 
 
 def test_too_many_attested_points_are_named(copied, tmp_path):
@@ -64,7 +80,7 @@ def test_a_property_that_a_guess_earns_must_say_so_and_no_other_may(copied, tmp_
 
 
 def test_a_wrong_answer_that_no_case_tells_apart_makes_the_questions_unusable(copied):
-    text = (registry.CHECKS / "bleu" / "questions.toml").read_text()
+    text = (registry.ASSIGNMENTS / "bleu" / "questions.toml").read_text()
     assert 'loses = ["ties"]' in text
     copied("questions.toml", 'loses = ["ties"]', 'loses = ["closest", "ties"]')
     result = CliRunner().invoke(app, ["author-check", "bleu", "--students", "2"])

@@ -16,8 +16,8 @@ from nbformat.v4 import new_code_cell, new_output
 from nbgrader.utils import determine_grade
 
 from course_pkg.grading.check import INTERRUPTED, _Calls, check, variant
-from course_pkg.grading.contract.calling import NOT_RUN, outcome
-from course_pkg.grading.contract.registry import UnknownQuestion, assignments, load
+from course_pkg.grading.questions.calling import NOT_RUN, outcome
+from course_pkg.grading.questions.registry import UnknownQuestion, assignments, load
 from tests.chromium import Tab, low_contrast, running
 
 

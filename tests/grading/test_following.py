@@ -6,14 +6,14 @@ import json
 import pytest
 
 from course_pkg.grading.check import check, variant
-from course_pkg.grading.checker import as_json
+from course_pkg.grading.checker_process import as_json
 from course_pkg.grading.classroom.gradebook.record import _record
 from course_pkg.grading.classroom.runs.scoring import checked_results
-from course_pkg.grading.contract.answer_key import answer_key
-from course_pkg.grading.contract.grading_session import LARGEST, GradingSession, same_form
-from course_pkg.grading.contract.questions import ChecksError, parse_questions
-from course_pkg.grading.contract.report import as_record
-from course_pkg.grading.contract.report_html import report_html
+from course_pkg.grading.questions.answer_key import answer_key
+from course_pkg.grading.questions.grading_session import LARGEST, GradingSession, same_form
+from course_pkg.grading.questions.question import QuestionError, parse_questions
+from course_pkg.grading.questions.report import as_record
+from course_pkg.grading.questions.report_html import report_html
 from tests.grading.small_assignment import QUESTIONS
 
 CODES = "by-hand/codes"
@@ -196,7 +196,7 @@ def test_what_is_followed_must_be_an_earlier_number_by_hand_of_the_same_variant(
     ):
         text = LATER.replace("VARIANT", variant_name).replace("FOLLOWS", name)
         message = f"`follows` names '{name}'; expected earlier questions"
-        with pytest.raises(ChecksError, match=message):
+        with pytest.raises(QuestionError, match=message):
             parse_questions("small", QUESTIONS + text)
     fitting = LATER.replace("VARIANT", "one-number").replace("FOLLOWS", "by-hand/twice")
     questions = parse_questions("small", QUESTIONS + fitting).questions

@@ -2,9 +2,9 @@
 
 from types import SimpleNamespace
 
-from course_pkg.grading.contract.answer_key import AnswerKey
-from course_pkg.grading.contract.questions import parse_questions
 from course_pkg.grading.guesses import MOST, STUDENTS, best_guess
+from course_pkg.grading.questions.answer_key import AnswerKey
+from course_pkg.grading.questions.question import parse_questions
 from tests.tables import each_row
 
 QUESTION = """

@@ -5,10 +5,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from course_pkg.grading.checker import safe_verdict
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.plain_values import as_plain
-from course_pkg.grading.contract.registry import assignments
+from course_pkg.grading.checker_process import safe_verdict
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.plain_values import as_plain
+from course_pkg.grading.questions.registry import assignments
 
 VALUES = {
     "a long text": "é" * 3_000_000,

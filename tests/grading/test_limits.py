@@ -7,11 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from course_pkg.grading.contract import calling, fair_time
-from course_pkg.grading.contract.calling import OutOfTime, time_limit
-from course_pkg.grading.contract.comparators import within_size
-from course_pkg.grading.contract.fair_time import FairClock
-from course_pkg.grading.contract.plain_values import as_plain
+from course_pkg.grading.questions import time_limits
+from course_pkg.grading.questions.comparators import within_size
+from course_pkg.grading.questions.plain_values import as_plain
+from course_pkg.grading.questions.time_limits import FairClock, OutOfTime, time_limit
 from tests.waiting import wait_until
 
 
@@ -33,7 +32,7 @@ def test_time_in_which_others_had_the_processor_does_not_count(monkeypatch):
         asked.append(1)
         return 1.0 if len(asked) > 2 else 0.0
 
-    monkeypatch.setattr(calling, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(time_limits, "_AGAIN_S", 0.01)
     monkeypatch.setattr(FairClock, "seconds", seconds)
     with pytest.raises(OutOfTime), time_limit(0.5):
         signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
@@ -45,15 +44,15 @@ def test_time_in_which_others_had_the_processor_does_not_count(monkeypatch):
 def test_a_clock_leaves_out_what_its_task_has_waited(monkeypatch):
     now = iter((10.0, 17.0))
     waited = iter((1.0, 3.0))
-    monkeypatch.setattr(fair_time, "waited_s", lambda task: next(waited))
-    monkeypatch.setattr(fair_time, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr(time_limits, "waited_s", lambda task: next(waited))
+    monkeypatch.setattr(time_limits, "time", SimpleNamespace(monotonic=lambda: next(now)))
     assert FairClock().seconds() == 5.0
 
 
 def test_handler_and_timer_of_the_notebook_are_restored(monkeypatch):
     """The body takes as long as the notebook's own timer, which so rings at once afterwards."""
-    clock = iter((0.0, 3600.0))
-    monkeypatch.setattr(calling, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    clock = iter((0.0, 0.0, 3600.0))
+    monkeypatch.setattr(time_limits, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     rung = []
     before = signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
     try:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import AnswerKey
-from course_pkg.grading.contract.draws import draw_cases
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.questions import ChecksError, parse_questions
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.answer_key import AnswerKey
+from course_pkg.grading.questions.draws import draw_cases
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.question import QuestionError, parse_questions
 from tests.grading.small_assignment import QUESTIONS, answer_key
 
 LARGE = "[question.double.property.large]\npoints = 2"
@@ -48,25 +48,31 @@ WRITTEN_WRONGLY = (
 def test_a_question_that_is_written_wrongly_is_refused():
     for old, new, message in WRITTEN_WRONGLY:
         assert old in QUESTIONS
-        with pytest.raises(ChecksError, match=message):
+        with pytest.raises(QuestionError, match=message):
             parse_questions("small", QUESTIONS.replace(old, new))
 
 
 def test_an_assignment_without_questions_or_properties_is_refused():
-    with pytest.raises(ChecksError, match="no questions"):
+    with pytest.raises(QuestionError, match="no questions"):
         parse_questions("small", "")
-    with pytest.raises(ChecksError, match="no properties"):
+    with pytest.raises(QuestionError, match="no properties"):
         parse_questions("small", "[question.a]\nanswer = ''")
 
 
 def test_a_function_that_cases_does_not_have_is_named():
-    with pytest.raises(ChecksError, match=r"double: cases\.py has no function twice"):
+    with pytest.raises(QuestionError, match=r"double: cases\.py has no function twice"):
         answer_key(('call = ["n"]', 'call = ["n"]\nexpected = "twice"'))
 
 
 def test_the_old_text_of_a_patch_must_occur_once():
     for old, count in (("n", 3), ("4 *", 0)):
-        with pytest.raises(ChecksError, match=rf"triple: '{old[0]}.*' occurs {count} times"):
+        with pytest.raises(QuestionError, match=rf"triple: '{old[0]}.*' occurs {count} times"):
+            answer_key(('["2 *", "3 *"]', f'["{old}", "x"]'))
+
+
+def test_a_patch_replaces_whole_words():
+    for old in ("eturn 2", "retur", "def doubl"):
+        with pytest.raises(QuestionError, match=f"triple: '{old}' cuts a word"):
             answer_key(('["2 *", "3 *"]', f'["{old}", "x"]'))
 
 
@@ -75,16 +81,16 @@ def test_an_answer_that_is_not_python_is_named_with_its_line():
         ("return 2 * n", "return 2 *", "double: the model answer is not Python: line 2: "),
         ('"3 *"', '"3 *)"', "double: wrong answer triple is not Python: line 2: "),
     ):
-        with pytest.raises(ChecksError, match=message):
+        with pytest.raises(QuestionError, match=message):
             answer_key((old, new))
 
 
 def test_a_draw_or_a_right_value_that_raises_is_named():
     key = answer_key(double_small=lambda rng, size: 1 / size)
-    with pytest.raises(ChecksError, match="double: double_small raised ZeroDivisionError"):
+    with pytest.raises(QuestionError, match="double: double_small raised ZeroDivisionError"):
         draw_cases(key, key["double"], random.Random(0))
     key = answer_key(double_expected=lambda inputs: inputs["m"])
-    with pytest.raises(ChecksError, match="double: double_expected raised KeyError: 'm'"):
+    with pytest.raises(QuestionError, match="double: double_expected raised KeyError: 'm'"):
         draw_cases(key, key["double"], random.Random(0))
 
 
@@ -95,7 +101,7 @@ def test_a_comparator_that_can_not_be_built_names_the_question():
         ('{ kind = "cases", name = "same" }', "no attribute 'same'"),
     ):
         key = answer_key(('{ kind = "number", rtol = 1e-9 }', spec))
-        with pytest.raises(ChecksError, match=f"question double, property small: .*{message}"):
+        with pytest.raises(QuestionError, match=f"question double, property small: .*{message}"):
             draw_cases(key, key["double"], random.Random(0))
 
 
@@ -115,20 +121,20 @@ def test_cases_of_a_property_are_drawn_again_until_they_tell_every_wrong_answer(
 
 def test_a_wrong_answer_that_no_draw_tells_is_an_error_of_the_author():
     key = answer_key(double_small=lambda rng, size: {"n": 2})
-    with pytest.raises(ChecksError, match="double/small: 200 draws don't tell square"):
+    with pytest.raises(QuestionError, match="double/small: 200 draws don't tell square"):
         draw_cases(key, key["double"], random.Random(0))
 
 
 def test_a_case_by_hand_has_one_draw():
     key = answer_key()
     assert len(draw_cases(key, key["by-hand/twice"], random.Random(0), {"n": 3})) == 1
-    with pytest.raises(ChecksError, match="1 draws don't tell half"):
+    with pytest.raises(QuestionError, match="1 draws don't tell half"):
         draw_cases(key, key["by-hand/twice"], random.Random(0), {"n": 0})
 
 
 def test_an_expected_value_that_does_not_pass_is_an_error_of_the_author():
     key = answer_key(double_expected=lambda inputs: float("nan"))
-    with pytest.raises(ChecksError, match="expected is not equal to itself"):
+    with pytest.raises(QuestionError, match="expected is not equal to itself"):
         draw_cases(key, key["double"], random.Random(0))
 
 
@@ -144,7 +150,7 @@ def test_an_expected_value_that_does_not_pass_is_an_error_of_the_author():
 )
 def test_words_and_names_do_not_change_the_cases_and_draws_do(tmp_path, name, old, new, same):
     for file in ("questions.toml", "cases.py"):
-        shutil.copy(registry.CHECKS / "bleu" / file, tmp_path)
+        shutil.copy(registry.ASSIGNMENTS / "bleu" / file, tmp_path)
     before = cases_of_ada(tmp_path)
     text = (tmp_path / name).read_text("utf-8")
     (tmp_path / name).write_text(re.sub(old, new, text), "utf-8")

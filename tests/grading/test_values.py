@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from course_pkg.grading.contract.plain_values import (
+from course_pkg.grading.questions.plain_values import (
     ITEM_SIZES,
     MAX_DEPTH,
     MAX_NODES,

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from course_pkg.grading.contract.calling import NOT_RUN, outcome
-from course_pkg.grading.contract.comparators import array, exactly, is_form, number, parts, row
-from course_pkg.grading.contract.display import shorten, shorten_pair
-from course_pkg.grading.contract.draws import Case, draw_cases
-from course_pkg.grading.contract.plain_values import as_plain
-from course_pkg.grading.contract.report import as_record
-from course_pkg.grading.contract.verdict import NOTHING, finite, judge, wrong_number
+from course_pkg.grading.questions.calling import NOT_RUN, outcome
+from course_pkg.grading.questions.comparators import array, exactly, is_form, number, parts, row
+from course_pkg.grading.questions.display import shorten, shorten_pair
+from course_pkg.grading.questions.draws import Case, draw_cases
+from course_pkg.grading.questions.plain_values import as_plain
+from course_pkg.grading.questions.report import as_record
+from course_pkg.grading.questions.verdict import NOTHING, finite, judge, wrong_number
 from tests.grading.small_assignment import answer_key
 
 

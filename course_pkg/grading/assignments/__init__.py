@@ -1,6 +1,6 @@
-"""The checks of each assignment: `student.py` beside the student, `cases.py` beside the verdict."""
+"""Each assignment: `student.py` runs beside the student, `cases.py` beside the verdict."""
 
 import os
 
-# A worker of a cluster may have received checks that this package lacks: see contract.registry.
-__path__ += [folder for folder in [os.environ.get("COURSE_CHECKS")] if folder]
+# A cluster's worker may have received assignments that this package lacks: see the registry.
+__path__ += [folder for folder in [os.environ.get("COURSE_ASSIGNMENTS")] if folder]

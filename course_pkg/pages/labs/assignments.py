@@ -13,7 +13,7 @@ import ast
 import sys
 
 from course_pkg.common.fingerprints.reach import all_imports
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 
 NAMES = (
     "bleu",
@@ -32,8 +32,10 @@ def questions_without_libraries(assignment: str) -> tuple[str, ...]:
 
     Raises UnknownQuestion.
 
-    >>> [q for q in registry.load("benchmarks").questions if q not in ASSIGNMENTS["benchmarks"]]
-    ['newton', 'strengths', 'length']
+    Example:
+
+        >>> [q for q in registry.load("benchmarks").questions if q not in ASSIGNMENTS["benchmarks"]]
+        ['newton', 'strengths', 'length']
     """
     checks = registry.load(assignment)
     return tuple(
@@ -46,11 +48,13 @@ def questions_without_libraries(assignment: str) -> tuple[str, ...]:
 def libraries(code: str) -> set[str]:
     """The packages that code imports beside the standard library.
 
-    >>> libraries("import math\\nimport numpy as np")
-    {'numpy'}
+    Example:
+
+        >>> libraries("import math\\nimport numpy as np")
+        {'numpy'}
     """
-    found = {module.split(".")[0] for module, _ in all_imports(ast.parse(code))}
-    return found - sys.stdlib_module_names
+    packages = {module.split(".")[0] for module, _ in all_imports(ast.parse(code))}
+    return packages - sys.stdlib_module_names
 
 
 ASSIGNMENTS = {name: questions_without_libraries(name) for name in NAMES}

@@ -28,36 +28,43 @@ _cells = Cells()
 
 
 def run(emit: Callable[[str], None], arguments: str) -> str:
-    """Run a cell. arguments: {"code", "name", "quiet", "answer"}.
+    """Run a cell.
 
-    quiet: hand over nothing. answer: the name of the cell that has the answer, if this one checks
-    it. A check of names that an answer's cell never defined, because it ended with an error, tells
-    that error, not its own. Returns {"ended": whether without an error}, and the points if the cell
-    ended with a `check`.
+    A check of names that an answer's cell never defined, because it ended with an error, tells that
+    error, not its own.
+
+    Args:
+        emit: gets each output.
+        arguments: {"code", "name", "quiet": hand over nothing, "answer": the name of the cell that
+            has the answer, if this one checks it}.
+
+    Returns:
+        {"ended": whether without an error}, and the points if the cell ended with a `check`.
     """
-    given = json.loads(arguments)
-    failed = _cells.failed.get(given.get("answer"))
+    request = json.loads(arguments)
+    failed = _cells.failed.get(request.get("answer"))
 
     def hand_over(output: dict[str, Any]) -> None:
         if failed and "error" in output:
             output = {"note": NOT_CHECKED.format(failed)}
-        if not given.get("quiet"):
+        if not request.get("quiet"):
             emit(json.dumps(output))
 
-    found: dict[str, Any] = {"ended": _cells.run(given["code"], given["name"], hand_over)}
+    reply: dict[str, Any] = {"ended": _cells.run(request["code"], request["name"], hand_over)}
     if isinstance(_cells.error, ModuleNotFoundError):
         hand_over({"note": MODULES})
-    report = sys.modules.get("course_pkg.grading.contract.report")
+    report = sys.modules.get("course_pkg.grading.questions.report")
     if report and isinstance(_cells.last, report.Score):
-        found["score"] = float(_cells.last)
+        reply["score"] = float(_cells.last)
         if failed:
             hand_over({"note": PART_CHECKED.format(failed)})
-    return json.dumps(found)
+    return json.dumps(reply)
 
 
 def reset(emit: Callable[[str], None], arguments: str) -> str:
     """Forget every name that cells have defined, and what they have given to `check`."""
-    _cells.__init__()
+    global _cells
+    _cells = Cells()
     if check := sys.modules.get("course_pkg.grading.check"):
         check.forget()
     return json.dumps({})
@@ -66,18 +73,21 @@ def reset(emit: Callable[[str], None], arguments: str) -> str:
 def imported(emit: Callable[[str], None], arguments: str) -> str:
     """The answers in a notebook of the reader. arguments: {"text", "notebook", "name"}.
 
-    text: of the file; notebook: the released one; name: of the assignment. Returns {"cells": texts
-    by the cell's id, "others": how many cells of the reader's own have code}, or {"problem"}.
+    text: of the file; notebook: the released one; name: of the assignment.
+
+    Returns:
+        {"cells": texts by the cell's id, "others": how many cells of the reader's own have code},
+        or {"problem"}.
     """
     from course_pkg.grading.assemble import notebook_to_run, written_cells
     from course_pkg.grading.read_notebook import Unreadable, read_release
 
-    given = json.loads(arguments)
-    released = read_release(json.dumps(given["notebook"]).encode())
-    data = given["text"].encode("utf-8", "replace")
+    request = json.loads(arguments)
+    released = read_release(json.dumps(request["notebook"]).encode())
+    data = request["text"].encode("utf-8", "replace")
     try:
-        cells = written_cells(data, released, given["name"])
-        run = notebook_to_run(data, released, given["name"]).notebook["cells"]
+        cells = written_cells(data, released, request["name"])
+        run = notebook_to_run(data, released, request["name"]).notebook["cells"]
     except Unreadable as error:
         return json.dumps({"problem": str(error)})
     free = [cell for cell in run if cell["cell_type"] == "code" and not cell["metadata"]]
@@ -89,8 +99,8 @@ def view(emit: Callable[[str], None], arguments: str) -> str:
     """The view of a playground. arguments: {"playground", "values"}; returns {"html"}."""
     from course_pkg.pages.labs.playgrounds import playground
 
-    given = json.loads(arguments)
-    return json.dumps({"html": playground(given["playground"]).show(given["values"])})
+    request = json.loads(arguments)
+    return json.dumps({"html": playground(request["playground"]).show(request["values"])})
 
 
 def _give_display() -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 Output = dict[str, Any]
 Emit = Callable[[Output], None]
@@ -43,11 +43,13 @@ CONTAINERS = (list, tuple, dict, set, frozenset)
 class Cells:
     """Names that a page's cells share.
 
-    >>> outputs = []
-    >>> Cells().run("x = 2\\nprint(x)\\nx + 1", "cell 1", outputs.append)
-    True
-    >>> outputs
-    [{'stream': 'stdout', 'text': '2\\n'}, {'data': {'text/plain': '3'}}]
+    Example:
+
+        >>> outputs = []
+        >>> Cells().run("x = 2\\nprint(x)\\nx + 1", "cell 1", outputs.append)
+        True
+        >>> outputs
+        [{'stream': 'stdout', 'text': '2\\n'}, {'data': {'text/plain': '3'}}]
     """
 
     def __init__(self) -> None:
@@ -60,8 +62,9 @@ class Cells:
     def run(self, code: str, name: str, emit: Emit) -> bool:
         """Run a cell, and say whether it ended without an error.
 
-        name: stands for the file in tracebacks. The value of a last line that is an expression is
-        shown, unless it is None or the line ends with a semicolon, as in Jupyter.
+        Args:
+            name: stands for the file in tracebacks. The value of a last line that is an expression
+                is shown, unless it is None or the line ends with a semicolon, as in Jupyter.
         """
         self.last = self.error = None
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
@@ -111,8 +114,10 @@ def _traceback(error: BaseException, name: str) -> str:
 def mime_bundle(value: Any) -> dict[str, str]:
     """What Jupyter would show for a value, by MIME type.
 
-    >>> mime_bundle([1, 2])
-    {'text/plain': '[1, 2]'}
+    Example:
+
+        >>> mime_bundle([1, 2])
+        {'text/plain': '[1, 2]'}
     """
     bundle = {}
     for mime, method in METHODS.items():

@@ -21,8 +21,10 @@ class _Shown:
 class HTML(_Shown):
     """HTML text.
 
-    >>> HTML("<b>x</b>")._repr_html_()
-    '<b>x</b>'
+    Example:
+
+        >>> HTML("<b>x</b>")._repr_html_()
+        '<b>x</b>'
     """
 
     def _repr_html_(self) -> str:

@@ -51,16 +51,19 @@ class Refuse(MetaPathFinder):
 def missing(module: str, name: str = "") -> str:
     """The package that `from module import name` needs and that is not there; "" if none.
 
-    name: "" for `import module`. A module or name that doesn't exist is itself what is missing.
+    Args:
+        name: "" for `import module`. A module or name that doesn't exist is itself what is missing.
 
-    >>> missing("math", "pi"), missing("course_pkg.metrics.ngrams", "count")
-    ('', '')
-    >>> missing("no_such_package.inner", "x")
-    'no_such_package'
+    Example:
+
+        >>> missing("math", "pi"), missing("course_pkg.metrics.ngrams", "count")
+        ('', '')
+        >>> missing("no_such_package.inner", "x")
+        'no_such_package'
     """
     try:
-        found = import_module(module)
-        if name and name != "*" and not hasattr(found, name):
+        imported = import_module(module)
+        if name and name != "*" and not hasattr(imported, name):
             import_module(f"{module}.{name}")
     except ModuleNotFoundError as error:
         return (error.name or module).partition(".")[0]
@@ -72,12 +75,12 @@ def missing(module: str, name: str = "") -> str:
 def outputs(cells: list[dict[str, str]]) -> list[list[Output]]:
     """What each of a page's cells shows, one after the other in one process."""
     shared = Cells()
-    found = []
+    by_cell = []
     for cell in cells:
         written: list[Output] = []
         shared.run(cell["code"], cell["name"], written.append)
-        found.append(written)
-    return found
+        by_cell.append(written)
+    return by_cell
 
 
 def _not_supported(*_: Any, **__: Any) -> Any:
@@ -108,8 +111,8 @@ def main() -> None:
     socket.socket.listen = socket.socket.connect = _not_supported
     for line in requests:
         request = json.loads(line)
-        found = missing(*request["import"]) if "import" in request else outputs(request["cells"])
-        answers.write(json.dumps(found) + "\n")
+        reply = missing(*request["import"]) if "import" in request else outputs(request["cells"])
+        answers.write(json.dumps(reply) + "\n")
         answers.flush()
 
 

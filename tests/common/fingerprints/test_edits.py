@@ -9,8 +9,8 @@ import pytest
 import rerun
 
 from course_pkg.grading.classroom.execution.grade_key import checks_hash, current_judging_hash
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.questions import parse_questions
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.question import parse_questions
 from course_pkg.pages.experiments import FOLDER, current_hashes, load_experiment, script_sources
 from tests.repository import ROOT
 
@@ -106,7 +106,7 @@ def test_words_unused_functions_and_names_of_locals_make_nothing_stale(course, b
 @pytest.mark.slow
 def test_a_real_change_makes_stale_what_can_run_it_and_no_more(course, before):
     edit(course / "course_pkg/adapters/lora.py", "return alpha /", "return 2 * alpha /")
-    edit(course / "course_pkg/grading/contract/verdict.py", "\ndef ", "\nEXTRA = 1\n\n\ndef ")
+    edit(course / "course_pkg/grading/questions/verdict.py", "\ndef ", "\nEXTRA = 1\n\n\ndef ")
     after = state(course)
     pages = changed(after.pages, before.pages)
     assert pages >= {"lora", "lora-training", "qlora", "peft"}

@@ -11,8 +11,8 @@ from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.grading.classroom.gradebook.graded_notebook import with_results
 from course_pkg.grading.classroom.gradebook.record import Record
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.question_record import (
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.question_record import (
     FailureRecord,
     QuestionRecord,
     nothing_earned,

@@ -18,7 +18,7 @@ from course_pkg.grading.assemble import (
     require_assignment,
     written_cells,
 )
-from course_pkg.grading.contract.registry import load
+from course_pkg.grading.questions.registry import load
 from course_pkg.grading.read_notebook import Unreadable
 from tests.grading.classroom.hostile import JSON
 from tests.grading.classroom.recorded import ROOT

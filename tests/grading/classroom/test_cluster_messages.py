@@ -29,7 +29,7 @@ from course_pkg.grading.classroom.execution.runner_output import (
     RunResult,
     State,
 )
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 
 LIMITS = RunLimits(output_bytes=1000)
 WORK = work_of(resolve("bleu"), LIMITS)
@@ -61,7 +61,7 @@ def test_a_task_arrives_as_it_was_sent(student, key, packed):
 def test_checks_travel_by_hash_and_with_their_content_only_if_asked():
     assert WORK.checks == resolve("bleu").hash != ""
     assert read_request(preparation_bytes(Preparation(WORK))) == Preparation(WORK)
-    files = {n: c.decode() for n, c in registry.checks_files("bleu").items()}
+    files = {n: c.decode() for n, c in registry.assignment_files("bleu").items()}
     asked = read_request(preparation_bytes(Preparation(WORK, files)))
     assert asked.files == files
     assert work_of(resolve("ps1"), LIMITS).checks == ""

@@ -20,7 +20,7 @@ from course_pkg.grading.classroom.cluster.messages import (
 from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.run_gpus import NoGpu
 from course_pkg.grading.classroom.execution.runner_output import RunLimits, RunResult, State
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import SandboxState
 from tests.waiting import wait_until
@@ -188,8 +188,8 @@ def test_a_worker_without_a_sandbox_is_refused(warm, monkeypatch):
 
 
 def test_checks_that_the_package_lacks_are_received_once_and_checked(warm, monkeypatch, tmp_path):
-    files = {name: data.decode() for name, data in registry.checks_files("bleu").items()}
-    monkeypatch.setattr(registry, "CHECKS", tmp_path)
+    files = {name: data.decode() for name, data in registry.assignment_files("bleu").items()}
+    monkeypatch.setattr(registry, "ASSIGNMENTS", tmp_path)
     assert ask(submission()).kind == ask(Preparation(WORK)).kind == "lacks"
     for other in ({**files, "more.py": "evil = 1"}, {"more.py": ""}):
         reply = ask(Preparation(WORK, other))

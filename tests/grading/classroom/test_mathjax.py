@@ -8,7 +8,7 @@ from traitlets.config import Config
 
 from course_pkg.grading.classroom.feedback import mathjax
 from course_pkg.grading.classroom.feedback.mathjax import use_local_mathjax
-from course_pkg.grading.contract.display import NO_TEX
+from course_pkg.grading.questions.display import NO_TEX
 from tests.chromium import Tab, running
 from tests.grading.classroom.test_outputs import exported
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 import nbformat
 import pytest
 
-from course_pkg.grading.checker import as_json
+from course_pkg.grading.checker_process import as_json
 from course_pkg.grading.classroom.execution import grade_key
 from course_pkg.grading.classroom.execution.runner_output import MAX_RESULTS, State
 from course_pkg.grading.classroom.gradebook import keys
@@ -25,10 +25,10 @@ from course_pkg.grading.classroom.gradebook.keys import (
 )
 from course_pkg.grading.classroom.gradebook.record import Store, file_stem
 from course_pkg.grading.classroom.runs.scoring import checked_results
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.question_record import findings, nothing_earned
-from course_pkg.grading.contract.report import as_record
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.question_record import mistakes_of, nothing_earned
+from course_pkg.grading.questions.report import as_record
 from tests.grading.classroom.recorded import (
     ASSIGNMENT,
     HOSTILE,
@@ -182,7 +182,7 @@ def test_a_submission_that_was_not_run_loses_every_property_as_not_answered(trus
     found = nothing_earned(trusted)
     assert sum(q.earned for q in found) == 0 and sum(q.points for q in found) == 24
     assert [q.question for q in found] == list(trusted)
-    said = [findings(question) for question in found]
+    said = [mistakes_of(question) for question in found]
     assert {(len(one), one[0].diagnosis, one[0].details) for one in said} == {
         (1, "Not answered yet.", ())
     }

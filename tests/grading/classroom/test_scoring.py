@@ -3,12 +3,12 @@
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from course_pkg.grading.checker import as_json
+from course_pkg.grading.checker_process import as_json
 from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.runner_output import RunResult
 from course_pkg.grading.classroom.runs.scoring import UNFINISHED, CheckerScoring, NotebookScoring
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.question_record import findings
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.question_record import mistakes_of
 from tests.exercises.assignments import EXERCISES, notebook
 from tests.tables import each_row
 
@@ -79,7 +79,7 @@ NAME = "NameError: name 'x' is not defined"
 def test_what_left_a_question_without_an_answer_is_its_reason(given, why):
     question = unanswered(**given)
     assert question.unjudged == why and question.earned == 0
-    (finding,) = findings(question)
+    (finding,) = mistakes_of(question)
     assert why[1:] in finding.diagnosis and finding.details == ()
     assert {p.failure.reason for p in question.properties} == {why or "not answered yet"}
 

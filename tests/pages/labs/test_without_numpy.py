@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 from course_pkg.pages.labs.assignments import ASSIGNMENTS
 
 ROOT = Path(__file__).parents[3]

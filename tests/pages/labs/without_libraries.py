@@ -40,7 +40,7 @@ def block() -> None:
 def reports(assignment: str) -> dict:
     """Points and report, as text and HTML, of every answer; and the answers that need a library."""
     from course_pkg.grading.check import check, variant
-    from course_pkg.grading.contract.answer_key import answer_key
+    from course_pkg.grading.questions.answer_key import answer_key
     from course_pkg.pages.labs.assignments import ASSIGNMENTS, libraries
 
     key = answer_key(assignment)
@@ -64,8 +64,8 @@ def reports(assignment: str) -> dict:
 
 def needed() -> dict[str, str]:
     """The assignments and questions left out, with the error that they give without libraries."""
-    from course_pkg.grading.contract import registry
-    from course_pkg.grading.contract.grading_session import GradingSession
+    from course_pkg.grading.questions import registry
+    from course_pkg.grading.questions.grading_session import GradingSession
     from course_pkg.pages.labs.assignments import ASSIGNMENTS
 
     def error(call, *arguments) -> str:

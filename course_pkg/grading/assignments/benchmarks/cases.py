@@ -11,12 +11,11 @@ from statistics import fmean
 from typing import Any
 
 from course_pkg.evaluation.statistics import wilson_interval
-from course_pkg.grading.assignments.benchmarks import logistic_draws
-from course_pkg.grading.contract import comparators
-from course_pkg.grading.contract.comparators import Comparator, Difference, anything, number, row
-from course_pkg.grading.contract.plain_values import Array
+from course_pkg.grading.questions import comparators
+from course_pkg.grading.questions.comparators import Comparator, Difference, anything, number, row
+from course_pkg.grading.questions.plain_values import Array
 from course_pkg.studies.benchmarks.win_rates import win_rates
-from course_pkg.studies.chat_benchmarks.comparisons import ELO_SCALE
+from course_pkg.studies.chat_benchmarks.comparisons import ELO_SCALE, Match
 from course_pkg.studies.code_benchmarks.pass_estimators import pass_at_k
 from course_pkg.studies.code_benchmarks.problems import CodeProblem, extract_program
 from course_pkg.studies.contamination.overlap import find_overlaps
@@ -30,6 +29,109 @@ WORDS = tuple(
     for color in ("red", "blue", "gray", "pink", "teal")
     for thing in ("boat", "lamp", "door", "bell", "moon")
 )
+MODELS = ("ash", "beech", "cedar", "fir", "larch", "maple", "oak", "pine")
+LARGEST = 3.0  # of a fitted coefficient: other draws are taken again
+
+
+def newton_expected(inputs: Inputs) -> list[float]:
+    """The step of `fit_logistic` from the given coefficients."""
+    import numpy as np
+
+    from course_pkg.studies.chat_benchmarks.logistic import sigmoid
+
+    names = ("design", "outcomes", "coefficients")
+    x, y, start = (np.array(inputs[name], float) for name in names)
+    chances = sigmoid(x @ start)
+    information = (x.T * (chances * (1 - chances))) @ x
+    return (start + np.linalg.solve(information, x.T @ (y - chances))).tolist()
+
+
+def draw_regression(rng: Random, size: int, kind: str) -> Inputs:
+    """Rows with a 1 and other columns. large: two rows are so far out that they count nothing."""
+    import numpy as np
+
+    columns, rows = 2 + size // 2, 6 + size
+    design = [[1.0, *(rng.randint(-8, 8) / 4 for _ in range(columns - 1))] for _ in range(rows)]
+    outcomes: list[float] = [rng.randint(0, 1) for _ in design]
+    if kind == "fractions":
+        outcomes = [rng.choice([0, 0.2, 0.4, 0.5, 0.7, 0.9, 1]) for _ in design]
+    start = [0.0] * columns
+    if kind in ("weights", "large"):
+        start = [rng.choice([-1, 1]) * rng.randint(2, 4) / 4 for _ in start]
+    if kind == "large":  # as predicted: any other outcome of such a row would decide the step
+        start[1:] = [abs(value) for value in start[1:]]
+        design += [[1.0, *[sign * 6000.0] * (columns - 1)] for sign in (-1, 1)]
+        outcomes += [0, 1]
+    case = {"design": design, "outcomes": outcomes, "coefficients": start}
+    if np.linalg.matrix_rank(np.array(design[:rows])) < columns or len(set(outcomes)) < 2:
+        return draw_regression(rng, size, kind)
+    return case
+
+
+def strengths_expected(inputs: Inputs) -> dict[str, float]:
+    """The course's strengths."""
+    from course_pkg.studies.chat_benchmarks.ratings import bradley_terry
+
+    fit = bradley_terry([Match(*match) for match in inputs["matches"]], errors="fisher")
+    return dict(zip(fit.names, fit.strengths.tolist(), strict=True))
+
+
+def draw_matches(rng: Random, size: int, kind: str) -> Inputs:
+    """Unevenly many matches between all pairs, with finite strengths of different sizes."""
+    names = rng.sample(MODELS, 3 + size)
+    verdicts = {"ties": [0, 0.5, 0.5, 1], "failed": [0, 1, 1, None]}.get(kind, [0, 1, 1])
+    matches = []
+    for place, first in enumerate(names):
+        for second in names[place + 1 :]:
+            for _ in range(rng.randint(1, 5)):
+                pair = [first, second] if rng.random() < 0.7 else [second, first]
+                matches.append([*pair, rng.choice(verdicts)])
+    if kind == "failed" and size:
+        other = next(name for name in MODELS if name not in names)
+        matches += [[other, names[0], None], [names[1], other, None]]
+    rng.shuffle(matches)
+    decided = [match for match in matches if match[2] != 0.5]  # wrong answers have a value too
+    try:
+        fits = [strengths_expected({"matches": these}) for these in (matches, decided)]
+    except ValueError:  # somebody won all matches
+        return draw_matches(rng, size, kind)
+    if max(map(abs, fits[0].values())) > LARGEST or not all(set(f) == set(names) for f in fits):
+        return draw_matches(rng, size, kind)
+    return {"matches": matches}
+
+
+def length_expected(inputs: Inputs) -> float:
+    """The course's length-controlled win rate."""
+    from course_pkg.studies.chat_benchmarks.length_control import length_controlled_win_rate
+
+    control = length_controlled_win_rate(**inputs)
+    if max(map(abs, (control.model, control.length, control.difficulty))) > LARGEST:
+        raise ValueError("the coefficients are too large")
+    return control.controlled.estimate
+
+
+def draw_judged(rng: Random, size: int, kind: str) -> Inputs:
+    """Preferences that rise with length. equal, difficulty: all differences are ±Δ.
+
+    Then tanh and d change only the coefficient. difficulty: γ of several sizes.
+    """
+    count = 10 + 3 * size
+    step = 10 * rng.randint(4, 20)
+    gaps = [rng.choice([-step, step, step]) for _ in range(count)]
+    if kind == "tanh":
+        gaps = [10 * rng.randint(-15, 60) for _ in range(count)]
+    baseline = [rng.randint(65, 90) * 10 for _ in range(count)]
+    hard = [rng.randint(-8, 8) / 4 for _ in range(count)] if kind == "difficulty" else None
+    logits = [gap / step - 0.3 + (hard[i] if hard else 0) for i, gap in enumerate(gaps)]
+    judged = [round(1 / (1 + math.exp(-z - rng.gauss(0, 1))), 2) for z in logits]
+    lengths = [gap + other for gap, other in zip(gaps, baseline, strict=True)]
+    case = {"preferences": judged, "lengths": lengths, "baseline_lengths": baseline}
+    case["difficulty"] = hard
+    try:
+        clear = abs(length_expected(case) - sum(judged) / count) > 0.02
+    except ValueError:
+        clear = False
+    return case if clear else draw_judged(rng, size, kind)
 
 
 def _plain(given: Any) -> Any:
@@ -124,29 +226,25 @@ program_block, program_defines, program_cut, program_none = (
 )
 
 
-newton_expected = logistic_draws.newton_step
-strengths_expected = logistic_draws.strengths
-length_expected = logistic_draws.controlled_rate
 newton_start, newton_weights, newton_fractions, newton_large = (
-    partial(logistic_draws.draw_regression, kind=kind)
-    for kind in ("start", "weights", "fractions", "large")
+    partial(draw_regression, kind=kind) for kind in ("start", "weights", "fractions", "large")
 )
 
 
-def _by_name(expected: dict[str, float], given: Any, each: Comparator) -> str | None:
+def _by_name(expected: dict[str, float], given: Any, compare: Comparator) -> str | None:
     """A dict of numbers, in any order."""
     if not isinstance(given, dict):
         return comparators.wrong_type("a dict of numbers by name", given)
     if set(given) != set(expected):
         return f"expected the names {sorted(expected)}, but {sorted(map(str, given))} were given"
     for name, right in expected.items():
-        if (reason := each(right, given[name])) is not None:
+        if (reason := compare(right, given[name])) is not None:
             return Difference.at(name, reason, right, given[name])
     return None
 
 
-centered = partial(_by_name, each=LOGITS)
-by_name = partial(_by_name, each=CLOSE)
+centered = partial(_by_name, compare=LOGITS)
+by_name = partial(_by_name, compare=CLOSE)
 
 
 def differences(expected: dict[str, float], given: Any) -> str | None:
@@ -160,11 +258,10 @@ def differences(expected: dict[str, float], given: Any) -> str | None:
 
 
 strengths_wins, strengths_centered, strengths_ties, strengths_failed = (
-    partial(logistic_draws.draw_matches, kind=kind)
-    for kind in ("wins", "centered", "ties", "failed")
+    partial(draw_matches, kind=kind) for kind in ("wins", "centered", "ties", "failed")
 )
 length_equal, length_tanh, length_difficulty = (
-    partial(logistic_draws.draw_judged, kind=kind) for kind in ("equal", "tanh", "difficulty")
+    partial(draw_judged, kind=kind) for kind in ("equal", "tanh", "difficulty")
 )
 
 
@@ -271,7 +368,7 @@ def rates_expected(inputs: Inputs) -> dict[str, float]:
 
 def _table(rng: Random, size: int, kind: str) -> Inputs:
     """Scores of models on tasks. ties: some are equal. lower: lower is better in some tasks."""
-    names, tasks = rng.sample(logistic_draws.MODELS, 3 + size), 3 + size
+    names, tasks = rng.sample(MODELS, 3 + size), 3 + size
     columns = [rng.sample(range(40, 90), len(names)) for _ in range(tasks)]
     if kind == "ties":
         for column in columns[: 1 + size]:

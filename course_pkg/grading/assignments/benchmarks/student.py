@@ -17,14 +17,15 @@ def fit(design: Any, outcomes: Any) -> list[float]:
     import numpy as np
 
     x, y = np.array(design, float), np.array(outcomes, float)
-    found = np.zeros(x.shape[1])
+    coefficients = np.zeros(x.shape[1])
     for _ in range(MOST_STEPS):
-        chances = np.exp(-np.logaddexp(0, -x @ found))
+        chances = np.exp(-np.logaddexp(0, -x @ coefficients))
         curvature = (x.T * (chances * (1 - chances))) @ x
-        found = found + np.linalg.solve(curvature, x.T @ (y - chances))
-    return found.tolist()
+        coefficients = coefficients + np.linalg.solve(curvature, x.T @ (y - chances))
+    return coefficients.tolist()
 
 
 def call_length_controlled(answer: Any, inputs: dict[str, Any]) -> Any:
     """What `length_controlled(fit, preferences, …)` gives."""
-    return answer(fit, *inputs.values())
+    names = ("preferences", "lengths", "baseline_lengths", "difficulty")
+    return answer(fit, *(inputs[name] for name in names))

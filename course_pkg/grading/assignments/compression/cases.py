@@ -13,14 +13,98 @@ from torch import Tensor
 
 from course_pkg.acceleration.quantization.calibration import InputStatistics
 from course_pkg.acceleration.quantization.gguf_blocks import read_gguf, write_gguf
-from course_pkg.grading.assignments.compression import distributions
-from course_pkg.grading.assignments.compression.distributions import logarithms
-from course_pkg.grading.contract.comparators import anything, array, number, row
-from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.questions.comparators import anything, array, number, row
+from course_pkg.grading.questions.draws import normal_arrays
 from course_pkg.studies.compression import distillation, pruning, semi_structured
 from course_pkg.studies.compression import pruning as patterns
+from course_pkg.studies.compression.distillation import forward_kl, reverse_kl
 
 Inputs = dict[str, Any]
+GAP = 0.01  # of divergences, by which the best student is better than the next
+RARE = 1e-4  # a probability that a divergence hardly notices unless the other one is 0
+
+
+def logarithms(*distributions: list[float]) -> list[Tensor]:
+    """What the course's divergences take as logits."""
+    return [torch.tensor(shares, dtype=torch.float64).log() for shares in distributions]
+
+
+def divergences(teacher: list[float], students: list[list[float]]) -> list[list[float]]:
+    """The forward divergences of all students, and the reverse ones."""
+    pairs = [logarithms(student, teacher) for student in students]
+    return [[kind(*pair).item() for pair in pairs] for kind in (forward_kl, reverse_kl)]
+
+
+def distribution(rng: Random, tokens: int, zeros: tuple[int, ...] = ()) -> list[float]:
+    """Multiples of 1/20, from 1/20 on; 0 at the given tokens."""
+    cuts = sorted(rng.sample(range(1, 20), tokens - len(zeros) - 1))
+    parts = [(b - a) / 20 for a, b in zip([0, *cuts], [*cuts, 20], strict=True)]
+    for token in sorted(zeros):
+        parts.insert(token, 0.0)
+    return parts
+
+
+def draw_pair(rng: Random, size: int, betas: tuple[float, ...]) -> dict[str, Any]:
+    """Two different distributions without zeros."""
+    teacher = student = distribution(rng, 3 + size)
+    while student == teacher:
+        student = distribution(rng, 3 + size)
+    return {"teacher": teacher, "student": student, "beta": betas[size % len(betas)]}
+
+
+def jsd_zeros(rng: Random, size: int) -> dict[str, Any]:
+    """Each has a zero of its own, and perhaps one in common; equal weights hide who has which."""
+    tokens = 3 + size
+    own, other, common = rng.sample(range(tokens), 3)
+    shared = (common,) if size > 0 else ()
+    teacher, student = (distribution(rng, tokens, (zero, *shared)) for zero in (own, other))
+    return {"teacher": teacher, "student": student, "beta": 0.5}
+
+
+def choose_forward(rng: Random, size: int) -> dict[str, Any]:
+    """Both directions choose differently, and so does the cross entropy with the teacher."""
+    while True:
+        teacher = distribution(rng, 4)
+        every = [distribution(rng, 4) for _ in range(3 + size)]
+        forward, reverse = divergences(teacher, every)
+        entropies = [
+            -(torch.tensor(student).double() @ logarithms(teacher)[0]) for student in every
+        ]
+        chosen = {values.index(min(values)) for values in (forward, reverse, entropies)}
+        gaps = [sorted(values)[1] - min(values) for values in (forward, reverse)]
+        if len(chosen) == 3 and min(gaps) > GAP:
+            return {"teacher": teacher, "students": every}
+
+
+def choose_infinite(rng: Random, size: int) -> dict[str, Any]:
+    """Two students are near the teacher: one rules out a token, and one allows one too many.
+
+    The third allows what the teacher allows, but prefers what the teacher finds improbable. The two
+    tokens are so improbable that a small number in place of 0 hides them: if one of the two
+    students is less near, it would choose the other in both directions.
+    """
+    tokens = 4 + size
+    never, out = rng.sample(range(tokens), 2)
+    without = distribution(rng, tokens, (never, out))
+    allowed = [token for token in range(tokens) if token not in (never, out)]
+    rare = min(allowed, key=without.__getitem__)
+    teacher = [RARE if i == out else (1 - RARE) * p for i, p in enumerate(without)]
+    more = [RARE if i == never else (1 - RARE) * p for i, p in enumerate(teacher)]
+    far = [0.9 if i == rare else 0.1 / (tokens - 2) for i in range(tokens)]
+    far[never] = 0.0
+    if size == 1:
+        more = toward(more, far)
+    elif size == 2:
+        without = toward(without, far)
+    every = [without, more, far]
+    rng.shuffle(every)
+    return {"teacher": teacher, "students": every}
+
+
+def toward(near: list[float], far: list[float]) -> list[float]:
+    """A mixture of the two, 0 where the first is 0."""
+    mixed = [0.8 * a + 0.2 * b if a > 0 else 0.0 for a, b in zip(near, far, strict=True)]
+    return [p / sum(mixed) for p in mixed]
 
 
 def by_hand(rng: Random | None) -> Inputs:
@@ -85,7 +169,7 @@ def distillation_expected(inputs: Inputs) -> tuple[float, Tensor]:
     return loss.item(), gradient
 
 
-def _logits(
+def draw_logits(
     rng: Random,
     size: int,
     *,
@@ -124,11 +208,10 @@ def _logits(
     }
 
 
-distillation_labels = partial(_logits, alpha=1.0)
-distillation_teacher = partial(_logits, alpha=0.0, temperature=1.0, shift=100.0)
-distillation_temperature = partial(_logits, alpha=0.0, symmetric=True)
-distillation_gradient = _logits
-distillation_masked = partial(_logits, alpha=0.5, temperature=1.0, symmetric=True, masked=True)
+distillation_labels = partial(draw_logits, alpha=1.0)
+distillation_teacher = partial(draw_logits, alpha=0.0, temperature=1.0, shift=100.0)
+distillation_temperature = partial(draw_logits, alpha=0.0, symmetric=True)
+distillation_masked = partial(draw_logits, alpha=0.5, temperature=1.0, symmetric=True, masked=True)
 LOSS, GRADIENT = number(rtol=1e-3, atol=1e-5), array(rtol=1e-3, atol=1e-6)
 loss = row({"loss": LOSS, "gradient": anything()})
 gradient = row({"loss": anything(), "gradient": GRADIENT})
@@ -141,19 +224,14 @@ def jsd_expected(inputs: Inputs) -> float:
     return distillation.generalized_jsd(student, teacher, inputs["beta"]).item()
 
 
-jsd_between = partial(distributions.pair, betas=(0.2, 0.7, 0.9))
-jsd_ends = partial(distributions.pair, betas=(0.0, 1.0))
-jsd_zeros = distributions.pair_with_zeros
+jsd_between = partial(draw_pair, betas=(0.2, 0.7, 0.9))
+jsd_ends = partial(draw_pair, betas=(0.0, 1.0))
 
 
 def choose_expected(inputs: Inputs) -> tuple[int, int]:
     """The students with the smallest forward and the smallest reverse divergence."""
-    forward, reverse = distributions.divergences(**inputs)
+    forward, reverse = divergences(**inputs)
     return forward.index(min(forward)), reverse.index(min(reverse))
-
-
-choose_forward = choose_reverse = distributions.students
-choose_infinite = distributions.students_with_zeros
 
 
 def wanda_expected(inputs: Inputs) -> Tensor:
@@ -238,10 +316,11 @@ count_half = partial(_products, kind="half")
 
 def bytes_expected(inputs: Inputs) -> tuple[int, int]:
     """The rows of an n:m matrix, and of one with a bitmap."""
-    rows, columns, value_bytes, n, m = inputs.values()
-    values = columns * n // m
+    rows, columns, m = inputs["rows"], inputs["columns"], inputs["m"]
+    values = columns * inputs["n"] // m
     indices = -(-values * semi_structured.index_bits(m) // 8)
-    return rows * (values * value_bytes + indices), rows * (values * value_bytes + -(-columns // 8))
+    stored = values * inputs["value_bytes"]
+    return rows * (stored + indices), rows * (stored + -(-columns // 8))
 
 
 def _matrix(

@@ -4,14 +4,333 @@ Chapter: exercises.
 """
 
 import math
+from collections.abc import Callable
+from functools import wraps
+from itertools import combinations
 from random import Random
 from typing import Any
 
-from course_pkg.grading.assignments.concepts.examples import *  # noqa: F403 (for questions.toml)
+from course_pkg.acceleration.quantization.levels import quantize_block
+from course_pkg.grading.questions.comparators import Difference, describe_type, number
+from course_pkg.grading.questions.plain_values import Array, encode
+from course_pkg.metrics.bleu import BleuScore, corpus_bleu
+from course_pkg.metrics.rouge.score import rouge_l, rouge_n
 
 Inputs = dict[str, Any]
 NAMES = "sun moon star rain snow wind leaf tree root seed bird fish bear wolf hill lake rock"
 WORDS = NAMES.split()
+LARGEST = 1e6  # of a number in an example
+SWEEPS = 30  # of rotations, of which a matrix as small as these needs fewer than ten
+Check = Callable[[Inputs, Any], str | None]
+MOST_WORDS = 200
+ROUNDING = 1e-6  # of a number from 0 to 1
+
+
+def example(name: str) -> Callable[[Check], Check]:
+    """Make a comparator of a check: of the case, and of the given example of that name.
+
+    A wrong answer's value has no case; it is compared as it is, by which a mistake is recognized.
+    Only the expected value itself, which no student can give, needs no check. No report shows an
+    example that is right.
+    """
+
+    def comparator_of(check: Check) -> Check:
+        @wraps(check)
+        def compare(expected: Inputs, given: Any) -> str | None:
+            if given is expected:
+                return None
+            if not isinstance(given, dict):
+                return _require(name, False, "a dict of three examples", describe_type(given))
+            if name not in given:
+                return _require(name, False, f"a dict with the key {name!r}", str(list(given)[:9]))
+            if "case" not in expected:
+                same = encode(given[name]) == encode(expected[name])
+                return None if same else "another example"
+            reason = check(expected["case"], given[name])
+            if reason is None or isinstance(reason, Difference):
+                return reason
+            return Difference.at(name, reason, expected[name], given[name])
+
+        return compare
+
+    return comparator_of
+
+
+def _number_named(name: str) -> Check:
+    @example(name)
+    def compare(case: Inputs, given: Any) -> str | None:
+        return number()(case[name], given)
+
+    return compare
+
+
+rank_is_first, adapter_is_first = map(_number_named, ("rank", "adapter"))
+length_is_first, tile_is_last = map(_number_named, ("length", "tile"))
+
+
+def _require(name: str, good: bool, wanted: str, done: str) -> str | None:
+    """A difference that shows what an example must do, and what the given one does."""
+    return None if good else Difference.at(name, "it doesn't do what it must", wanted, done)
+
+
+def _words(words: Any) -> list[str] | str:
+    """A list of words; or, as a text, what is wrong."""
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        return "expected a list of words"
+    if len(words) > MOST_WORDS or not all(word.isalpha() and len(word) < 50 for word in words):
+        return f"expected at most {MOST_WORDS} words, all of letters alone"
+    return list(words)
+
+
+# 1 LoRA
+
+
+@example("hard")
+def change_is_hard(case: Inputs, given: Any) -> str | None:
+    """The best approximation of rank 1 keeps no more than of any matrix."""
+    change = numbers_of(given, (case["d"], case["k"]))
+    if isinstance(change, str):
+        return change
+    least = 1 / min(case["d"], case["k"])
+    share = rank_one_share(change, case["k"])
+    good = share <= least + 1e-6  # NaN, of a matrix of zeros, isn't
+    return _require("hard", good, f"rank 1 keeps {least:.4f}", f"rank 1 keeps {share:.4f}")
+
+
+@example("easy")
+def change_is_easy(case: Inputs, given: Any) -> str | None:
+    """Rank 1 keeps everything of a matrix of different numbers."""
+    change = numbers_of(given, (case["d"], case["k"]))
+    if isinstance(change, str):
+        return change
+    different = set(change)
+    if len(different) < len(change) or 0 in different:
+        wanted = f"{len(change)} different numbers, none 0"
+        return _require("easy", False, wanted, f"{len(different)}")
+    share = rank_one_share(change, case["k"])
+    return _require("easy", share > 1 - 1e-9, "rank 1 keeps all", f"rank 1 keeps {share:.4f}")
+
+
+# 2 QLoRA
+
+
+@example("outlier")
+def outlier_erases(case: Inputs, given: Any) -> str | None:
+    """One scale loses all weights but one; a scale per block loses none outside its block."""
+    weights = numbers_of(given, (case["n"],))
+    if isinstance(weights, str):
+        return weights
+    if not all(weights):
+        return _require("outlier", False, "no weight is 0", "some are 0")
+    whole, blocks = (nf4(weights, size) for size in (len(weights), case["block"]))
+    kept, better = (sum(x != 0 for x in found) for found in (whole, blocks))
+    least = len(weights) - case["block"] + 1
+    wanted = f"with one scale 1 weight is not 0, with blocks at least {least}"
+    return _require("outlier", kept == 1 and better >= least, wanted, f"{kept} and {better}")
+
+
+@example("exact")
+def nothing_is_lost(case: Inputs, given: Any) -> str | None:
+    """Three different weights at least, and all come back as they were."""
+    weights = numbers_of(given, (case["n"],))
+    if isinstance(weights, str):
+        return weights
+    different = len(set(weights))
+    if different < 3:
+        return _require("exact", False, "3 different weights", f"{different}")
+    pairs = zip(nf4(weights, len(weights)), weights, strict=True)
+    error = max(abs(back - weight) for back, weight in pairs)
+    return _require("exact", error <= 1e-7, "the largest error is 0", f"it is {error:.3g}")
+
+
+# 3 FlashAttention
+
+
+@example("average")
+def average_is_wrong(case: Inputs, given: Any) -> str | None:
+    """The mean of the tiles' own results is far from attention over all keys."""
+    parts = numbers_of(given, (2, 2, 2))
+    if isinstance(parts, str):
+        return parts
+    scores, values = parts[:4], parts[4:]
+    if min(values) < -ROUNDING or max(values) > 1 + ROUNDING:
+        return _require("average", False, "values from 0 to 1", f"{min(values)} to {max(values)}")
+    tiles = [attention(scores[at : at + 2], values[at : at + 2]) for at in (0, 2)]
+    gap = abs(attention(scores, values) - sum(tiles) / 2)
+    wanted = f"a difference of at least {case['gap']}"
+    return _require("average", gap >= case["gap"], wanted, f"{gap:.4f}")
+
+
+# 4 The brevity penalty
+
+
+@example("short")
+def short_is_precise(case: Inputs, given: Any) -> str | None:
+    """All precisions are 1, the penalty is small enough, and no longer candidate has that."""
+    words = _words(given)
+    if isinstance(words, str):
+        return words
+    r = len(case["reference"])
+    length = next(c for c in range(r, 0, -1) if math.exp(1 - r / c) <= case["below"])
+    if len(words) != length:
+        return _require("short", False, f"{length} words", f"{len(words)} words")
+    score = _bleu([words], case)
+    precisions = f"they are {', '.join(f'{p:.2f}' for p in score.precisions)}"
+    return _require("short", min(score.precisions) == 1, "all four precisions are 1", precisions)
+
+
+@example("long")
+def long_is_unpunished(case: Inputs, given: Any) -> str | None:
+    """Twice as long as the reference, which is in it word by word."""
+    words = _words(given)
+    if isinstance(words, str):
+        return words
+    reference = case["reference"]
+    r = len(reference)
+    if len(words) != 2 * r:
+        return _require("long", False, f"{2 * r} words", f"{len(words)} words")
+    runs = [words[at : at + r] for at in range(r + 1)]
+    return _require("long", reference in runs, "the reference in one piece", "it isn't there")
+
+
+@example("corpus")
+def corpus_makes_up(case: Inputs, given: Any) -> str | None:
+    """One candidate is too short, nothing in it is wrong, and the corpus has no penalty."""
+    if not isinstance(given, list | tuple) or len(given) != 2:
+        return "expected a list of two candidates"
+    candidates = [_words(words) for words in given]
+    if wrong := [words for words in candidates if isinstance(words, str)]:
+        return wrong[0]
+    first, second = candidates
+    reference = case["reference"]
+    if not 0 < len(first) < len(reference) or first != reference[: len(first)]:
+        return _require("corpus", False, "first, a beginning of the reference", " ".join(first))
+    if len(first) + len(second) != 2 * len(reference):
+        total = f"{len(first) + len(second)} words"
+        return _require("corpus", False, f"together {2 * len(reference)} words", total)
+    penalty = _bleu(candidates, case).brevity_penalty
+    return _require("corpus", penalty == 1, "a penalty of 1", f"{penalty:.4f}")
+
+
+def _bleu(candidates: list[list[str]], case: Inputs) -> BleuScore:
+    references = [[" ".join(case["reference"])]] * len(candidates)
+    return corpus_bleu(list(map(" ".join, candidates)), references, tokenize="whitespace")
+
+
+# 5 ROUGE
+
+
+@example("order")
+def order_is_lost(case: Inputs, given: Any) -> str | None:
+    """ROUGE-1 is 1, and the longest common subsequence has one word."""
+    wanted = {"ROUGE-1": 1.0, "ROUGE-L": 1 / len(case["reference"])}
+    return _scores(case, given, "order", wanted)
+
+
+@example("gaps")
+def gaps_are_free(case: Inputs, given: Any) -> str | None:
+    """ROUGE-L has the recall 1, and no bigram is shared."""
+    return _scores(case, given, "gaps", {"recall of ROUGE-L": 1.0, "ROUGE-2": 0.0})
+
+
+@example("blocks")
+def blocks_are_lost(case: Inputs, given: Any) -> str | None:
+    """The same words; all bigrams are kept but one, and of ROUGE-L as little as can be."""
+    n = len(case["reference"])
+    wanted = {"ROUGE-1": 1.0, "ROUGE-2": (n - 2) / (n - 1), "ROUGE-L": (n + 1) // 2 / n}
+    return _scores(case, given, "blocks", wanted)
+
+
+def _scores(case: Inputs, given: Any, name: str, wanted: dict[str, float]) -> str | None:
+    """Compare the scores of a candidate with those that are wanted."""
+    words = _words(given)
+    if isinstance(words, str):
+        return words
+    candidate, reference = " ".join(words), " ".join(case["reference"])
+    scores = {
+        "ROUGE-1": rouge_n(candidate, reference, 1).fmeasure,
+        "ROUGE-2": rouge_n(candidate, reference, 2).fmeasure,
+        "ROUGE-L": rouge_l(candidate, reference).fmeasure,
+        "recall of ROUGE-L": rouge_l(candidate, reference).recall,
+    }
+    for score, right in wanted.items():
+        if abs(scores[score] - right) > 1e-9:
+            return _require(name, False, f"{score} = {right:.4f}", f"{score} = {scores[score]:.4f}")
+    return None
+
+
+def numbers_of(given: Any, shape: tuple[int, ...]) -> list[float] | str:
+    """The numbers of nested lists or an array of that shape, in order; or what is wrong."""
+    try:
+        given_shape, numbers = _flattened(given)
+    except (TypeError, OverflowError):
+        return "expected numbers in lists of equal lengths"
+    if given_shape != shape:
+        return f"expected the shape {shape}, but {given_shape} was given"
+    good = all(abs(x) <= LARGEST for x in numbers)  # NaN isn't
+    return numbers if good else "expected finite numbers of at most a million"
+
+
+def _flattened(given: Any) -> tuple[tuple[int, ...], list[float]]:
+    """The shape of nested lists or arrays, and their numbers; TypeError if lengths differ."""
+    if isinstance(given, Array):
+        given = given.numpy().tolist()
+    if isinstance(given, int | float):
+        return (), [float(given)]
+    if not isinstance(given, list | tuple):
+        raise TypeError(describe_type(given))
+    parts = [_flattened(part) for part in given]
+    shapes = {shape for shape, _ in parts} or {()}
+    if len(shapes) > 1:
+        raise TypeError("lists of different lengths")
+    return (len(given), *shapes.pop()), [x for _, numbers in parts for x in numbers]
+
+
+def rank_one_share(numbers: list[float], width: int) -> float:
+    """The share of a matrix's squared norm that its best approximation of rank 1 keeps.
+
+    That is the largest squared singular value. Rotations of pairs of rows make all rows orthogonal;
+    then these values are the rows' squared lengths (Hestenes 1958). NaN for a matrix of zeros.
+    """
+    rows = [numbers[at : at + width] for at in range(0, len(numbers), width)]
+    least = 1e-15 * _product(numbers, numbers)
+    for _ in range(SWEEPS):
+        pairs = combinations(range(len(rows)), 2)
+        if not any([_make_orthogonal(rows, i, j, least) for i, j in pairs]):
+            break
+    squares = [_product(row, row) for row in rows]
+    return max(squares) / sum(squares) if any(squares) else math.nan
+
+
+def _make_orthogonal(rows: list[list[float]], i: int, j: int, least: float) -> bool:
+    """Rotate two rows so that their product is 0, unless it is that small; whether it was not."""
+    first, second = rows[i], rows[j]
+    both = _product(first, second)
+    if abs(both) <= least:
+        return False
+    zeta = (_product(second, second) - _product(first, first)) / (2 * both)
+    tangent = math.copysign(1 / (abs(zeta) + math.hypot(1, zeta)), zeta)
+    cosine = 1 / math.hypot(1, tangent)
+    sine = cosine * tangent
+    rows[i] = [cosine * x - sine * y for x, y in zip(first, second, strict=True)]
+    rows[j] = [sine * x + cosine * y for x, y in zip(first, second, strict=True)]
+    return True
+
+
+def _product(first: list[float], second: list[float]) -> float:
+    return math.fsum(x * y for x, y in zip(first, second, strict=True))
+
+
+def nf4(weights: list[float], size: int) -> list[float]:
+    """What comes back from NF4 with a scale for each block of that size."""
+    blocks = (weights[at : at + size] for at in range(0, len(weights), size))
+    return [x for block in blocks for x in quantize_block(block).dequantize()]
+
+
+def attention(scores: list[float], values: list[float]) -> float:
+    """The mean of the values, weighted with the softmax of their scores."""
+    powers = [math.exp(score - max(scores)) for score in scores]
+    return sum(p * value for p, value in zip(powers, values, strict=True)) / sum(powers)
 
 
 def _expected(inputs: Inputs, **examples: Any) -> Inputs:
@@ -31,7 +350,7 @@ def lora_expected(inputs: Inputs) -> Inputs:
     return _expected(inputs, rank=d * k // (d + k) + 1, hard=hard, easy=easy)
 
 
-def _layer(rng: Random, size: int) -> Inputs:
+def draw_layer(rng: Random, size: int) -> Inputs:
     """The rows and columns of a weight: wide, tall, square."""
     low, high = rng.randint(3, 5), rng.randint(7, 12)
     d, k = ((low, high), (high, low), (high, high))[size]
@@ -41,10 +360,7 @@ def _layer(rng: Random, size: int) -> Inputs:
 def lora_rank(rng: Random, size: int) -> Inputs:
     """Wide, tall, and square with an even width, where a rank costs exactly as much."""
     d = rng.choice([4, 6, 8, 10])
-    return {"d": d, "k": d} if size == 2 else _layer(rng, size)
-
-
-lora_hard = lora_easy = _layer
+    return {"d": d, "k": d} if size == 2 else draw_layer(rng, size)
 
 
 # 2 QLoRA
@@ -63,9 +379,6 @@ def qlora_outlier(rng: Random, size: int) -> Inputs:
     block = rng.choice([4, 8, 16])
     bits = 5.0 if size == 2 else rng.choice([4.5, 4.125, 4.25])
     return {"n": block * (size + 2), "block": block, "bits": bits}
-
-
-qlora_exact = qlora_adapter = qlora_outlier
 
 
 # 3 FlashAttention
@@ -94,9 +407,6 @@ def flash_tile(rng: Random, size: int) -> Inputs:
     return inputs | {"memory": 4 * (4 * b * inputs["d"] + b * b)} if size == 2 else inputs
 
 
-flash_average = flash_length
-
-
 # 4 The brevity penalty
 
 
@@ -113,9 +423,6 @@ def penalty_short(rng: Random, size: int) -> Inputs:
     return {"reference": rng.sample(WORDS, length), "below": rng.randint(28, 80) / 100}
 
 
-penalty_long = penalty_corpus = penalty_short
-
-
 # 5 ROUGE
 
 
@@ -127,6 +434,3 @@ def rouge_expected(inputs: Inputs) -> Inputs:
 def rouge_order(rng: Random, size: int) -> Inputs:
     """Six to nine different words."""
     return {"reference": rng.sample(WORDS, 6 + size + rng.randint(0, 1))}
-
-
-rouge_gaps = rouge_blocks = rouge_order

@@ -10,7 +10,7 @@ from typing import Any
 
 from course_pkg.evaluation.comparison import holm, mcnemar_exact
 from course_pkg.evaluation.statistics import Interval, wilson_interval
-from course_pkg.grading.contract.draws import each_then_any
+from course_pkg.grading.questions.draws import each_then_any
 from course_pkg.studies.evaluation_plan.requirements import Requirement, check_facts
 
 Inputs = dict[str, Any]

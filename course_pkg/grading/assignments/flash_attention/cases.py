@@ -17,7 +17,7 @@ from course_pkg.acceleration.attention.io_complexity import flash_cost, plain_co
 from course_pkg.acceleration.attention.masks import tile_state
 from course_pkg.acceleration.attention.plain import attention
 from course_pkg.grading.assignments.flash_attention import student
-from course_pkg.grading.contract.draws import normal_arrays, numpy_rng
+from course_pkg.grading.questions.draws import normal_arrays, numpy_rng
 
 Inputs = dict[str, Any]
 
@@ -56,7 +56,7 @@ def merge_expected(inputs: Inputs) -> Inputs:
     return student.described((output.float(), lse.float()))
 
 
-def _parts(rng: Random, size: int, *, shift: float = 0.0, empty: str = "") -> Inputs:
+def draw_parts(rng: Random, size: int, *, shift: float = 0.0, empty: str = "") -> Inputs:
     """Two partial results; `empty` names the parts that are empty in a row ("ab": in the same)."""
     rows = 2 + size
     two = (rows, 2)
@@ -69,20 +69,17 @@ def _parts(rng: Random, size: int, *, shift: float = 0.0, empty: str = "") -> In
     return inputs
 
 
-merge_output = merge_lse = _parts
-
-
 def merge_stable(rng: Random, size: int) -> Inputs:
     """Log-sum-exps whose exp is infinite or 0 in float32."""
-    return _parts(rng, size, shift=rng.choice([-1, 1]) * rng.uniform(200, 900))
+    return draw_parts(rng, size, shift=rng.choice([-1, 1]) * rng.uniform(200, 900))
 
 
 def merge_one_empty(rng: Random, size: int) -> Inputs:
     """One part has seen no key in some row."""
-    return _parts(rng, size, empty="ab"[size % 2])
+    return draw_parts(rng, size, empty="ab"[size % 2])
 
 
-merge_both_empty = partial(_parts, empty="ab")
+merge_both_empty = partial(draw_parts, empty="ab")
 
 
 def forward_expected(inputs: Inputs) -> Inputs:
@@ -114,9 +111,6 @@ def forward_output(rng: Random, size: int) -> Inputs:
     """Whole blocks; the first case has one tile."""
     block = rng.randint(2, 3), rng.randint(2, 4)
     return _head(rng, block[0] * max(1, size), block[1] * (1 + size), block)
-
-
-forward_lse = forward_output
 
 
 def forward_ragged(rng: Random, size: int) -> Inputs:
@@ -151,11 +145,11 @@ def forward_memory(rng: Random, size: int) -> Inputs:
 
 
 def tiles_expected(inputs: Inputs) -> str:
-    i0, i1, j0, j1, queries, keys = inputs.values()
-    return tile_state(i0, i1, j0, j1, keys - queries, True, None)
+    corners = (inputs[name] for name in ("i0", "i1", "j0", "j1"))
+    return tile_state(*corners, inputs["keys"] - inputs["queries"], True, None)
 
 
-def _tile(rng: Random, size: int, *, shifted: bool = False, edges: bool = False) -> Inputs:
+def draw_tile(rng: Random, size: int, *, shifted: bool = False, edges: bool = False) -> Inputs:
     """A tile in a random state, off the diagonal; or one with a corner on it, or just above it."""
     state = rng.choice(["skip", "partial", "full"])
     edge = rng.randrange(4)
@@ -174,20 +168,21 @@ def _tile(rng: Random, size: int, *, shifted: bool = False, edges: bool = False)
             return inputs
 
 
-tiles_square = _tile
-tiles_offset = partial(_tile, shifted=True)
-tiles_edge = partial(_tile, edges=True)
+tiles_offset = partial(draw_tile, shifted=True)
+tiles_edge = partial(draw_tile, edges=True)
 
 
 def moved_expected(inputs: Inputs) -> tuple[int, int]:
     """Bytes of plain and of flash attention; lse has 4 bytes per row."""
-    queries, keys, head_dim, block, itemsize = inputs.values()
-    plain = plain_cost(queries, keys, head_dim)
-    flash = flash_cost(queries, keys, head_dim, block_queries=block, block_keys=keys)
+    queries, keys, itemsize = inputs["queries"], inputs["keys"], inputs["itemsize"]
+    sizes = queries, keys, inputs["head_dim"]
+    plain = plain_cost(*sizes)
+    flash = flash_cost(*sizes, block_queries=inputs["block_queries"], block_keys=keys)
     return plain.moved * itemsize, (flash.moved - queries) * itemsize + 4 * queries
 
 
-def _sizes(rng: Random, size: int, *, ragged: bool = False) -> Inputs:
+def draw_sizes(rng: Random, size: int, *, ragged: bool = False) -> Inputs:
+    """Sizes of an attention in blocks. ragged: the last block of queries is not full."""
     block = 16 * rng.randint(1, 8)
     queries = block * rng.randint(2, 9) + (rng.randint(1, block - 1) if ragged else 0)
     return {
@@ -199,21 +194,21 @@ def _sizes(rng: Random, size: int, *, ragged: bool = False) -> Inputs:
     }
 
 
-moved_plain = moved_flash = _sizes
-moved_ragged = partial(_sizes, ragged=True)
+moved_ragged = partial(draw_sizes, ragged=True)
 
 
 def backward_expected(inputs: Inputs) -> dict[str, Tensor]:
     """The formulas of the task, in double precision."""
-    q, k, v, output, lse, d_output = (tensor.double() for tensor in inputs.values())
+    names = ("q", "k", "v", "output", "lse", "d_output")
+    q, k, v, output, lse, d_output = (inputs[name].double() for name in names)
     p = torch.exp(q @ k.T / math.sqrt(q.shape[1]) - lse[:, None])
     delta = (d_output * output).sum(1)
     ds = p * (d_output @ v.T - delta[:, None]) / math.sqrt(q.shape[1])
-    found = {"p": p, "dv": p.T @ d_output, "delta": delta, "dq": ds @ k, "dk": ds.T @ q}
-    return {name: tensor.float() for name, tensor in found.items()}
+    results = {"p": p, "dv": p.T @ d_output, "delta": delta, "dq": ds @ k, "dk": ds.T @ q}
+    return {name: tensor.float() for name, tensor in results.items()}
 
 
-def _block(rng: Random, size: int) -> Inputs:
+def draw_block(rng: Random, size: int) -> Inputs:
     """A block of keys, and the results of a row that has other keys too."""
     rows = 2 + size
     arrays = normal_arrays(rng, q=(rows, 4), k=(6, 4), v=(6, 3), d_output=(rows, 3))
@@ -222,9 +217,6 @@ def _block(rng: Random, size: int) -> Inputs:
     j = rng.randint(2, 4)
     inputs = {"q": q, "k": k[:j], "v": v[:j], "output": output[0, 0], "lse": lse[0, 0]}
     return inputs | {"d_output": d_output}
-
-
-backward_p = backward_dv = backward_delta = backward_dq = backward_dk = _block
 
 
 def cache_expected(inputs: Inputs) -> Inputs:

@@ -1,6 +1,6 @@
 """`flash-attention`, in the student's process: how some answers are called, and what is observed.
 
-What `Sizes` reports can be forged by a program in the same process.
+What `ShapeRecorder` reports can be forged by a program in the same process.
 
 Chapter: exercises.
 """
@@ -14,13 +14,13 @@ from torch.nn.functional import cosine_similarity
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from course_pkg.grading.contract.calling import WrongUse, require_type
-from course_pkg.grading.contract.comparators import wrong_type
+from course_pkg.grading.questions.calling import WrongUse, require_type
+from course_pkg.grading.questions.comparators import wrong_type
 
 OUTSIDE = {"numpy", "__array__", "tolist", "__dlpack__", "data_ptr"}  # lead out of torch
 
 
-class Sizes(TorchDispatchMode):
+class ShapeRecorder(TorchDispatchMode):
     """Keeps the shape of every tensor that an operation gives.
 
     It sees what reaches torch's dispatcher, also while torch functions are disabled.
@@ -53,29 +53,29 @@ class Sizes(TorchDispatchMode):
     def not_computed(self, q: Tensor, k: Tensor, causal: bool) -> list[str]:
         """The tiles without a mask whose scores, in any unit, were in no tensor."""
         rows, columns = self.tile
-        found = [tile.reshape(rows, columns) for tile in self.tiles]
-        found += [tile.reshape(columns, rows).T for tile in self.tiles]
+        tiles = [tile.reshape(rows, columns) for tile in self.tiles]
+        tiles += [tile.reshape(columns, rows).T for tile in self.tiles]
         missing = []
         for i in range(0, len(q), rows):
             for j in range(0, len(k), columns):
                 masked = causal and j + columns > i + len(k) - len(q) + 1
                 scores = (q[i : i + rows] @ k[j : j + columns].T).flatten()
-                alike = (cosine_similarity(scores, t.flatten(), dim=0) > 0.999 for t in found)
+                alike = (cosine_similarity(scores, t.flatten(), dim=0) > 0.999 for t in tiles)
                 if not masked and not any(alike):
                     missing.append(f"queries {i}-{i + rows - 1}, keys {j}-{j + columns - 1}")
         return missing
 
     def row_of(self, keys: int, *dims: int) -> str:
         """A floating-point shape with `keys` rows, and as columns none of `dims`; else "none"."""
-        found = sorted(
+        shapes = sorted(
             tuple(shape)
             for floating, shape in self.shapes
             if floating and keys in shape and shape.numel() // keys not in dims
         )
-        return f"one of shape {found[0]}" if found else "none"
+        return f"one of shape {shapes[0]}" if shapes else "none"
 
 
-class Names(TorchFunctionMode):
+class CallRecorder(TorchFunctionMode):
     """Keeps the names of the functions of torch that are called."""
 
     def __init__(self) -> None:
@@ -89,7 +89,8 @@ class Names(TorchFunctionMode):
 
 def merge(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `merge(output_a, lse_a, output_b, lse_b)` gives."""
-    return described(answer(*inputs.values()))
+    names = ("output_a", "lse_a", "output_b", "lse_b")
+    return described(answer(*(inputs[name] for name in names)))
 
 
 def described(result: Any) -> dict[str, Any]:
@@ -114,9 +115,9 @@ def forward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     columns = inputs["block_keys"]
     if not inputs["_watched"]:
         return described(answer(q, k, v, rows, columns, inputs["causal"]))
-    with Names() as called, Sizes(rows, columns) as sizes:
+    with CallRecorder() as called, ShapeRecorder(rows, columns) as sizes:
         result = answer(q, k, v, rows, columns, inputs["causal"])
-    found = described(result)
+    outputs = described(result)
     if "scaled_dot_product_attention" in called.names:
         raise WrongUse("you called torch's own attention: compute the tiles yourself")
     if outside := sorted(called.names & OUTSIDE):
@@ -125,7 +126,7 @@ def forward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
             "that their sizes can be seen"
         )
     allowed = max(*(t.numel() for t in (q, k, v)), len(q) * v.shape[1], rows * columns)
-    return found | {
+    return outputs | {
         "tiles that were not computed": sizes.not_computed(q, k, inputs["causal"]),
         "a tensor that is too large": sizes.larger_than(allowed),
         "a row of scores for all keys": sizes.row_of(len(k), q.shape[1], v.shape[1]),
@@ -135,10 +136,11 @@ def forward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
 def backward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `backward_block(…)` gives, by name."""
     names = ("p", "dv", "delta", "dq", "dk")
-    found = answer(*inputs.values())
-    if not isinstance(found, tuple | list) or len(found) != len(names):
-        raise WrongUse(wrong_type(f"a tuple ({', '.join(names)})", found))
-    return dict(zip(names, found, strict=True))
+    arguments = ("q", "k", "v", "output", "lse", "d_output")
+    outputs = answer(*(inputs[name] for name in arguments))
+    if not isinstance(outputs, tuple | list) or len(outputs) != len(names):
+        raise WrongUse(wrong_type(f"a tuple ({', '.join(names)})", outputs))
+    return dict(zip(names, outputs, strict=True))
 
 
 def cache(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:

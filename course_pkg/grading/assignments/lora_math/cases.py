@@ -16,7 +16,7 @@ from course_pkg.adapters.accounting import lora_parameters
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.targets import matches
 from course_pkg.grading.assignments.lora_math import student
-from course_pkg.grading.contract.draws import each_then_any, normal_arrays
+from course_pkg.grading.questions.draws import each_then_any, normal_arrays
 
 Inputs = dict[str, Any]
 KINDS = ["q_proj", "k_proj", "v_proj", "o_proj"]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from course_pkg.grading.contract.calling import WrongUse
+from course_pkg.grading.questions.calling import WrongUse
 
 GAIN = 0.5  # of every adapter, when the injected model runs
 STEP = 0.3  # the length of a training step, for each parameter

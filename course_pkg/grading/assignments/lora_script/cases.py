@@ -1,30 +1,196 @@
 """`lora-script`: the cases of its questions, and the right values. Chapter: exercises."""
 
 import json
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from random import Random
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from course_pkg.adapters.injection import adapter_layers, inject, remove_adapters
+from course_pkg.finetuning.conversations import Conversation, Message
+from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample, tokenize_conversation
 from course_pkg.grading.assignments.lora_script import student
-from course_pkg.grading.assignments.lora_script.adapter_quality import *  # noqa: F403 (for questions.toml)
-from course_pkg.grading.assignments.lora_script.adapter_quality import encode, read_records
-from course_pkg.grading.contract import comparators
-from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.assignments.lora_script.submitted_adapter import (
+    ASKED,
+    Rejected,
+    read_adapter,
+    read_report,
+)
+from course_pkg.grading.questions import comparators
+from course_pkg.grading.questions.draws import normal_arrays
+from course_pkg.lm import smollm2
+from course_pkg.lm.load import LoadedModel, load
 from course_pkg.lm.tiny import tiny_model
-from course_pkg.pages.datasets import draw_tickets
+from course_pkg.pages.datasets import TICKET_SYSTEM, draw_tickets, ticket_file
 
 VOCABULARY = 6
 _SUM = comparators.row(
     {"nll": comparators.number(rtol=1e-4, atol=1e-5), "tokens": comparators.number()}
 )
 Inputs = dict[str, Any]
+FRESH = 12  # tickets for one property
+BATCH = 8
+FORMAT_BAR = 0.9
+TASK_BAR = 0.3
+EXACT_BAR = 0.25
+LOSS_TOLERANCE = 0.03  # another processor, or a GPU in 16 bits
+EXACT_TOLERANCE = 0.05
+SEEN_ABOVE = "the adapter was rejected: see above"
+Records = list[tuple[str, str]]  # prompts with their answers
+Weights = Mapping[str, Tensor]
 
 
-def _file(rng: Random, size: int, fault: str = "") -> Inputs:
+@dataclass(frozen=True)
+class Measured:
+    """Mean loss per answer token in nats, and the share of answers that are right to the end."""
+
+    loss: float
+    exact: float
+
+
+def adapter_format(rng: Random, size: int) -> dict[str, Records]:
+    """Fresh tickets."""
+    return {"records": [(r["prompt"], r["answer"]) for r in draw_tickets(FRESH, rng)]}
+
+
+def adapter_expected(inputs: dict[str, Records]) -> Records:
+    """The tickets themselves, which carry their right answers."""
+    return inputs["records"]
+
+
+def learned_format(records: Records, files: Any) -> str | None:
+    """A comparator: the loss is below what any answer costs that ignores the prompt."""
+    try:
+        loss = measure(read_adapter(files), records).loss
+    except Rejected as error:
+        return str(error)
+    if loss <= FORMAT_BAR:
+        return None
+    base = measure(None, records).loss
+    return (
+        f"the loss on {len(records)} fresh tickets is {loss:.2f}; expected at most {FORMAT_BAR} "
+        f"(without an adapter it is {base:.2f}, and about 1.2 if the prompt is ignored)"
+    )
+
+
+def learned_task(records: Records, files: Any) -> str | None:
+    """A comparator: the loss is small, and many answers are right to the last token."""
+    try:
+        measured = measure(read_adapter(files), records)
+    except Rejected:
+        return SEEN_ABOVE
+    if measured.loss <= TASK_BAR and measured.exact >= EXACT_BAR:
+        return None
+    return (
+        f"on {len(records)} fresh tickets the loss is {measured.loss:.2f}, expected at most "
+        f"{TASK_BAR}, and {measured.exact:.0%} of the answers are right, expected {EXACT_BAR:.0%}"
+    )
+
+
+def matching_report(records: Records, files: Any) -> str | None:
+    """A comparator: the report has the loss and the exact answers on the course's held-out file."""
+    try:
+        weights = read_adapter(files)
+    except Rejected:
+        return SEEN_ABOVE
+    try:
+        report = read_report(files)
+    except Rejected as error:
+        return str(error)
+    held_out, _ = read_records(ticket_file("held-out"))
+    measured = measure(weights, held_out)
+    if measured.loss > FORMAT_BAR:
+        return f"no report counts for an adapter with a held-out loss of {measured.loss:.2f}"
+    for name, value, tolerance in (
+        ("held_out_loss", measured.loss, LOSS_TOLERANCE),
+        ("exact_match", measured.exact, EXACT_TOLERANCE),
+    ):
+        if not abs(report[name] - value) <= tolerance:
+            return f"{name} is {report[name]:.4g} in your report; this adapter has {value:.4g}"
+    return None
+
+
+def read_records(text: str) -> tuple[Records, int]:
+    """The first answered record of every prompt in JSON Lines, and how many are left out."""
+    records = [json.loads(line) for line in text.split("\n") if line.strip()]
+    first: dict[str, str] = {}
+    for record in records:
+        if record.get("answer", "").strip():
+            first.setdefault(record["prompt"], record["answer"])
+    return list(first.items()), len(records) - len(first)
+
+
+def encode(messages: Sequence[Mapping[str, str]], answer: str, tokenizer: Any) -> TokenizedExample:
+    """Token ids and labels of an answer after these messages; earlier answers have no labels."""
+    turns = [Message(message["role"], message["content"]) for message in messages]
+    conversation = Conversation((*turns, Message("assistant", answer)))
+    return tokenize_conversation(conversation, tokenizer, answers="last")
+
+
+@lru_cache(maxsize=1)
+def base() -> LoadedModel:
+    """The base model and its tokenizer, loaded once."""
+    return load(smollm2.NAME)
+
+
+def measure(weights: Weights | None, records: Sequence[Sequence[str]]) -> Measured:
+    """The base with an adapter, or alone, on pairs of a prompt and its answer.
+
+    An answer is right if every token, the end included, is the most likely one after those before
+    it: exactly then greedy generation gives it.
+    """
+    model, tokenizer = base()
+    system = {"role": "system", "content": TICKET_SYSTEM}
+    rows = [
+        encode([system, {"role": "user", "content": prompt}], answer, tokenizer)
+        for prompt, answer in records
+    ]
+    costs: list[Tensor] = []
+    right = 0
+    try:
+        if weights is not None:
+            _add_adapter(model, weights)
+        for start in range(0, len(rows), BATCH):
+            for cost, exact in _answer_costs(model, rows[start : start + BATCH]):
+                costs.append(cost)
+                right += exact
+    finally:
+        remove_adapters(model)
+    return Measured(torch.cat(costs).mean().item(), right / len(rows))
+
+
+def _add_adapter(model: Any, weights: Weights) -> None:
+    inject(model, ASKED)
+    with torch.no_grad():
+        for name, layer in adapter_layers(model).items():
+            for part in layer.parts:
+                tensor = weights[f"base_model.model.{name}.{part}.weight"]
+                getattr(layer, part)["default"].copy_(tensor)
+
+
+@torch.no_grad()
+def _answer_costs(model: Any, rows: Sequence[TokenizedExample]) -> list[tuple[Tensor, bool]]:
+    """For each row the costs of its answer's tokens, and whether all of them are the likeliest."""
+    longest = max(len(row.input_ids) for row in rows)
+    padded = [[*row.input_ids, *[0] * (longest - len(row.input_ids))] for row in rows]
+    hidden = model.model(input_ids=torch.tensor(padded)).last_hidden_state  # pads come last
+    costs = []
+    for row, states in zip(rows, hidden, strict=True):
+        start = row.labels.count(IGNORE_INDEX)
+        targets = torch.tensor(row.input_ids[start:])
+        logits = model.lm_head(states[start - 1 : len(row.input_ids) - 1])  # (answer, vocabulary)
+        exact = bool((logits.argmax(-1) == targets).all())
+        costs.append((F.cross_entropy(logits, targets, reduction="none"), exact))
+    return costs
+
+
+def draw_file(rng: Random, size: int, fault: str = "") -> Inputs:
     """A file of tickets, without or with lines of one kind of fault."""
     examples = draw_tickets(3 + size, rng)
     lines = [json.dumps(example) for example in examples]
@@ -34,22 +200,23 @@ def _file(rng: Random, size: int, fault: str = "") -> Inputs:
         lines.append(json.dumps(rng.choice(examples) | {"answer": "another"}))
     if fault == "unanswered":  # and answered later
         prompt = draw_tickets(1, rng)[0]["prompt"]
-        found = {"prompt": prompt, "answer": " "}, {"prompt": prompt}
-        lines += [json.dumps(record) for record in (*found, {"prompt": prompt, "answer": "late"})]
+        unanswered = {"prompt": prompt, "answer": " "}, {"prompt": prompt}
+        lines += [
+            json.dumps(record) for record in (*unanswered, {"prompt": prompt, "answer": "late"})
+        ]
     return {"text": "\n".join(lines) + "\n"}
 
 
-read_pairs = _file
-read_blank = partial(_file, fault="blank")
-read_repeated = partial(_file, fault="repeated")
-read_unanswered = partial(_file, fault="unanswered")
+read_blank = partial(draw_file, fault="blank")
+read_repeated = partial(draw_file, fault="repeated")
+read_unanswered = partial(draw_file, fault="unanswered")
 
 
 def read_expected(inputs: Inputs) -> tuple[list[tuple[str, str]], int]:
     return read_records(inputs["text"])
 
 
-def _chat(rng: Random, size: int) -> Inputs:
+def draw_chat(rng: Random, size: int) -> Inputs:
     """A conversation of one turn, or of several, some with a system message."""
     *earlier, last = draw_tickets(1 + size, rng)
     messages = [{"role": "system", "content": "Ticket"}] * (size % 2)
@@ -60,13 +227,10 @@ def _chat(rng: Random, size: int) -> Inputs:
     return {"messages": messages, "answer": last["answer"]}
 
 
-encode_tokens = encode_prompt = encode_end = _chat
-
-
 def encode_expected(inputs: Inputs) -> Inputs:
     """From the course's own masking."""
-    found = encode(inputs["messages"], inputs["answer"], student.tokenizer())
-    return {"input_ids": list(found.input_ids), "labels": list(found.labels)}
+    tokenized = encode(inputs["messages"], inputs["answer"], student.tokenizer())
+    return {"input_ids": list(tokenized.input_ids), "labels": list(tokenized.labels)}
 
 
 def all_tokens(expected: Inputs, given: Any) -> str | None:
@@ -90,8 +254,8 @@ def _difference(what: str, expected: list[int], given: list[int]) -> str | None:
         return None
     pairs = zip(given, expected, strict=False)
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(given), len(expected)))
-    found, wanted = (str(ids[same : same + 4])[1:-1] or "nothing" for ids in (given, expected))
-    return f"the first {same} {what} are right; then come {found}, but expected {wanted}"
+    came, wanted = (str(ids[same : same + 4])[1:-1] or "nothing" for ids in (given, expected))
+    return f"the first {same} {what} are right; then come {came}, but expected {wanted}"
 
 
 def end_label(expected: Inputs, given: Any) -> str | None:
@@ -104,7 +268,7 @@ def end_label(expected: Inputs, given: Any) -> str | None:
     return None if last == right else f"the last label is {last}; expected {right}"
 
 
-def _rows(rng: Random, size: int, pad: bool = False) -> Inputs:
+def draw_rows(rng: Random, size: int, pad: bool = False) -> Inputs:
     """Rows of token ids and labels. pad: they end in the pad token, as if it were the end token."""
     pad_token_id = rng.randrange(50, 60)
     rows = []
@@ -116,8 +280,7 @@ def _rows(rng: Random, size: int, pad: bool = False) -> Inputs:
     return {"rows": rows, "pad_token_id": pad_token_id}
 
 
-collate_ids = collate_labels = _rows
-collate_mask = partial(_rows, pad=True)
+collate_mask = partial(draw_rows, pad=True)
 
 
 def collate_expected(inputs: Inputs) -> dict[str, Tensor]:
@@ -129,7 +292,7 @@ def collate_expected(inputs: Inputs) -> dict[str, Tensor]:
     }
 
 
-def _lora(rng: Random, size: int, factor: float = 1.0) -> Inputs:
+def draw_lora(rng: Random, size: int, factor: float = 1.0) -> Inputs:
     """A tiny Llama with its targets. factor: alpha divided by the rank."""
     names = ["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"]
     rank = rng.randint(2, 6)
@@ -142,8 +305,7 @@ def _lora(rng: Random, size: int, factor: float = 1.0) -> Inputs:
     }
 
 
-lora_trained = _lora
-lora_scaling = partial(_lora, factor=2.5)
+lora_scaling = partial(draw_lora, factor=2.5)
 
 
 def lora_expected(inputs: Inputs) -> Inputs:
@@ -224,15 +386,14 @@ def loss_expected(inputs: Inputs) -> list[float]:
     return [float(sum(costs)), float(len(costs))]
 
 
-def _steps(rng: Random, size: int, count: int = 1) -> Inputs:
+def draw_steps(rng: Random, size: int, count: int = 1) -> Inputs:
     """Steps of micro-batches with different numbers of labels."""
-    found = [[_batch(rng, 1 + 2 * i, 5 + 2 * i) for i in range(2 + size)] for _ in range(count)]
+    steps = [[_batch(rng, 1 + 2 * i, 5 + 2 * i) for i in range(2 + size)] for _ in range(count)]
     table = _normal(rng, VOCABULARY, VOCABULARY)
-    return {"table": table, "rate": rng.choice([0.5, 1.0, 2.0]), "steps": found}
+    return {"table": table, "rate": rng.choice([0.5, 1.0, 2.0]), "steps": steps}
 
 
-step_mean = step_returned = _steps
-step_fresh = partial(_steps, count=2)
+step_fresh = partial(draw_steps, count=2)
 
 
 def step_expected(inputs: Inputs) -> Inputs:
@@ -249,10 +410,10 @@ def step_expected(inputs: Inputs) -> Inputs:
     return {"returned": returned, "weights": weights[1:]}
 
 
-def _evaluation(rng: Random, size: int, recorded: float = 0.0) -> Inputs:
+def draw_evaluation(rng: Random, size: int, recorded: float = 0.0) -> Inputs:
     """Some rows are predicted right. With `recorded`, only recorded gradients show."""
     table = _normal(rng, VOCABULARY, VOCABULARY)
-    found = []
+    batches = []
     for number in range(1 if recorded else 2 + size):
         batch = _batch(rng, 2 + number, 7)
         right = [rng.random() < 0.6 for _ in batch["labels"]]
@@ -260,13 +421,12 @@ def _evaluation(rng: Random, size: int, recorded: float = 0.0) -> Inputs:
             if right[row]:
                 ids = batch["input_ids"][row]
                 ids[at] = batch["labels"][row, at] = table[ids[at - 1]].argmax()
-        found.append(batch)
+        batches.append(batch)
     how = {"training": not recorded, "_recorded": recorded * _normal(rng, VOCABULARY)}
-    return {"table": table, "batches": found, **how}
+    return {"table": table, "batches": batches, **how}
 
 
-evaluate_mean = evaluate_exact = _evaluation
-evaluate_mode = partial(_evaluation, recorded=3.0)
+evaluate_mode = partial(draw_evaluation, recorded=3.0)
 
 
 def evaluate_expected(inputs: Inputs) -> Inputs:

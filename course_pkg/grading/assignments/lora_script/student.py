@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_pkg.grading.contract.calling import WrongUse, read_folder, require_pair, require_type
-from course_pkg.grading.contract.comparators import wrong_type
+from course_pkg.grading.questions.calling import WrongUse, read_folder, require_pair, require_type
+from course_pkg.grading.questions.comparators import wrong_type
 
 FOLDER_BYTES = 4_000_000
 Values = dict[str, Any]

@@ -55,14 +55,14 @@ def read_adapter(files: Any) -> dict[str, Tensor]:
 
 def read_report(files: dict[str, bytes]) -> dict[str, float]:
     """The numbers that the script reported. Raises Rejected."""
-    found = _json(files, REPORT_FILE)
+    report = _json(files, REPORT_FILE)
     for name in REPORTED:
-        value = found.get(name)
+        value = report.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise Rejected(f"{REPORT_FILE} has no number {name!r}")
         if not abs(value) < 1e9:  # also NaN
             raise Rejected(f"{REPORT_FILE}: {name} is {str(value)[:20]}; expected a finite number")
-    return {name: float(found[name]) for name in REPORTED}
+    return {name: float(report[name]) for name in REPORTED}
 
 
 def check_names(files: Any) -> None:
@@ -101,12 +101,12 @@ def _read(files: dict[str, bytes], name: str) -> bytes:
 def _json(files: dict[str, bytes], name: str) -> dict[str, Any]:
     data = _read(files, name)
     try:
-        found = json.loads(data)
+        tree = json.loads(data)
     except (ValueError, RecursionError):
         raise Rejected(f"{name} is not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(tree, dict):
         raise Rejected(f"{name} is not a JSON object")
-    return found
+    return tree
 
 
 def _check_config(raw: dict[str, Any]) -> None:
@@ -137,22 +137,22 @@ def _tensors(data: bytes) -> dict[str, Tensor]:
         claimed = f"{WEIGHTS_FILE} begins with a header of {header:,} bytes"
         raise Rejected(f"{claimed}: it is damaged, or not a safetensors file")
     try:
-        found = safetensors.load(data)
+        tensors = safetensors.load(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise Rejected(f"{WEIGHTS_FILE} is damaged: {str(error)[:200]}") from None
     wanted = expected_shapes()
-    if unexpected := sorted(set(found) - set(wanted)):
+    if unexpected := sorted(set(tensors) - set(wanted)):
         raise Rejected(f"{WEIGHTS_FILE} holds {unexpected[0][:100]!r}, which is not of the adapter")
-    if missing := sorted(set(wanted) - set(found)):
+    if missing := sorted(set(wanted) - set(tensors)):
         raise Rejected(f"{WEIGHTS_FILE} has no {missing[0]!r}")
     for name in wanted:
-        tensor = found[name]
+        tensor = tensors[name]
         if tuple(tensor.shape) != wanted[name]:
             raise Rejected(f"{name} has the shape {tuple(tensor.shape)}; expected {wanted[name]}")
         if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise Rejected(f"{name} has the dtype {tensor.dtype}; expected float32 or 16 bits")
         if not math.isfinite(tensor.float().abs().max().item()):
             raise Rejected(f"{name} has numbers that are NaN or infinite")
-    if not any(found[name].any() for name in found if ".lora_B." in name):
+    if not any(tensors[name].any() for name in tensors if ".lora_B." in name):
         raise Rejected("every lora_B is zero: this is the base, without training")
-    return found
+    return tensors

@@ -8,21 +8,73 @@ from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from course_pkg.evaluation import multiple_choice
+from course_pkg.evaluation.option_boundary import encode_options
 from course_pkg.evaluation.statistics import standard_error
-from course_pkg.grading.assignments.multiple_choice import boundary
-from course_pkg.grading.contract.comparators import Comparator, anything, number, row
-from course_pkg.grading.contract.draws import normal_arrays
-from course_pkg.grading.contract.plain_values import Array
+from course_pkg.grading.assignments.multiple_choice.student import encode
+from course_pkg.grading.questions.comparators import Comparator, anything, number, row
+from course_pkg.grading.questions.draws import normal_arrays
+from course_pkg.grading.questions.plain_values import Array
 from course_pkg.studies.likelihood_and_generation.confidence import expected_calibration_error
 
 Inputs = dict[str, Any]
 CLOSE = number(rtol=1e-5, atol=1e-6)
+
+
+def boundary_expected(inputs: dict[str, Any]) -> dict[str, Any]:
+    """The course's division of the tokens, which are their own ids here."""
+    tokenizer: Any = _Tokenizer(inputs["vocabulary"])
+    try:
+        encoded = encode_options(tokenizer, inputs["context"], inputs["options"], delimiter="")
+    except ValueError:
+        return {"raised": "ValueError"}
+    counts = [len(option.ids) - option.start for option in encoded]
+    return {"raised": "nothing", "start": encoded[0].start, "counts": counts}
+
+
+class _Tokenizer:
+    """What `encode_options` needs of a tokenizer."""
+
+    bos_token = eos_token = None
+    decode = "".join
+
+    def __init__(self, vocabulary: list[str]) -> None:
+        self.vocabulary = vocabulary
+
+    def __call__(self, text: str, **_: Any) -> SimpleNamespace:
+        return SimpleNamespace(input_ids=encode(text, self.vocabulary))
+
+
+def draw_texts(rng: Random, size: int, kind: str) -> dict[str, Any]:
+    """Syllables as tokens. joined: a token of the last one, or two, and an option's first.
+
+    At first that option has one syllable, so that all of it is in the joined token. spaces: two
+    that are tokens of their own. empty: an option without text, then of a space; then there is
+    none, or in every second case.
+    """
+    syllables = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
+    parts = rng.sample(syllables, 10)
+    context = parts[:4]
+    options = [parts[4:5], parts[5:7], parts[7 : 8 + size % 3]]
+    vocabulary = [*parts, " ", "er"]
+    if kind == "joined":
+        merged = context[-1 - (size == 2) :]
+        vocabulary.append("".join([*merged, options[size > 0][0]]))
+    written = ["".join(option) for option in options]
+    if kind == "empty":
+        if size < 3 or (size > 3 and rng.random() < 0.5):
+            written.insert(rng.randrange(4), "" if size % 3 < 2 else " ")
+    elif size:
+        rng.shuffle(written)
+    rng.shuffle(vocabulary)
+    spaces = " " * (1 + size // 2) if kind == "spaces" else ""
+    return {"vocabulary": vocabulary, "context": "".join(context) + spaces, "options": written}
 
 
 def numbers(compare: Comparator) -> Comparator:
@@ -102,8 +154,8 @@ def _scored(
 
 def scores_expected(inputs: Inputs) -> tuple[list[float], int]:
     """The course's scores and its choice."""
-    *given, kind = inputs.values()
-    question = _scored(*given)
+    kind = inputs["normalization"]
+    question = _scored(inputs["options"], inputs["log_probs"], inputs["unconditional"])
     return [option.score(kind) for option in question.options], question.choice(kind)
 
 
@@ -142,9 +194,8 @@ choice = row({"scores": anything(), "choice": number()})
 
 
 counts = numbers(row(each=number()))
-boundary_expected = boundary.expected
 boundary_apart, boundary_joined, boundary_spaces, boundary_empty = (
-    partial(boundary.texts, kind=kind) for kind in ("apart", "joined", "spaces", "empty")
+    partial(draw_texts, kind=kind) for kind in ("apart", "joined", "spaces", "empty")
 )
 
 
@@ -152,7 +203,7 @@ def single_expected(inputs: Inputs) -> list[float]:
     """The course's shares, and the means of its probabilities."""
     questions = tuple(
         _scored(["o"] * len(sums), [[value] for value in sums], sums, answer)
-        for sums, answer in zip(*inputs.values(), strict=True)
+        for sums, answer in zip(inputs["log_probs"], inputs["answers"], strict=True)
     )
     result = multiple_choice.MultipleChoiceResult(questions)
     listed = [question.listed_probability for question in questions]
@@ -161,7 +212,7 @@ def single_expected(inputs: Inputs) -> list[float]:
     return [result.accuracy(), result.single_answer_accuracy(), *means]
 
 
-def _questions(rng: Random, size: int, lower: float = 0.0) -> Inputs:
+def draw_questions(rng: Random, size: int, lower: float = 0.0) -> Inputs:
     """Questions of two to four options. lower: by how much all sums are, in the last case."""
     case: Inputs = {"log_probs": [], "answers": []}
     for _ in range(4 + size):
@@ -184,8 +235,7 @@ def single_half(rng: Random, size: int) -> Inputs:
     return {"log_probs": [list(map(math.log, pair)) for pair in ordered], "answers": answers}
 
 
-single_preferred = single_listed = _questions
-single_confidence = partial(_questions, lower=900.0)
+single_confidence = partial(draw_questions, lower=900.0)
 PARTS = ("preferred", "single", "listed", "confidence")
 preferred, half, listed, confidence = (only(name, *PARTS) for name in PARTS)
 
@@ -255,7 +305,7 @@ difference, error = (only(name, "difference", "error") for name in ("difference"
 
 def pass_at_k_expected(inputs: Inputs) -> dict[str, Any]:
     """The exact mean of 1 - C(n - c, k) / C(n, k), as products of fractions."""
-    samples, correct, k = inputs.values()
+    samples, correct, k = inputs["samples"], inputs["correct"], inputs["k"]
     if min(samples) < k:
         return {"raised": "ValueError"}
     pairs = zip(samples, correct, strict=True)

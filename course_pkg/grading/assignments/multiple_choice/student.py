@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from course_pkg.grading.contract.calling import require_pair
+from course_pkg.grading.questions.calling import require_pair
 
 Inputs = dict[str, Any]
 
@@ -29,16 +29,17 @@ def call_scored_tokens(answer: Any, inputs: Inputs) -> dict[str, Any]:
     """What `scored_tokens(encode, context, options)` gives, or that it refuses an option."""
     refused = not all(option.strip() for option in inputs["options"])
     tokens_of = partial(encode, vocabulary=inputs["vocabulary"])
-    found = _call(refused, answer, tokens_of, inputs["context"], inputs["options"])
-    if "value" not in found:
-        return found
-    start, counts = require_pair(found["value"])
+    outcome = _call(refused, answer, tokens_of, inputs["context"], inputs["options"])
+    if "value" not in outcome:
+        return outcome
+    start, counts = require_pair(outcome["value"])
     return {"raised": "nothing", "start": start, "counts": counts}
 
 
 def call_pass_at_k(answer: Any, inputs: Inputs) -> dict[str, Any]:
     """What `pass_at_k(samples, correct, k)` gives, or that it refuses k."""
-    return _call(min(inputs["samples"]) < inputs["k"], answer, *inputs.values())
+    samples, k = inputs["samples"], inputs["k"]
+    return _call(min(samples) < k, answer, samples, inputs["correct"], k)
 
 
 def _call(may_raise: bool, answer: Callable[..., Any], *given: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import hashlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from course_pkg.grading.contract.calling import require_type
+from course_pkg.grading.questions.calling import require_type
 
 if TYPE_CHECKING:  # imported where answers compute with tensors: two questions do
     from torch import Tensor
@@ -61,7 +61,7 @@ def free(answer: Any, inputs: Values) -> Values:
 
 def write(answer: Any, inputs: Values) -> Values:
     """The cache after `write(cache, new, table, start)`."""
-    answer(*inputs.values())
+    answer(*(inputs[name] for name in ("cache", "new", "table", "start")))
     return {"the cache": inputs["cache"]}
 
 
@@ -69,7 +69,9 @@ def attention(answer: Any, inputs: Values) -> Values:
     """What `paged_attention(…)` gives; what is not finite is listed apart, so that it compares."""
     from torch import Tensor
 
-    return finite(require_type(answer(*inputs.values()), Tensor, "a tensor"))
+    names = ("q", "key_cache", "value_cache", "table", "length")
+    output = answer(*(inputs[name] for name in names))
+    return finite(require_type(output, Tensor, "a tensor"))
 
 
 def finite(output: "Tensor") -> Values:
@@ -88,6 +90,6 @@ def hash_block(parent: Any, tokens: Any) -> str:
 
 def hashes(answer: Any, inputs: Values) -> Values:
     """What `block_hashes(tokens, block_size, adapter, hash_block)` gives."""
-    found = answer(*inputs.values(), hash_block)
-    found = list(require_type(found, (list, tuple), "a list of hashes"))
-    return {"the number of hashes": len(found), "the hashes": found}
+    returned = answer(inputs["tokens"], inputs["block_size"], inputs["adapter"], hash_block)
+    returned = list(require_type(returned, (list, tuple), "a list of hashes"))
+    return {"the number of hashes": len(returned), "the hashes": returned}

@@ -7,6 +7,7 @@ Chapter: exercises.
 """
 
 import math
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from random import Random
@@ -16,22 +17,59 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from course_pkg.acceleration.parallel.collectives import Group
 from course_pkg.acceleration.parallel.schedules import Action, Schedule, one_f_one_b
 from course_pkg.acceleration.parallel.timeline import simulate
-from course_pkg.grading.assignments.parallelism import ring
-from course_pkg.grading.contract.comparators import anything, array, number, row, wrong_type
-from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.questions.comparators import anything, array, number, row, wrong_type
+from course_pkg.grading.questions.draws import normal_arrays
 
 Inputs = dict[str, Any]
 CLOSE = array(rtol=1e-5, atol=1e-5)
 
 
+class _Waiting(Exception):
+    """The next message has not come."""
+
+
+class _Rank(Group):
+    """One rank. received: the messages that have come."""
+
+    def __init__(self, rank: int, size: int, received: list[Tensor]):
+        self.rank = rank
+        self.size = size
+        self.algorithm = "ring"
+        self.received = received
+        self.sent: list[Tensor] = []
+
+    def exchange(self, tensor: Tensor, into: Tensor, to: int, source: int) -> Tensor:
+        """Keep what is sent; return what has come, or stop."""
+        self.sent.append(tensor.clone())
+        if len(self.sent) > len(self.received):
+            raise _Waiting
+        return into.copy_(self.received[len(self.sent) - 1])
+
+
+def ring_all_reduce(tensors: list[Tensor]) -> tuple[list[list[Tensor]], list[int]]:
+    """The tensors of all ranks after each step, and the bytes that each rank sends in all."""
+    size = len(tensors)
+    received: list[list[Tensor]] = [[] for _ in tensors]
+    states = []
+    for _ in range(2 * size - 1):
+        states.append([tensor.clone() for tensor in tensors])
+        ranks = [_Rank(rank, size, received[rank]) for rank in range(size)]
+        for rank, tensor in zip(ranks, states[-1], strict=True):
+            with suppress(_Waiting):
+                rank.all_reduce(tensor)
+        received = [ranks[rank - 1].sent for rank in range(size)]
+    return states[1:], [sum(tensor.nbytes for tensor in rank.sent) for rank in ranks]
+
+
 def ring_expected(inputs: Inputs) -> tuple[list[list[Tensor]], list[int]]:
     """The tensors of all ranks after each step, and the bytes that each rank sends."""
-    return ring.all_reduce(inputs["tensors"])
+    return ring_all_reduce(inputs["tensors"])
 
 
-def _tensors(rng: Random, size: int, *, uneven: bool = False, typed: bool = False) -> Inputs:
+def draw_tensors(rng: Random, size: int, *, uneven: bool = False, typed: bool = False) -> Inputs:
     """A tensor for each rank. uneven: from one chunk to all but two are longer than the others."""
     ranks = rng.randint(3, 4) if uneven else 2 + size
     length = size * ranks + rng.randint(1, ranks - 2) if uneven else rng.randint(1, 3) * ranks
@@ -40,9 +78,8 @@ def _tensors(rng: Random, size: int, *, uneven: bool = False, typed: bool = Fals
     return {"tensors": [numbers.astype(dtype) for numbers in arrays.values()]}
 
 
-ring_reduce = ring_gather = _tensors
-ring_bytes = partial(_tensors, typed=True)
-ring_uneven = partial(_tensors, uneven=True)
+ring_bytes = partial(draw_tensors, typed=True)
+ring_uneven = partial(draw_tensors, uneven=True)
 
 
 def _states(expected: Any, given: Any, half: int | None = None) -> str | None:
@@ -73,7 +110,7 @@ def mlp_expected(inputs: Inputs) -> tuple[list[Tensor], list[list[Tensor]]]:
     return [sum(parts) + bias] * len(parts), [[part] for part in parts]
 
 
-def _layer(rng: Random, size: int, *, bias: bool = False) -> Inputs:
+def draw_layer(rng: Random, size: int, *, bias: bool = False) -> Inputs:
     """A gated MLP for two to four ranks. Without a bias, it is zero."""
     ranks = features = 2 + size
     hidden = ranks * rng.randint(2, 3)
@@ -83,8 +120,7 @@ def _layer(rng: Random, size: int, *, bias: bool = False) -> Inputs:
     return inputs | {"ranks": ranks}
 
 
-mlp_product = mlp_once = _layer
-mlp_bias = partial(_layer, bias=True)
+mlp_bias = partial(draw_layer, bias=True)
 output = row({"output": row(each=array(rtol=1e-4)), "sent": anything()})
 one_part = row({"output": anything(), "sent": row(each=row(each=array(rtol=1e-4)))})
 
@@ -105,7 +141,7 @@ def cross_entropy_expected(inputs: Inputs) -> tuple[list[float], list[Tensor], l
     return [loss.item()] * len(shards), list(gradient.split(widths, 1)), sent
 
 
-def _logits(rng: Random, size: int, *, shift: bool = False, ignored: bool = False) -> Inputs:
+def draw_logits(rng: Random, size: int, *, shift: bool = False, ignored: bool = False) -> Inputs:
     """Shards of uneven widths, each with the label of one token.
 
     shift: so far from 0 that exp overflows or is 0. ignored: all labels but `size` are -100.
@@ -124,9 +160,8 @@ def _logits(rng: Random, size: int, *, shift: bool = False, ignored: bool = Fals
     return {"logits": logits, "labels": torch.tensor(labels), "first": first}
 
 
-cross_entropy_loss = cross_entropy_gradient = cross_entropy_sent = _logits
-cross_entropy_stable = partial(_logits, shift=True)
-cross_entropy_ignored = partial(_logits, ignored=True)
+cross_entropy_stable = partial(draw_logits, shift=True)
+cross_entropy_ignored = partial(draw_logits, ignored=True)
 # Logits of 1000 are rounded to 6e-5.
 LOSSES = row(each=number(rtol=1e-3, atol=1e-4))
 GRADIENTS = row(each=array(rtol=1e-3, atol=1e-6))
@@ -146,7 +181,7 @@ def zero_bytes_expected(inputs: Inputs) -> int:
     return sum(count * size for count, size in zip(counts, inputs["sizes"], strict=True))
 
 
-def _model(rng: Random, size: int, *, uneven: bool = False) -> Inputs:
+def draw_model(rng: Random, size: int, *, uneven: bool = False) -> Inputs:
     """Stages 0 to 3. uneven: stage 3, with a shorter last shard."""
     ranks = rng.randint(3, 8)
     parameters = ranks * rng.randint(5, 900) + (rng.randint(1, ranks - 1) if uneven else 0)
@@ -155,8 +190,7 @@ def _model(rng: Random, size: int, *, uneven: bool = False) -> Inputs:
     return {"parameters": parameters, "ranks": ranks, "stage": stage, "sizes": sizes}
 
 
-zero_bytes_stages = _model
-zero_bytes_uneven = partial(_model, uneven=True)
+zero_bytes_uneven = partial(draw_model, uneven=True)
 
 
 def fewest_gpus_expected(inputs: Inputs) -> int:
@@ -166,9 +200,9 @@ def fewest_gpus_expected(inputs: Inputs) -> int:
     return next((n for n in numbers if zero_bytes_expected({**inputs, "ranks": n}) <= room), 0)
 
 
-def _cluster(rng: Random, size: int, *, limit: bool = False) -> Inputs:
+def draw_cluster(rng: Random, size: int, *, limit: bool = False) -> Inputs:
     """A model that fits on some GPUs. limit: exactly, or a byte is missing, or a GPU is."""
-    inputs = _model(rng, min(size + 1, 3), uneven=limit)
+    inputs = draw_model(rng, min(size + 1, 3), uneven=limit)
     ranks = 1 if size == 3 else inputs["ranks"]
     inputs["parameters"] = 2520 * ranks * rng.randint(5, 40) + ((0, 1, 0)[size] if limit else 0)
     need = zero_bytes_expected({**inputs, "ranks": ranks})
@@ -183,8 +217,7 @@ def _cluster(rng: Random, size: int, *, limit: bool = False) -> Inputs:
     return inputs
 
 
-fewest_gpus_smallest = _cluster
-fewest_gpus_limit = partial(_cluster, limit=True)
+fewest_gpus_limit = partial(draw_cluster, limit=True)
 
 
 def schedule_expected(inputs: Inputs) -> list[tuple[str, int]]:
@@ -198,7 +231,7 @@ def _one_f_one_b(ranks: int, microbatches: int) -> list[list[tuple[str, int]]]:
     return [[(action.kind, action.microbatch) for action in order] for order in actions]
 
 
-def _rank(rng: Random, size: int, *, few: bool = False) -> Inputs:
+def draw_rank(rng: Random, size: int, *, few: bool = False) -> Inputs:
     """More microbatches than ranks. few: fewer than the warm-up would have."""
     ranks = rng.randint(6, 10) + size
     rank = rng.randint(0, ranks - 6) if few else rng.randint(1, ranks - 2)
@@ -206,8 +239,7 @@ def _rank(rng: Random, size: int, *, few: bool = False) -> Inputs:
     return {"rank": rank, "ranks": ranks, "microbatches": microbatches}
 
 
-schedule_steady = _rank
-schedule_few = partial(_rank, few=True)
+schedule_few = partial(draw_rank, few=True)
 
 
 def simulate_expected(inputs: Inputs) -> tuple[float, float, list[int]]:
@@ -220,7 +252,7 @@ def simulate_expected(inputs: Inputs) -> tuple[float, float, list[int]]:
     return timeline.makespan, timeline.bubble, held
 
 
-def _orders(rng: Random, size: int) -> Inputs:
+def draw_orders(rng: Random, size: int) -> Inputs:
     """1F1B, then actions in a random order in which each has what it needs."""
     ranks, microbatches = 2 + (size + 1) // 2, rng.randint(3, 4) + size
     orders = _one_f_one_b(ranks, microbatches)
@@ -240,7 +272,6 @@ def _orders(rng: Random, size: int) -> Inputs:
     return {"orders": orders, "forward": forward, "backward": forward + rng.choice([0.5, 1.0, 2.0])}
 
 
-simulate_seconds = simulate_bubble = simulate_in_flight = _orders
 seconds = row({"seconds": number(rtol=1e-3), "bubble": anything(), "in_flight": anything()})
 bubble = row({"seconds": anything(), "bubble": number(atol=1e-3), "in_flight": anything()})
 in_flight = row({"seconds": anything(), "bubble": anything(), "in_flight": row(each=number())})

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_pkg.grading.contract.calling import WrongUse, require_pair, require_type
+from course_pkg.grading.questions.calling import WrongUse, require_pair, require_type
 
 Calls = list[tuple[str, Tensor]]  # operation and tensor of each all_reduce
 

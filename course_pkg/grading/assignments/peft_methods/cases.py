@@ -17,7 +17,7 @@ from course_pkg.adapters.accounting import lora_parameters
 from course_pkg.adapters.dora import DoRAConfig, DoRALinear
 from course_pkg.adapters.ia3 import IA3Config, IA3Linear
 from course_pkg.grading.assignments.peft_methods import student
-from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.questions.draws import normal_arrays
 
 Inputs = dict[str, Any]
 
@@ -67,7 +67,7 @@ def prefix_expected(inputs: Inputs) -> Tensor:
     return attention(q, keys, values, causal=True)[0].float()
 
 
-def _attention(
+def draw_attention(
     rng: Random, size: int, *, text: int = 1, prefix: int = 3, groups: int = 1, d: int = 1
 ) -> Inputs:
     """Random queries, keys and values; d = 1 hides the scale, and one token the causal mask."""
@@ -79,22 +79,19 @@ def _attention(
     return {name: 1.5 * array for name, array in arrays.items()}
 
 
-prefix_keys = _attention
-
-
 def prefix_scale(rng: Random, size: int) -> Inputs:
     """One token, and heads of several numbers."""
-    return _attention(rng, size, d=3 + size)
+    return draw_attention(rng, size, d=3 + size)
 
 
 def prefix_causal(rng: Random, size: int) -> Inputs:
     """A few tokens, in one order."""
-    return _attention(rng, size, text=3 + size, prefix=2)
+    return draw_attention(rng, size, text=3 + size, prefix=2)
 
 
 def prefix_grouped(rng: Random, size: int) -> Inputs:
     """Two or three query heads for each of several key-value heads."""
-    return _attention(rng, size + 1, groups=2 + size % 2)
+    return draw_attention(rng, size + 1, groups=2 + size % 2)
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
@@ -127,7 +124,7 @@ def merge_expected(inputs: Inputs) -> Tensor:
     return Reference(inputs).merged_weight()
 
 
-def _dora(
+def draw_dora(
     rng: Random, size: int, *, magnitude: bool = False, scale: float = 1.0, zero: str = "bias"
 ) -> Inputs:
     """A layer with DoRA. magnitude: random, else the norms of W + ΔW; zero: names of what is 0."""
@@ -144,15 +141,14 @@ def _dora(
     return {**layer, "magnitude": norms * factor if magnitude else norms, "alpha": scale * r}
 
 
-dora_update = _dora
-dora_scaling = partial(_dora, scale=2.5)
-dora_magnitude = partial(_dora, magnitude=True, zero="bias lora_B")
-dora_bias = partial(_dora, magnitude=True, zero="lora_B")
-dora_gradient = partial(_dora, magnitude=True)
+dora_scaling = partial(draw_dora, scale=2.5)
+dora_magnitude = partial(draw_dora, magnitude=True, zero="bias lora_B")
+dora_bias = partial(draw_dora, magnitude=True, zero="lora_B")
+dora_gradient = partial(draw_dora, magnitude=True)
 
 
 def _without_layer(rng: Random, size: int, **how: Any) -> Inputs:
-    layer = _dora(rng, size, **how)
+    layer = draw_dora(rng, size, **how)
     return {name: value for name, value in layer.items() if name not in ("x", "bias")}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_pkg.grading.contract.calling import require_type
+from course_pkg.grading.questions.calling import require_type
 
 
 def dora(answer: Any, inputs: dict[str, Any]) -> list[Tensor]:

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from course_pkg.grading.assignments.perplexity.student import VOCABULARY, build, real_tokens
-from course_pkg.grading.contract.comparators import array
-from course_pkg.grading.contract.plain_values import Array
+from course_pkg.grading.questions.comparators import array
+from course_pkg.grading.questions.plain_values import Array
 from course_pkg.metrics.perplexity.likelihood import Likelihood
 from course_pkg.metrics.perplexity.score import perplexity, windows
 from course_pkg.metrics.perplexity.token_scores import target_log_probs, token_log_probs

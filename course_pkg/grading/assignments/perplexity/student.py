@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_pkg.grading.contract.calling import WrongUse, require_pair
+from course_pkg.grading.questions.calling import WrongUse, require_pair
 
 VOCABULARY = 24
+ARGUMENTS = ("input_ids", "attention_mask", "window", "stride")  # those that a case has, in order
 GAIN = 4.0  # on a random Llama's matrices, so that the context changes what a token costs
 Values = dict[str, Any]
 
@@ -83,9 +84,9 @@ def real_tokens(input_ids: Tensor, attention_mask: Tensor | None) -> list[list[i
 
 
 def call_with_model(answer: Callable[..., Any], inputs: Values) -> Values:
-    """Call an answer with a model of the given kind and seed, and with the inputs after these."""
-    kind, seed, *given = inputs.values()
-    model, _ = build(kind, seed)
+    """Call an answer with a model of the given kind and seed, and with its other inputs."""
+    model, _ = build(inputs["kind"], inputs["seed"])
+    arguments = [inputs[name] for name in ARGUMENTS if name in inputs]
     windows: list[list[int]] = []
 
     def record(module: nn.Module, args: tuple[Tensor, ...], kwargs: Values) -> None:
@@ -94,7 +95,7 @@ def call_with_model(answer: Callable[..., Any], inputs: Values) -> Values:
         windows.extend(real_tokens(ids, mask))
 
     model.register_forward_pre_hook(record, with_kwargs=True)
-    nll, tokens = _pair(answer(model, *given))
+    nll, tokens = _pair(answer(model, *arguments))
     return {"nll": nll, "tokens": tokens, "windows": windows}
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from course_pkg.acceleration.quantization.blockwise import QuantizedTensor, effective_bits
 from course_pkg.acceleration.quantization.code_books import code_book
 from course_pkg.grading.assignments.quantization import student
-from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.questions.draws import normal_arrays
 
 Inputs = dict[str, Any]
 NF4 = [round(level, 4) for level in code_book("nf4").levels.tolist()]
@@ -100,14 +100,13 @@ def levels_expected(inputs: Inputs) -> Inputs:
     return student.describe(torch.tensor(levels, dtype=torch.float64) / largest)
 
 
-def _format(rng: Random, size: int, most: int = 0) -> Inputs:
+def draw_format(rng: Random, size: int, most: int = 0) -> Inputs:
     """3, 4 and 5 bits, or any number up to `most`, so that the number of levels isn't known."""
     bits = rng.randint(2, most) if most else 3 + size
     return {"bits": bits, "offset": round(rng.uniform(0.93, 0.99), 6)}
 
 
-levels_positive = levels_negative = _format
-levels_count = levels_scale = partial(_format, most=7)
+levels_count = levels_scale = partial(draw_format, most=7)
 
 
 def quantize_expected(inputs: Inputs) -> tuple[Tensor, Tensor]:
@@ -174,9 +173,11 @@ def quantize_ragged(rng: Random, size: int) -> Inputs:
 
 def dequantize_expected(inputs: Inputs) -> Tensor:
     """level · absmax, as the course's quantized tensor computes it."""
-    packed, absmax, _, block_size, shape = inputs.values()
+    packed, absmax, block_size = inputs["packed"], inputs["absmax"], inputs["block_size"]
     book = code_book("nf4")
-    stored = QuantizedTensor(packed, absmax, torch.Size(shape), torch.float32, block_size, book)
+    stored = QuantizedTensor(
+        packed, absmax, torch.Size(inputs["shape"]), torch.float32, block_size, book
+    )
     return stored.dequantize()
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from course_pkg.grading.contract.calling import WrongUse, require_type
-from course_pkg.grading.contract.comparators import wrong_type
+from course_pkg.grading.questions.calling import WrongUse, require_type
+from course_pkg.grading.questions.comparators import wrong_type
 
 
 def levels(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Chapter: exercises.
 
 import math
 from functools import partial
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -14,18 +15,67 @@ import torch
 from torch import Tensor
 
 from course_pkg.acceleration.quantization import int8
-from course_pkg.acceleration.quantization.gptq import quantize_columns
+from course_pkg.acceleration.quantization.gptq import Solution, quantize_columns
 from course_pkg.acceleration.quantization.grouped import Grid, round_to_nearest
 from course_pkg.acceleration.quantization.int8_matmul import affine_matmul
 from course_pkg.acceleration.quantization.llm_int8 import LLMInt8
 from course_pkg.acceleration.quantization.smoothquant import smoothing_scales
-from course_pkg.grading.assignments.quantized_inference.layers import SymmetricGrid, layer, solve
-from course_pkg.grading.contract.comparators import array, row
-from course_pkg.grading.contract.draws import normal_arrays
-from course_pkg.grading.contract.plain_values import Array
+from course_pkg.grading.questions.comparators import array, row
+from course_pkg.grading.questions.draws import normal_arrays
+from course_pkg.grading.questions.plain_values import Array
 
 Inputs = dict[str, Any]
 CLOSE = array(rtol=1e-4)
+MARGIN = 0.03  # of a step, that weights keep from a midpoint
+MAX_DRAWS = 500
+
+
+class SymmetricGrid(Grid):
+    """Codes from -(2^(bits-1) - 1) up, the scale from the largest magnitude, no zero point."""
+
+    def fit(self, weight: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+        """The scale of each row, unrounded, and zeros."""
+        scale = int8.symmetric_scale(weight, bits=self.bits)
+        return scale, torch.zeros_like(scale)
+
+    def codes(self, weight: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+        """The nearest codes, as floats."""
+        return int8.quantize(weight, scale, bits=self.bits).to(weight.dtype)
+
+
+def solve(W: Tensor, U: Tensor, group_size: int, bits: int) -> Solution:
+    """What the course's GPTQ computes, in double precision."""
+    groups = torch.arange(W.shape[1]) // group_size
+    grid = SymmetricGrid(bits, group_size)
+    return quantize_columns(W.double(), U.double(), grid, W.shape[1], groups)
+
+
+def draw_layer(
+    rng: Random, size: int, *, rows: int = 1, groups: int = 1, clamp: bool = False
+) -> dict[str, Any]:
+    """Rows and an upper factor, whose diagonal is 1 where the division is another property's.
+
+    Drawn until codes are clamped as `clamp` says, and no weight is near a midpoint.
+    """
+    unit = clamp or groups > 1
+    group_size = (5 if clamp else 3) + size
+    columns = groups * group_size
+    bits = 3 if clamp else 3 + rng.randrange(2)
+    for _ in range(MAX_DRAWS):
+        diagonal = [1.0 if unit else rng.choice([0.6, 0.75, 1.5, 2.0]) for _ in range(columns)]
+        U = torch.diag(torch.tensor(diagonal))
+        for i, j in combinations(range(columns), 2):
+            U[i, j] = rng.choice([-1, 1]) * rng.randint(30, 90) / 100
+        W = torch.from_numpy(normal_arrays(rng, W=(rows, columns))["W"])
+        if clamp:  # magnitudes near the largest are the ones that an update pushes out of the range
+            W = W.sign() * (1 + W.abs().clamp(max=1) / 4)
+        inputs = {"W": W, "U": U, "group_size": group_size, "bits": bits}
+        solution = solve(**inputs)
+        steps = solution.E * U.diagonal() / solution.scale[:, solution.groups]  # W - Q, in steps
+        clear = bool(((steps.abs() - 0.5).abs() > MARGIN).all())
+        if clear and bool((steps.abs() > 0.5).any()) == clamp:
+            return inputs
+    raise ValueError(f"{MAX_DRAWS} draws gave no case with clamp = {clamp}")
 
 
 def by_hand(rng: Random | None) -> Inputs:
@@ -95,7 +145,7 @@ def affine_expected(inputs: Inputs) -> tuple[float, int]:
     return scale.item(), int(zero)
 
 
-def _range(rng: Random, size: int) -> Inputs:
+def draw_range(rng: Random, size: int) -> Inputs:
     """A range from a little below 0, so that a slightly wrong scale has the same zero point."""
     bits = 4 + rng.randrange(2) + size
     scale = rng.uniform(0.05, 2)
@@ -110,15 +160,12 @@ def affine_one_sided(rng: Random, size: int) -> Inputs:
     return {"low": low, "high": high, "bits": 4 + 2 * size}
 
 
-affine_scale = affine_zero = _range
-
-
 def quantize_expected(inputs: Inputs) -> Tensor:
     """The course's codes; scales and zero points broadcast."""
     return int8.quantize(inputs["x"], inputs["scale"], inputs["zero"].float(), inputs["bits"])
 
 
-def _numbers(rng: Random, size: int, *, outside: bool = False, tokens: int = 1) -> Inputs:
+def draw_numbers(rng: Random, size: int, *, outside: bool = False, tokens: int = 1) -> Inputs:
     """Tokens of 4 + size numbers, each with a scale and a zero point. `outside`: out of range."""
     bits = (4, 6, 8)[size]
     half = 2 ** (bits - 1)
@@ -132,9 +179,8 @@ def _numbers(rng: Random, size: int, *, outside: bool = False, tokens: int = 1) 
     return {"x": scale * (nearest - zero), "scale": scale, "zero": zero, "bits": bits}
 
 
-quantize_codes = _numbers
-quantize_clamp = partial(_numbers, outside=True)
-quantize_tokens = partial(_numbers, tokens=3)
+quantize_clamp = partial(draw_numbers, outside=True)
+quantize_tokens = partial(draw_numbers, tokens=3)
 
 
 def product_expected(inputs: Inputs) -> tuple[Tensor, Tensor]:
@@ -148,7 +194,7 @@ def _codes(rng: Random, rows: int, columns: int, low: int, high: int) -> Tensor:
     return torch.tensor(numbers, dtype=torch.int8)
 
 
-def _operands(
+def draw_operands(
     rng: Random, size: int, *, zero: bool = False, scaled: bool = False, wide: bool = False
 ) -> Inputs:
     """Square products of codes so small that sums fit into 8 bits, or so large that fp32 rounds."""
@@ -166,20 +212,20 @@ def _operands(
     }
 
 
-product_sums = _operands
-product_zero = partial(_operands, zero=True)
-product_exact = partial(_operands, wide=True)
-product_scales = partial(_operands, scaled=True)
+product_zero = partial(draw_operands, zero=True)
+product_exact = partial(draw_operands, wide=True)
+product_scales = partial(draw_operands, scaled=True)
 
 
 def outliers_expected(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """The mask of the outlier columns, and LLM.int8's product."""
-    x, w, w_scale, threshold = inputs.values()
-    weight = LLMInt8(w, 127 * w_scale.flatten(), torch.float32, threshold)
+    x, threshold = inputs["x"], inputs["threshold"]
+    absmax = 127 * inputs["w_scale"].flatten()
+    weight = LLMInt8(inputs["w"], absmax, torch.float32, threshold)
     return (x.abs() >= threshold).any(0), weight.matmul(x)
 
 
-def _activations(
+def draw_activations(
     rng: Random, size: int, outliers: tuple[float, ...] = (), *, empty: bool = False
 ) -> Inputs:
     """Tokens whose numbers are near codes; outliers, as multiples of the threshold, in some tokens.
@@ -203,17 +249,16 @@ def _activations(
     return {"x": x.half().float(), "w": w, "w_scale": w_scale, "threshold": threshold}
 
 
-outliers_none = _activations
-outliers_zeros = partial(_activations, empty=True)
-outliers_product = partial(_activations, outliers=(3.0, 5.0))
-outliers_columns = partial(_activations, outliers=(1.0, -1.5))  # at the threshold; negative
+outliers_zeros = partial(draw_activations, empty=True)
+outliers_product = partial(draw_activations, outliers=(3.0, 5.0))
+outliers_columns = partial(draw_activations, outliers=(1.0, -1.5))  # at the threshold; negative
 
 
 def smooth_expected(inputs: Inputs) -> tuple[Tensor, Tensor, list[Tensor]]:
     """SmoothQuant's factors from the maxima, and both sides with them."""
-    x, weights, alpha = inputs.values()
+    x, weights = inputs["x"], inputs["weights"]
     maxima = torch.cat(weights).abs().amax(0)
-    f = smoothing_scales(x.abs().amax(0), maxima, alpha).float()
+    f = smoothing_scales(x.abs().amax(0), maxima, inputs["alpha"]).float()
     return f, x / f, [weight * f for weight in weights]
 
 
@@ -238,7 +283,7 @@ def _without_factors(value: Any) -> list[Any]:
     return [Array.of(x.numpy() * factor), [Array.of(w.numpy() / factor) for w in weights]]
 
 
-def _features(
+def draw_features(
     rng: Random, size: int, *, weights: int = 1, zeros: bool = False, half: bool = True
 ) -> Inputs:
     """Features that differ in size, and their weights. half: alpha is 0.5, so both powers agree."""
@@ -256,10 +301,9 @@ def _features(
     return {"x": arrays.pop("x"), "weights": list(arrays.values()), "alpha": alpha}
 
 
-smooth_moved = _features
-smooth_factors = partial(_features, half=False)
-smooth_zeros = partial(_features, zeros=True)
-smooth_shared = partial(_features, weights=3)
+smooth_factors = partial(draw_features, half=False)
+smooth_zeros = partial(draw_features, zeros=True)
+smooth_shared = partial(draw_features, weights=3)
 
 
 def gptq_expected(inputs: Inputs) -> tuple[Tensor, Tensor]:
@@ -268,7 +312,6 @@ def gptq_expected(inputs: Inputs) -> tuple[Tensor, Tensor]:
     return solution.codes, solution.scale
 
 
-gptq_update = layer
-gptq_rows = partial(layer, rows=3)
-gptq_groups = partial(layer, groups=2)
-gptq_clamp = partial(layer, clamp=True)
+gptq_rows = partial(draw_layer, rows=3)
+gptq_groups = partial(draw_layer, groups=2)
+gptq_clamp = partial(draw_layer, clamp=True)

@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from course_pkg.grading.contract.comparators import anything, number, row
+from course_pkg.grading.questions.comparators import anything, number, row
 from course_pkg.metrics.rouge.counts import f_measure
 from course_pkg.metrics.rouge.lcs import lcs_length
 from course_pkg.metrics.rouge.score import rouge_l, rouge_n
@@ -135,7 +135,6 @@ def rouge_n_n_grams(rng: Random, size: int) -> dict[str, Any]:
     return _n_grams(n, *rng.sample(texts, 2))
 
 
-rouge_n_f = rouge_n_sides
 rouge_n_ends = partial(ends, short=1, build=partial(_n_grams, 2))
 
 

@@ -5,8 +5,8 @@ Chapter: exercises.
 
 from typing import Any
 
-from course_pkg.grading.contract.calling import WrongUse
-from course_pkg.grading.contract.comparators import wrong_type
+from course_pkg.grading.questions.calling import WrongUse
+from course_pkg.grading.questions.comparators import wrong_type
 
 
 def call_lcs(answer: Any, inputs: Any) -> Any:

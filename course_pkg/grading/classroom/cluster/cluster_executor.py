@@ -36,7 +36,7 @@ from course_pkg.grading.classroom.execution.assignment import ClassAssignment
 from course_pkg.grading.classroom.execution.local_executor import JUDGE_WITHIN_S, ExecutorLost
 from course_pkg.grading.classroom.execution.run_gpus import NoGpu
 from course_pkg.grading.classroom.execution.runner_output import RunLimits, RunResult, State
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 from course_pkg.sandbox.fork_server import START_WITHIN_S
 
 MOST_BYTES = 256 * 2**20  # of submissions that were sent and have no result yet

@@ -35,7 +35,7 @@ from course_pkg.grading.classroom.cluster.gateway_process import (
     to_bytes,
 )
 from course_pkg.grading.classroom.cluster.messages import WorkerReply
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 ANSWER_S = 30.0  # for the scheduler
 RECONNECT_S = 5.0

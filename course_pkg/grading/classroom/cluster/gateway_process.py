@@ -29,7 +29,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 from course_pkg.sandbox import policy, seccomp
 from course_pkg.sandbox.namespaces import memory_file
 from course_pkg.sandbox.probe import find_bubblewrap

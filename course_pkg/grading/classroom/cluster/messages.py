@@ -29,7 +29,7 @@ from course_pkg.grading.classroom.execution.runner_output import (
     read_cell,
     strict_json,
 )
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 MAX_WORDS = 1_000  # characters of a text
 ENDS = (

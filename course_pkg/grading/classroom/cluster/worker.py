@@ -39,9 +39,9 @@ from course_pkg.grading.classroom.execution.grade_key import (
 from course_pkg.grading.classroom.execution.local_executor import SLOTS, LocalExecutor
 from course_pkg.grading.classroom.execution.run_gpus import NoGpu
 from course_pkg.grading.classroom.execution.runner_output import NoSandbox
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.questions import ChecksError, parse_questions
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.question import QuestionError, parse_questions
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import probe
 
@@ -162,7 +162,7 @@ class WarmExecutor:
             try:
                 questions = parse_questions(work.assignment, files.get("questions.toml", ""))
                 same = checks_hash(questions, contents) == work.checks
-            except ChecksError:
+            except QuestionError:
                 same = False
             if not same:
                 raise Unfit(
@@ -173,7 +173,7 @@ class WarmExecutor:
 
     def has(self, work: RunWork) -> bool:
         """Whether the checks are those of the work. Raises Unfit if the package has others."""
-        folder = registry.CHECKS / work.assignment.replace("-", "_")
+        folder = registry.ASSIGNMENTS / work.assignment.replace("-", "_")
         own = (folder / "questions.toml").is_file()
         if own and resolve(work.assignment).hash != work.checks:
             raise Unfit(f"it has another version of the checks of {work.assignment}")
@@ -183,7 +183,7 @@ class WarmExecutor:
         """Let the registry, and processes started from now on, find the received checks."""
         folder = self._received.get(work.checks)
         os.environ.pop(registry.RECEIVED, None)
-        checks.__path__[:] = [str(registry.CHECKS)]
+        checks.__path__[:] = [str(registry.ASSIGNMENTS)]
         if folder is not None:
             os.environ[registry.RECEIVED] = str(folder)
             checks.__path__.append(str(folder))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from course_pkg.grading.classroom.execution.grade_key import checks_hash
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.questions import Assignment
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.question import Assignment
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def resolve(name: str) -> ClassAssignment:
     """
     if name not in registry.assignments():
         return ClassAssignment(name)
-    files = registry.checks_files(name)
+    files = registry.assignment_files(name)
     return ClassAssignment(
         name,
         registry.load(name),

@@ -20,7 +20,7 @@ from typing import Any
 from course_pkg.common.fingerprints.reach import LOADED, WHOLE, Name, Sources
 from course_pkg.common.fingerprints.structure import structure
 from course_pkg.grading import assignments as checks
-from course_pkg.grading.contract.questions import Assignment
+from course_pkg.grading.questions.question import Assignment
 
 ROOT = Path(__file__).resolve().parents[4]
 LIBRARIES = ("ipykernel", "nbclient", "numpy", "torch", "transformers")

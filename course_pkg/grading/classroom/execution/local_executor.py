@@ -69,7 +69,7 @@ JUDGE_WITHIN_S = 60.0  # without artifacts
 SLOTS = 32  # submissions that can run at a time
 SO_PASSRIGHTS = 83
 RUNNER = "course_pkg.grading.classroom.execution.notebook_runner:run"
-CHECKER = "course_pkg.grading.checker"
+CHECKER = "course_pkg.grading.checker_process"
 
 
 class ForkServers:

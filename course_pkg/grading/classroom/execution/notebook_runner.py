@@ -30,7 +30,7 @@ from nbformat.v4 import new_notebook
 
 from course_pkg.grading.cell_client import CellClient
 from course_pkg.grading.check import CHECKER_FD
-from course_pkg.grading.contract.fair_time import crowding
+from course_pkg.grading.questions.time_limits import crowding
 
 GRACE_S = 5.0  # for a cell to stop after an interrupt, on a quiet machine
 PLOTS = "matplotlib_inline.backend_inline"

@@ -21,7 +21,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from course_pkg.common.files import readable_size
 from course_pkg.grading.classroom.execution.runner_output import RunResult, State
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 from course_pkg.sandbox.gpus import Gpu, GpuMemory, find_gpus, library_path
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.policy import View

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from course_pkg.common.errors import NO_SANDBOX, FailedError
 from course_pkg.common.files import readable_size
-from course_pkg.grading.contract.fair_time import crowding
+from course_pkg.grading.questions.time_limits import crowding
 from course_pkg.sandbox.limits import ResourceLimits
 from course_pkg.sandbox.probe import SandboxState
 from course_pkg.sandbox.waiting import readable

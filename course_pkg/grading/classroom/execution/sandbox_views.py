@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from course_pkg.grading.classroom.execution.assignment import ClassAssignment
-from course_pkg.grading.contract import registry
+from course_pkg.grading.questions import registry
 from course_pkg.lm.cache import cache_root
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.policy import View
@@ -70,7 +70,7 @@ def student_view(assignment: ClassAssignment, course: Path, disk_bytes: int) -> 
     masked = assignment.checks.masked if assignment.checks else ()
     return View(
         policy.python_folders() + models + assignment.student_files,
-        hidden=(course.resolve(), PACKAGE.parent, registry.CHECKS, *policy.unused_packages()),
+        hidden=(course.resolve(), PACKAGE.parent, registry.ASSIGNMENTS, *policy.unused_packages()),
         masks=policy.module_masks(masked, MASKED),
         writable=dict.fromkeys(("/home/student", "/tmp", "/dev/shm"), disk_bytes),
     )

@@ -20,8 +20,8 @@ from course_pkg.grading.classroom.feedback import pages
 from course_pkg.grading.classroom.gradebook.class_rows import Row, score_statistics
 from course_pkg.grading.classroom.gradebook.record import file_stem, without_words
 from course_pkg.grading.classroom.submissions.names import inert
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.question_record import notes
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.question_record import notes
 
 CSV_COLUMNS = (
     "student",

@@ -32,7 +32,7 @@ from course_pkg.grading.classroom.submissions.roster import (
     people_in,
     read_table,
 )
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 MOODLE = (
     "Identifier",

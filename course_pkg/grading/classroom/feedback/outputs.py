@@ -22,7 +22,7 @@ from course_pkg.grading.classroom.feedback.sanitize import (
     clean_markdown,
     printable,
 )
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 MAX_TEXT = 200_000  # characters of one cell's text
 MAX_OUTPUTS = 100  # of one cell, streams joined

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from course_pkg.common.fingerprints.reach import WHOLE, Sources
 from course_pkg.grading.classroom.execution.grade_key import ROOT
 from course_pkg.grading.classroom.gradebook.record import file_stem
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.question_record import program_points_text
-from course_pkg.grading.contract.report_html import TEMPLATES, report_html, report_style
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.question_record import program_points_text
+from course_pkg.grading.questions.report_html import TEMPLATES, report_html, report_style
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -21,7 +21,7 @@ from course_pkg.grading.classroom.gradebook.penalties import seconds_late
 from course_pkg.grading.classroom.gradebook.record import Record, Store, with_words
 from course_pkg.grading.classroom.gradebook.students import students
 from course_pkg.grading.classroom.submissions.roster import Person
-from course_pkg.grading.contract.question_record import notes, unjudged
+from course_pkg.grading.questions.question_record import notes, unjudged
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from nbformat.v4 import new_markdown_cell, new_output
 
 from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.gradebook.record import Record
-from course_pkg.grading.contract.display import NO_TEX, one_line
-from course_pkg.grading.contract.report_html import report_html
+from course_pkg.grading.questions.display import NO_TEX, one_line
+from course_pkg.grading.questions.report_html import report_html
 
 
 def with_results(

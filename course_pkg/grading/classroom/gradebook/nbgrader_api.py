@@ -24,7 +24,7 @@ from course_pkg.grading.classroom.gradebook.server_lock import FileLock, Held, S
 from course_pkg.grading.classroom.release import program_path, require_course
 from course_pkg.grading.classroom.submissions.names import valid_assignment
 from course_pkg.grading.classroom.submissions.roster import Person
-from course_pkg.grading.contract.registry import UnknownQuestion
+from course_pkg.grading.questions.registry import UnknownQuestion
 
 if TYPE_CHECKING:
     from nbgrader.api import Gradebook

@@ -25,13 +25,13 @@ from course_pkg.grading.classroom.execution.grade_key import length_prefixed
 from course_pkg.grading.classroom.execution.runner_output import State, strict_json
 from course_pkg.grading.classroom.gradebook.keys import FOLDER, derived_key, grading_folder
 from course_pkg.grading.classroom.submissions.names import valid_assignment
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.question_record import (
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.question_record import (
     FailureRecord,
     PropertyRecord,
     QuestionRecord,
 )
-from course_pkg.grading.contract.verdict import UNANSWERED
+from course_pkg.grading.questions.verdict import UNANSWERED
 
 MAX_RECORD = 16 * 1024 * 1024  # bytes of a record's file
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,79}(?<!\.)")

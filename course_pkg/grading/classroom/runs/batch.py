@@ -38,7 +38,7 @@ from course_pkg.grading.classroom.runs.scoring import CheckerScoring, NotebookSc
 from course_pkg.grading.classroom.submissions.collect import Files, Submission
 from course_pkg.grading.classroom.submissions.names import valid_student
 from course_pkg.grading.classroom.submissions.sources import Refused
-from course_pkg.grading.contract.question_record import notes, unjudged
+from course_pkg.grading.questions.question_record import notes, unjudged
 from course_pkg.grading.read_notebook import Unreadable
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from rich.text import Text
 from course_pkg.common.terminal import duration_in_words
 from course_pkg.grading.classroom.gradebook.record import Record
 from course_pkg.grading.classroom.runs.run_summary import name_text, score_text, state_text, why
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 LAST = 12  # finished submissions in the table
 RUNNING = 16  # running submissions in the table

@@ -18,8 +18,8 @@ from rich.text import Text
 from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.gradebook.class_rows import score_statistics
 from course_pkg.grading.classroom.gradebook.record import Record
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.question_record import program_points_text
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.question_record import program_points_text
 
 CONTINUE = "Run the same command on a machine with a GPU, in this folder or in a copy of it."
 MOST_ODD = 200  # submissions in the summary

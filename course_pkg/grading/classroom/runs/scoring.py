@@ -22,8 +22,9 @@ from course_pkg.grading.classroom.execution.assignment import ClassAssignment
 from course_pkg.grading.classroom.execution.grade_key import code_structure, length_prefixed
 from course_pkg.grading.classroom.execution.runner_output import MAX_RESULTS, RunResult, strict_json
 from course_pkg.grading.classroom.gradebook.graded_notebook import is_test
-from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.question_record import (
+from course_pkg.grading.questions.display import one_line
+from course_pkg.grading.questions.question import Question
+from course_pkg.grading.questions.question_record import (
     FailureRecord,
     PropertyRecord,
     QuestionRecord,
@@ -31,8 +32,7 @@ from course_pkg.grading.contract.question_record import (
     nothing_earned,
     question_record,
 )
-from course_pkg.grading.contract.questions import Question
-from course_pkg.grading.contract.verdict import UNANSWERED, late, says
+from course_pkg.grading.questions.verdict import UNANSWERED, late, says
 
 MAX_TEXT = 1_000  # characters of one text in them
 IN_KERNEL = (

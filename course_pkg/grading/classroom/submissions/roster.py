@@ -22,7 +22,7 @@ from pathlib import Path
 
 from course_pkg.common.errors import CourseError
 from course_pkg.grading.classroom.submissions.names import shown, valid_student
-from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.questions.display import one_line
 
 ID = ("id", "student_id")
 LMS = ("lms_user_id", "moodle_id", "canvas_id")

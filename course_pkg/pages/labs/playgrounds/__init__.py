@@ -25,8 +25,10 @@ NAMES = (
 def playground(name: str) -> Playground:
     """The playground of that name. Raises ValueError for another name.
 
-    >>> playground("bleu").title
-    'BLEU of one sentence'
+    Example:
+
+        >>> playground("bleu").title
+        'BLEU of one sentence'
     """
     module = require_choice(name, "playground", NAMES).replace("-", "_")
     return import_module(f"course_pkg.pages.labs.playgrounds.{module}").PLAYGROUND

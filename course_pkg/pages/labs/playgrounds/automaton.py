@@ -85,22 +85,24 @@ def following(automaton: Automaton, state: int) -> list[tuple[Safe | str, str]]:
 
 def ranges(codes: list[int]) -> Safe:
     """Bytes as chips, neighbors as one range; printable ASCII as characters."""
-    found: list[list[int]] = []
+    spans: list[list[int]] = []
     for code in codes:
-        if found and code == found[-1][1] + 1:
-            found[-1][1] = code
+        if spans and code == spans[-1][1] + 1:
+            spans[-1][1] = code
         else:
-            found.append([code, code])
-    shown = [name(low) if low == high else f"{name(low)} … {name(high)}" for low, high in found]
+            spans.append([code, code])
+    shown = [name(low) if low == high else f"{name(low)} … {name(high)}" for low, high in spans]
     extra = [f"and {len(shown) - MOST_SHOWN} more"] if len(shown) > MOST_SHOWN else []
-    return joined([*(chip(each, "none") for each in shown[:MOST_SHOWN]), *extra], " ")
+    return joined([*(chip(span, "none") for span in shown[:MOST_SHOWN]), *extra], " ")
 
 
 def name(code: int) -> str:
     """A byte as a reader writes it.
 
-    >>> name(97), name(32), name(195)
-    ('a', 'space', 'byte C3')
+    Example:
+
+        >>> name(97), name(32), name(195)
+        ('a', 'space', 'byte C3')
     """
     if code == 32:
         return "space"

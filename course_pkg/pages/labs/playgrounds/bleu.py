@@ -28,20 +28,22 @@ KINDS = {"match": "matches", "clipped": "used up, so clipped", "none": "in no re
 def matched(tokens: list[str], references: list[list[str]], n: int) -> list[tuple[str, str]]:
     """Every n-gram of the hypothesis, and whether it matches, is clipped, or is in no reference.
 
-    >>> matched(["the", "the", "cat"], [["the", "dog"]], 1)
-    [('the', 'match'), ('the', 'clipped'), ('cat', 'none')]
+    Example:
+
+        >>> matched(["the", "the", "cat"], [["the", "dog"]], 1)
+        [('the', 'match'), ('the', 'clipped'), ('cat', 'none')]
     """
-    left = dict(maximum_counts([count(each, n) for each in references]))
+    left = dict(maximum_counts([count(reference, n) for reference in references]))
     known = set(left)
-    found = []
+    marked = []
     for gram in ngrams(tokens, n):
         if left.get(gram, 0) > 0:
             kind = "match"
             left[gram] -= 1
         else:
             kind = "clipped" if gram in known else "none"
-        found.append((" ".join(gram), kind))
-    return found
+        marked.append((" ".join(gram), kind))
+    return marked
 
 
 def view(hypothesis: str, references: list[str], order: int, tokenizer: str, smoothing: str) -> str:

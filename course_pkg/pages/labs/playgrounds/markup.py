@@ -20,8 +20,10 @@ class Safe(str):
 def as_html(value: object) -> str:
     """The HTML of a piece, or of a text.
 
-    >>> as_html("a < b"), as_html(Safe("<b>c</b>"))
-    ('a &lt; b', '<b>c</b>')
+    Example:
+
+        >>> as_html("a < b"), as_html(Safe("<b>c</b>"))
+        ('a &lt; b', '<b>c</b>')
     """
     return str(value) if isinstance(value, Safe) else escape(str(value))
 
@@ -29,14 +31,16 @@ def as_html(value: object) -> str:
 def element(tag: str, *inside: object, **attributes: object) -> Safe:
     """An element. A trailing underscore in an attribute's name is dropped.
 
-    >>> print(element("p", "1 < 2", class_="note"))
-    <p class="note">1 &lt; 2</p>
+    Example:
+
+        >>> print(element("p", "1 < 2", class_="note"))
+        <p class="note">1 &lt; 2</p>
     """
-    given = "".join(
+    written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for name, value in attributes.items()
     )
-    return Safe(f"<{tag}{given}>{''.join(map(as_html, inside))}</{tag}>")
+    return Safe(f"<{tag}{written}>{''.join(map(as_html, inside))}</{tag}>")
 
 
 def joined(parts: Iterable[object], between: str = "") -> Safe:
@@ -59,7 +63,9 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]], caption: str
     top = element("tr", *(element("th", cell, scope="col") for cell in head))
     body = [
         element(
-            "tr", element("th", row[0], scope="row"), *(element("td", each) for each in row[1:])
+            "tr",
+            element("th", row[0], scope="row"),
+            *(element("td", cell_text) for cell_text in row[1:]),
         )
         for row in rows
     ]
@@ -78,8 +84,10 @@ def formula(latex: str) -> Safe:
 def scientific(value: float, digits: int = 4) -> str:
     """A number for a formula: LaTeX, with a power of ten where `number` has an exponent.
 
-    >>> scientific(8.944), scientific(1e-7)
-    ('8.944', '1 \\\\cdot 10^{-7}')
+    Example:
+
+        >>> scientific(8.944), scientific(1e-7)
+        ('8.944', '1 \\\\cdot 10^{-7}')
     """
     mantissa, _, exponent = number(value, digits).partition("e")
     return rf"{mantissa} \cdot 10^{{{int(exponent)}}}" if exponent else mantissa
@@ -88,7 +96,9 @@ def scientific(value: float, digits: int = 4) -> str:
 def number(value: float, digits: int = 4) -> str:
     """A number with so many significant digits.
 
-    >>> number(0.28387021), number(2.0), number(1e-7)
-    ('0.2839', '2', '1e-07')
+    Example:
+
+        >>> number(0.28387021), number(2.0), number(1e-7)
+        ('0.2839', '2', '1e-07')
     """
     return f"{value + 0.0:.{digits}g}"  # no "-0"

@@ -19,12 +19,12 @@ def view(samples: int, correct: int, k: int) -> str:
         raise WrongInput(f"Passed: at most {samples} of {samples} samples can pass, not {correct}")
     if k > samples:
         raise WrongInput(f"k: {k} of {samples} samples can't be drawn; give more samples")
-    ks = sorted({each for each in SHOWN if each <= samples} | {k})
+    ks = sorted({size for size in SHOWN if size <= samples} | {k})
     rows = []
-    for each in ks:
-        unbiased = pass_at_k(samples, correct, each)
-        other = biased_pass_at_k(samples, correct, each)
-        name = element("b", f"k = {each}") if each == k else f"k = {each}"
+    for size in ks:
+        unbiased = pass_at_k(samples, correct, size)
+        other = biased_pass_at_k(samples, correct, size)
+        name = element("b", f"k = {size}") if size == k else f"k = {size}"
         rows.append((name, bar(unbiased), f"{unbiased:.4f}", f"{other:.4f}"))
     head = ("", "", "pass@k", "1−(1−c/n)ᵏ")
     said = (

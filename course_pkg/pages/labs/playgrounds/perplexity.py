@@ -32,7 +32,7 @@ def probabilities(text: str) -> list[float]:
         raise WrongInput(
             f"Probabilities: expected 1 to {MOST} numbers, but {len(parts)} were given"
         )
-    found = []
+    values = []
     for part in parts:
         value = float(Fraction(part)) if NUMBER.fullmatch(part) else math.nan
         if not 0 < value <= 1:
@@ -40,8 +40,8 @@ def probabilities(text: str) -> list[float]:
                 f"Probabilities: expected numbers above 0 and at most 1, such as 0.25 or 1/4, "
                 f"but {part[:20]!r} was given"
             )
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def view(given: str) -> str:
@@ -49,10 +49,10 @@ def view(given: str) -> str:
     values = probabilities(given)
     logs = [math.log(value) for value in values]
     whole = Likelihood.of(logs)
-    each = [Likelihood.of([log]) for log in logs]
+    by_token = [Likelihood.of([log]) for log in logs]
     rows = [
         (at, number(value), number(one.nll), number(one.bits_per_token))
-        for at, (value, one) in enumerate(zip(values, each, strict=True), start=1)
+        for at, (value, one) in enumerate(zip(values, by_token, strict=True), start=1)
     ]
     rows.append(("mean", "", number(whole.nll_per_token), number(whole.bits_per_token)))
     head = ("token", "probability", "−ln p (nats)", "−log₂ p (bits)")

@@ -27,7 +27,10 @@ class WrongInput(ValueError):
 class Field:
     """One control. kind: "text" of one line, "lines", "integer" from low to high, or "choice".
 
-    default: as text. options: of a choice. most: characters of a text, or of all lines.
+    Attributes:
+        default: as text.
+        options: of a choice.
+        most: characters of a text, or of all lines.
     """
 
     name: str
@@ -70,10 +73,16 @@ class Field:
 def row_of_numbers(text: str, label: str) -> list[float]:
     """The numbers of a text, separated by spaces or commas, up to a million in magnitude.
 
-    label: of the field, for the message. Raises WrongInput.
+    Args:
+        label: of the field, for the message.
 
-    >>> row_of_numbers("1, 2.5 −3", "Row")
-    [1.0, 2.5, -3.0]
+    Raises:
+        WrongInput: it holds anything else.
+
+    Example:
+
+        >>> row_of_numbers("1, 2.5 −3", "Row")
+        [1.0, 2.5, -3.0]
     """
     return [_number(part, label) for part in text.replace(",", " ").replace("−", "-").split()]
 
@@ -91,7 +100,14 @@ def _number(part: str, label: str) -> float:
 
 @dataclass(frozen=True)
 class Playground:
-    """name: in links. title: above the form. view: called with the fields' values by name."""
+    """A form and what it shows.
+
+    Attributes:
+        name: in links.
+        title: above the form.
+        fields: of the form.
+        view: called with the fields' values by name; gives HTML.
+    """
 
     name: str
     title: str
@@ -101,14 +117,15 @@ class Playground:
     def show(self, values: Mapping[str, str]) -> str:
         """The view as HTML; for wrong input, a paragraph that says what is wrong.
 
-        values: the text of each field; a missing one has its default.
+        Args:
+            values: the text of each field; a missing one has its default.
         """
         try:
-            given = {
+            typed = {
                 field.name: field.value(str(values.get(field.name, field.default)))
                 for field in self.fields
             }
-            return self.view(**given)
+            return self.view(**typed)
         except WrongInput as error:
             return paragraph(str(error), "lab-wrong")
 

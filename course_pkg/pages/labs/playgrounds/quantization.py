@@ -23,26 +23,26 @@ AFFINE = "affine int4"
 
 def numbers(text: str) -> list[float]:
     """The numbers of a row, as fp32 stores them."""
-    found = row_of_numbers(text, "Numbers")
-    if not 1 <= len(found) <= MOST:
-        raise WrongInput(f"Numbers: expected 1 to {MOST} numbers, but {len(found)} were given")
-    return [fp32(value) for value in found]
+    values = row_of_numbers(text, "Numbers")
+    if not 1 <= len(values) <= MOST:
+        raise WrongInput(f"Numbers: expected 1 to {MOST} numbers, but {len(values)} were given")
+    return [fp32(value) for value in values]
 
 
 def view(row: str, book: str) -> str:
     """Each number, its code, what comes back, and the error."""
-    given = numbers(row)
+    weights = numbers(row)
     if book == AFFINE:
-        block = affine_row(given)
+        block = affine_row(weights)
         stands_for = [f"{code - block.zero:+d}" for code in block.codes]
         said = f"The scale is {number(block.scale)}, and the zero point {block.zero}."
     else:
-        block = quantize_block(given, book)
+        block = quantize_block(weights, book)
         stands_for = [f"{block.levels[code]:+.4f}" for code in block.codes]
         said = f"The scale of the block is its largest absolute value, {number(block.absmax)}."
     back = block.dequantize()
-    errors = [b - a for a, b in zip(given, back, strict=True)]
-    shown = [map(number, given), block.codes, stands_for, map(number, back)]
+    errors = [b - a for a, b in zip(weights, back, strict=True)]
+    shown = [map(number, weights), block.codes, stands_for, map(number, back)]
     rows = zip(*shown, (number(error, 2) for error in errors), strict=True)
     mean = math.sqrt(math.fsum(error**2 for error in errors) / len(errors))
     means = "code − zero point" if book == AFFINE else "level"

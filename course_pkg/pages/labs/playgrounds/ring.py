@@ -30,46 +30,46 @@ def rank_numbers(lines: list[str]) -> list[list[float]]:
     """The numbers of each rank, a line each, all equally many."""
     if not 2 <= len(lines) <= MOST_RANKS:
         raise WrongInput(f"Ranks: expected 2 to {MOST_RANKS} lines, but {len(lines)} were given")
-    found = [row_of_numbers(line, "Ranks") for line in lines]
-    longest = max(map(len, found))
-    shortest = min(map(len, found))
+    ranks = [row_of_numbers(line, "Ranks") for line in lines]
+    longest = max(map(len, ranks))
+    shortest = min(map(len, ranks))
     if longest != shortest or longest > MOST_NUMBERS:
         raise WrongInput(
             f"Ranks: expected 1 to {MOST_NUMBERS} numbers on every line, and equally many, but "
             f"there are {shortest} to {longest}"
         )
-    return found
+    return ranks
 
 
 def view(lines: list[str], done: int) -> str:
     """What each rank holds after some steps, and what it sends next."""
-    given = rank_numbers(lines)
-    states = ring_states(given)
+    ranks = rank_numbers(lines)
+    states = ring_states(ranks)
     steps = len(states) - 1
     done = min(done, steps)
     state = states[done]
-    summands = ring_states([[1.0] * len(given)] * len(given))[done]  # in each chunk
+    summands = ring_states([[1.0] * len(ranks)] * len(ranks))[done]  # in each chunk
     rows = []
     for rank, chunks in enumerate(state.held):
         sent = state.sending[rank] if state.sending else None
         row = [
-            held(chunk, summands.held[rank][at] == (len(given),), at == sent)
+            held(chunk, summands.held[rank][at] == (len(ranks),), at == sent)
             for at, chunk in enumerate(chunks)
         ]
         rows.append((f"rank {rank}", *row))
-    head = ("", *(f"chunk {at}" for at in range(len(given))))
+    head = ("", *(f"chunk {at}" for at in range(len(ranks))))
     return joined(
         [
             element("p", element("b", f"After {done} of {steps} steps. "), says(state)),
             table(head, rows),
-            paragraph(cost(len(given), len(given[0]), steps)),
+            paragraph(cost(len(ranks), len(ranks[0]), steps)),
         ]
     )
 
 
 def held(chunk: tuple[float, ...], whole: bool, sent: bool) -> Safe:
     """A chunk of one rank, with a mark if it is the sum over all ranks, an arrow if it is sent."""
-    text = " ".join(number(each, 7) for each in chunk) or "empty"
+    text = " ".join(number(value, 7) for value in chunk) or "empty"
     return chip(f"{text} ↓" if sent else text, "match" if chunk and whole else "none")
 
 
@@ -87,8 +87,8 @@ def says(state: RingState) -> str:
 
 def cost(ranks: int, length: int, steps: int) -> str:
     """What a rank sends in all, against sending all its numbers to every other rank."""
-    each = 2 * (ranks - 1) / ranks
-    share = f"2({ranks} − 1)/{ranks} = {number(each)}".replace(" ", "\N{NO-BREAK SPACE}")
+    share_of_all = 2 * (ranks - 1) / ranks
+    share = f"2({ranks} − 1)/{ranks} = {number(share_of_all)}".replace(" ", "\N{NO-BREAK SPACE}")
     return (
         f"Each rank sends {steps} messages. For each of its {length} numbers, it sends on average "
         f"{share}. To send all its numbers to every other rank, it would take {ranks - 1} for each."

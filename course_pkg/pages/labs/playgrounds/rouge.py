@@ -52,15 +52,15 @@ def scored(texts: tuple[str, str], stemmed: bool) -> list[Safe]:
 
 def grams(tokens: list[str], reference: list[str], n: int) -> Safe:
     """The hypothesis's n-grams with a mark for those that count."""
-    found = matched(tokens, [reference], n)
-    return joined((chip(text, kind) for text, kind in found), " ") or Safe("none")
+    marked = matched(tokens, [reference], n)
+    return joined((chip(text, kind) for text, kind in marked), " ") or Safe("none")
 
 
 def subsequence(tokens: list[str], reference: list[str]) -> Safe:
     """The hypothesis's words with a mark for those of a longest common subsequence."""
     kept = {position for _, position in lcs_positions(reference, tokens)}
     marks = ("match" if at in kept else "none" for at in range(len(tokens)))
-    return joined((chip(*each) for each in zip(tokens, marks, strict=True)), " ") or Safe("none")
+    return joined((chip(*pair) for pair in zip(tokens, marks, strict=True)), " ") or Safe("none")
 
 
 PLAYGROUND = Playground(

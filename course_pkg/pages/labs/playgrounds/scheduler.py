@@ -39,7 +39,7 @@ def requests(lines: list[str]) -> list[SimulatedRequest]:
         raise WrongInput(
             f"Requests: expected 1 to {MOST_REQUESTS} lines, but {len(lines)} were given"
         )
-    found = []
+    coming = []
     for line in lines:
         parts = line.replace(",", " ").split()
         if len(parts) != 3 or not all(part.isdecimal() and len(part) < 4 for part in parts):
@@ -54,15 +54,15 @@ def requests(lines: list[str]) -> list[SimulatedRequest]:
                 f"Requests: arrivals go to {MOST_ARRIVAL} s, prompts and answers from 1 to "
                 f"{MOST_TOKENS} tokens, but {line[:40]!r} was given"
             )
-        found.append(SimulatedRequest(arrival, prompt=prompt, output=output))
-    return found
+        coming.append(SimulatedRequest(arrival, prompt=prompt, output=output))
+    return coming
 
 
 def view(lines: list[str], policy: str, batch: int) -> str:
     """The timeline of each request, and when it is done."""
-    given = requests(lines)
+    coming = requests(lines)
     chosen: Policy = POLICIES[policy](batch)
-    result = simulate(given, chosen, COST, trace=True)
+    result = simulate(coming, chosen, COST, trace=True)
     rows = []
     for job in result.jobs:
         name = chr(ord("A") + job.index)

@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course_pkg.grading.contract.grading_session import GradingSession
+from course_pkg.grading.questions.grading_session import GradingSession
 from tests.exercises.assignments import places
 
 NAME = "lora-math.ipynb"

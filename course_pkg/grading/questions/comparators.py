@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from course_pkg.common.files import readable_size
-from course_pkg.grading.contract.plain_values import Array, encode
+from course_pkg.grading.questions.plain_values import Array, encode
 
 Comparator = Callable[[Any, Any], str | None]
 PRINTED = "did you print the result instead of returning it?"
@@ -33,15 +33,17 @@ class Difference(str):
     def at(cls, name: str, reason: str, expected: Any, given: Any) -> "Difference":
         """The difference in the field of that name.
 
-        >>> Difference.at("BP", "the number differs", 1.0, 0.5)
-        'BP: the number differs'
+        Example:
+
+            >>> Difference.at("BP", "the number differs", 1.0, 0.5)
+            'BP: the number differs'
         """
-        found = cls(f"{name}: {reason}")
+        difference = cls(f"{name}: {reason}")
         inner = isinstance(reason, cls)
-        found.expected = reason.expected if inner else expected
-        found.given = reason.given if inner else given
-        found.is_form = is_form(reason)
-        return found
+        difference.expected = reason.expected if inner else expected
+        difference.given = reason.given if inner else given
+        difference.is_form = is_form(reason)
+        return difference
 
 
 class WrongForm(str):
@@ -51,10 +53,13 @@ class WrongForm(str):
 def number(rtol: float = 0.0, atol: float = 0.0, *, integer: bool = False) -> Comparator:
     """A real number within `rtol`·|expected| + `atol`; an integer may be given as 3 or as 3.0.
 
-    integer: it may not be given as 3.0, because the task asks for an int.
+    Args:
+        integer: it may not be given as 3.0, because the task asks for an int.
 
-    >>> number()(1, True)
-    'expected a number, but a bool was given'
+    Example:
+
+        >>> number()(1, True)
+        'expected a number, but a bool was given'
     """
 
     def compare(expected: float, given: Any) -> str | None:
@@ -78,8 +83,10 @@ def number(rtol: float = 0.0, atol: float = 0.0, *, integer: bool = False) -> Co
 def whether(equals: float) -> Comparator:
     """A number, of which only matters whether it is that one: 0 for an empty text, and not else.
 
-    >>> whether(0)(0.25, 0.5), whether(0)(0.25, 0.0)
-    (None, 'the number differs')
+    Example:
+
+        >>> whether(0)(0.25, 0.5), whether(0)(0.25, 0.0)
+        (None, 'the number differs')
     """
     is_number = number(atol=math.inf)
 
@@ -100,7 +107,10 @@ def array(
     """An array of the same shape with ‖given − expected‖ / ‖expected‖ of at most `rtol`.
 
     It also agrees if each of its entries is within `atol`. If both are 0, every bit must be equal.
-    dtype: the name that the dtype must have, such as "float32". integer: any integer dtype.
+
+    Args:
+        dtype: the name that the dtype must have, such as "float32".
+        integer: any integer dtype.
     """
 
     def compare(expected: Array, given: Any) -> str | None:
@@ -135,8 +145,10 @@ def exactly() -> Comparator:
 
     A tuple is as good as a list.
 
-    >>> exactly()(["q_proj"], ["q_proj", "v_proj"]), exactly()(["q_proj"], ("q_proj",))
-    ('the value differs', None)
+    Example:
+
+        >>> exactly()(["q_proj"], ["q_proj", "v_proj"]), exactly()(["q_proj"], ("q_proj",))
+        ('the value differs', None)
     """
 
     def compare(expected: Any, given: Any) -> str | None:
@@ -151,9 +163,9 @@ def exactly() -> Comparator:
 def _with_lists(value: Any) -> Any:
     """The value with a list in place of each tuple."""
     if isinstance(value, list | tuple):
-        return [_with_lists(each) for each in value]
+        return [_with_lists(item) for item in value]
     if isinstance(value, dict):
-        return {key: _with_lists(each) for key, each in value.items()}
+        return {key: _with_lists(item) for key, item in value.items()}
     return value
 
 
@@ -164,11 +176,15 @@ def row(
 ) -> Comparator:
     """A list or tuple: named items, each with its comparator, or any number that share one.
 
-    items: what each item is called, in order. each: the comparator of every item, instead; then
-    names may say what the items are called, and else there must be as many as expected.
+    Args:
+        items: what each item is called, in order.
+        each: the comparator of every item, instead.
+        names: with `each`, what the items are called; without, there must be as many as expected.
 
-    >>> row({"r": number(), "BP": number()})((8, 1.0), [8, 0.5])
-    'BP: the number differs'
+    Example:
+
+        >>> row({"r": number(), "BP": number()})((8, 1.0), [8, 0.5])
+        'BP: the number differs'
     """
     items = items or dict.fromkeys(names, each)
 
@@ -192,8 +208,10 @@ def row(
 def parts(parts: Mapping[str, Comparator]) -> Comparator:
     """A dict; only the named parts are compared, each with its own comparator.
 
-    >>> parts({"loss": number()})({"loss": 1.0, "steps": 3}, {"loss": 2.0})
-    'loss: the number differs'
+    Example:
+
+        >>> parts({"loss": number()})({"loss": 1.0, "steps": 3}, {"loss": 2.0})
+        'loss: the number differs'
     """
 
     def compare(expected: dict[str, Any], given: Any) -> str | None:
@@ -221,10 +239,14 @@ BUILDERS = {build.__name__: build for build in _BUILDERS}
 def comparator(spec: Mapping[str, Any], cases: Any = None) -> Comparator:
     """The comparator that `{kind = …, option = …}` describes; a function of `cases` by name.
 
-    Raises ValueError for an unknown kind, TypeError for an unknown option, and AttributeError for
-    an unknown function.
+    Raises:
+        ValueError: the kind is unknown.
+        TypeError: an option is unknown.
+        AttributeError: `cases` has no such function.
 
-    >>> comparator({"kind": "row", "each": {"kind": "number", "atol": 0.1}})([1, 2], [1, 2.05])
+    Example:
+
+        >>> comparator({"kind": "row", "each": {"kind": "number", "atol": 0.1}})([1, 2], [1, 2.05])
     """
     options = dict(spec)
     kind = options.pop("kind", None)
@@ -244,8 +266,10 @@ def comparator(spec: Mapping[str, Any], cases: Any = None) -> Comparator:
 def wrong_type(expected: str, given: Any) -> WrongForm:
     """A message that a value of another type was expected; for None, how that happens.
 
-    >>> wrong_type("a number", "4")
-    'expected a number, but a text was given'
+    Example:
+
+        >>> wrong_type("a number", "4")
+        'expected a number, but a text was given'
     """
     text = f"expected {expected}, but {describe_type(given)} was given"
     return WrongForm(f"{text}: {PRINTED}" if given is None else text)
@@ -254,8 +278,10 @@ def wrong_type(expected: str, given: Any) -> WrongForm:
 def describe_type(value: Any) -> str:
     """What a value is, with its article, for messages.
 
-    >>> describe_type([1]), describe_type(None)
-    ('a list', 'None')
+    Example:
+
+        >>> describe_type([1]), describe_type(None)
+        ('a list', 'None')
     """
     if value is None:
         return "None"
@@ -291,10 +317,13 @@ def is_form(reason: str) -> bool:
 def within_size(outcome: Any, expected: Any, room: int = ROOM) -> dict[str, Any]:
     """An outcome with nothing but what is judged; a value far larger than `expected` is an error.
 
-    room: bytes that the value may have, in any case.
+    Args:
+        room: bytes that the value may have, in any case.
 
-    >>> within_size({"value": "é" * 3_000_000}, "yes")["error"]
-    'your answer is far too large: a text of about 6 MB was given; expected about 22 B'
+    Example:
+
+        >>> within_size({"value": "é" * 3_000_000}, "yes")["error"]
+        'your answer is far too large: a text of about 6 MB was given; expected about 22 B'
     """
     match outcome:
         case {"unanswered": True}:

@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
-from course_pkg.grading.contract.comparators import ROOM, within_size
-from course_pkg.grading.contract.display import shorten
-from course_pkg.grading.contract.draws import (
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.answer_key import AnswerKey, answer_key, defined_name
+from course_pkg.grading.questions.comparators import ROOM, within_size
+from course_pkg.grading.questions.display import shorten
+from course_pkg.grading.questions.draws import (
     PUBLIC_SECRET,
     Case,
     draw_cases,
@@ -38,9 +38,9 @@ from course_pkg.grading.contract.draws import (
     same_name,
     undetected,
 )
-from course_pkg.grading.contract.plain_values import Array
-from course_pkg.grading.contract.questions import DEADLINE_S, Question
-from course_pkg.grading.contract.verdict import Verdict, is_unanswered, judge, lost
+from course_pkg.grading.questions.plain_values import Array
+from course_pkg.grading.questions.question import DEADLINE_S, Question
+from course_pkg.grading.questions.verdict import Verdict, is_unanswered, judge, lost
 
 MAX_NAME = 100  # characters of a typed name
 LARGEST = 1e12  # magnitude of a number that is followed
@@ -49,14 +49,21 @@ LARGEST = 1e12  # magnitude of a number that is followed
 class GradingSession:
     """A student's session on one assignment, from the first look at the inputs to the verdicts.
 
-    student: "" for the example case. secret: the submission's key (PUBLIC_SECRET for readers).
-    clock: seconds. answers: the answer key, by default the assignment's own. recorded: outcomes by
-    question from earlier sessions of the same student; this one adds its own. called: other names
-    of the student, such as the full name: a case that belongs to one of them is theirs too.
+    Args:
+        student: "" for the example case.
+        secret: the submission's key (PUBLIC_SECRET for readers).
+        clock: seconds.
+        answers: the answer key, by default the assignment's own.
+        recorded: outcomes by question from earlier sessions of the same student; this one adds its
+            own.
+        called: other names of the student, such as the full name: a case that belongs to one of
+            them is theirs too.
 
-    >>> session = GradingSession("bleu", student="ada")
-    >>> session.verdict("corpus").earned
-    0
+    Example:
+
+        >>> session = GradingSession("bleu", student="ada")
+        >>> session.verdict("corpus").earned
+        0
     """
 
     def __init__(
@@ -85,8 +92,10 @@ class GradingSession:
     def variant(self, name: str, typed: str | None = None) -> Any:
         """The student's own case of a variant. Raises UnknownQuestion.
 
-        typed: the name in the notebook. If it is one of the student's own, the case is that of this
-        name. Any other does not change the case, but `verdict` says if a wrong number fits it.
+        Args:
+            typed: the name in the notebook. If it is one of the student's own, the case is that of
+                this name. Any other does not change the case, but `verdict` says if a wrong number
+                fits it.
         """
         variants = {q.variant: q for q in self.questions.values() if q.variant}
         registry.find(variants, name, f"variant of {self.answers.assignment.name}")
@@ -113,8 +122,9 @@ class GradingSession:
     def record(self, name: str, outcomes: Any, waited_s: float = 0.0) -> None:
         """Keep an answer, if its inputs were looked at, it is complete, and it came in time.
 
-        waited_s: how long it waited for a processor, as the student's side says, which is not
-        trusted: whoever says too much gets at most the time of the cell.
+        Args:
+            waited_s: how long it waited for a processor, as the student's side says, which is not
+                trusted: whoever says too much gets at most the time of the cell.
         """
         question = self.answers[name]
         opened = self._opened.get(name)
@@ -185,7 +195,7 @@ class GradingSession:
         return replace(verdict, failures=failures)
 
     def cases(self, name: str) -> list[Case]:
-        """The cases of a question, with the right values. Raises UnknownQuestion, ChecksError."""
+        """The cases of a question, with the right values. Raises UnknownQuestion, QuestionError."""
         if name not in self._cases:
             question = self.answers[name]
             rng = question_rng(self.secret, self.student, self.answers.assignment.name, name)
@@ -201,8 +211,10 @@ class GradingSession:
 def _words(name: str) -> str:
     """A name by which its owner is recognized: "Lovelace, Ada" is "Ada Lovelace".
 
-    >>> _words("Lovelace, Ada") == _words("ada LOVELACE")
-    True
+    Example:
+
+        >>> _words("Lovelace, Ada") == _words("ada LOVELACE")
+        True
     """
     return " ".join(sorted(re.findall(r"\w+", same_name(name))))
 
@@ -210,8 +222,10 @@ def _words(name: str) -> str:
 def other_name(typed: str, student: str) -> str:
     """Says that a number fits the case of the notebook's name, not of the submission's.
 
-    >>> other_name("Hana", "hana-m")
-    "your notebook says 'Hana', but you submitted as 'hana-m': your number fits the case of 'Hana'"
+    Example:
+
+        >>> other_name("Hana", "ada")
+        "your notebook says 'Hana', but you submitted as 'ada': your number fits the case of 'Hana'"
     """
     says = "has no name"
     fits = "the example case"
@@ -252,10 +266,13 @@ def _own_case(
 def same_form(right: Any, given: Any) -> Any:
     """A given value with the lengths and number types of the right one.
 
-    Raises ValueError for anything else, and for a number that is not finite or above LARGEST.
+    Raises:
+        ValueError: it has another form, or a number that is not finite or above LARGEST.
 
-    >>> same_form([7, 0.5], (7.0, 1))
-    [7, 1.0]
+    Example:
+
+        >>> same_form([7, 0.5], (7.0, 1))
+        [7, 1.0]
     """
     if isinstance(given, Array) and given.shape == ():
         given = given.numpy().item()

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course_pkg.grading.contract.plain_values import Array
+from course_pkg.grading.questions.plain_values import Array
 
 MAX_SHOWN = 500
 SHOWN = 6  # entries of an array that are shown
@@ -25,8 +25,10 @@ _TURNING = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), 
 def one_line(text: str, limit: int = MAX_SHOWN) -> str:
     """A text of at most `limit` characters on one line, without control or hidden characters.
 
-    >>> one_line("two\\nlines\\x1b[2J")
-    'two lines�[2J'
+    Example:
+
+        >>> one_line("two\\nlines\\x1b[2J")
+        'two lines�[2J'
     """
     text = text[: limit + 1]
     shown = "".join(
@@ -40,8 +42,10 @@ def shorten(value: Any, limit: int = MAX_SHOWN) -> str:
 
     A key that starts with _ is for the checks alone, and is not shown.
 
-    >>> shorten({"x": Array("float32", (8, 8), bytes(256)), "alpha": 2.0})
-    '{alpha: 2.0, x: float32 (8, 8)}'
+    Example:
+
+        >>> shorten({"x": Array("float32", (8, 8), bytes(256)), "alpha": 2.0})
+        '{alpha: 2.0, x: float32 (8, 8)}'
     """
     match value:
         case Array():
@@ -65,8 +69,10 @@ def shorten_pair(expected: Any, given: Any) -> tuple[str, str, str] | None:
 
     Of two arrays of numbers, that is the first entry with at least half of the largest difference.
 
-    >>> shorten_pair([0] * 40, [0] * 30 + [7] * 10)
-    ('[…, 0, 0, 0, 0, 0, …]', '[…, 0, 0, 7, 7, 7, …]', 'item 31')
+    Example:
+
+        >>> shorten_pair([0] * 40, [0] * 30 + [7] * 10)
+        ('[…, 0, 0, 0, 0, 0, …]', '[…, 0, 0, 7, 7, 7, …]', 'item 31')
     """
     match expected, given:
         case Array(), Array() if expected.shape == given.shape and expected.numpy().size > SHOWN:
@@ -118,8 +124,10 @@ def _text_window(text: str, at: int) -> str:
 def first_lines(text: str) -> str:
     """The first lines of what an answer printed, and how many more there are.
 
-    >>> first_lines("1\\n2\\n3\\n4\\n5\\n6\\n7\\n").splitlines()[-1]
-    '[… 2 more lines]'
+    Example:
+
+        >>> first_lines("1\\n2\\n3\\n4\\n5\\n6\\n7\\n").splitlines()[-1]
+        '[… 2 more lines]'
     """
     lines = text.splitlines()
     more = len(lines) - LINES

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from course_pkg.grading.contract.answer_key import AnswerKey
-from course_pkg.grading.contract.calling import AT_LINE, NOT_RUN
-from course_pkg.grading.contract.comparators import Difference, is_form
-from course_pkg.grading.contract.draws import Case
-from course_pkg.grading.contract.plain_values import Array, encode
-from course_pkg.grading.contract.questions import DEADLINE_S, Question, WrongAnswer
+from course_pkg.grading.questions.answer_key import AnswerKey
+from course_pkg.grading.questions.calling import AT_LINE, NOT_RUN
+from course_pkg.grading.questions.comparators import Difference, is_form
+from course_pkg.grading.questions.draws import Case
+from course_pkg.grading.questions.plain_values import Array, encode
+from course_pkg.grading.questions.question import DEADLINE_S, Question, WrongAnswer
 
 UNANSWERED = "not answered yet"
 INCOMPLETE = "no complete answer was submitted"
@@ -57,10 +57,14 @@ class Failure:
     """Why a property was lost: the smallest case that failed.
 
     NOTHING stands for what there is not, such as expected for a number worked by hand. If one field
-    of a structure differs, expected and given are those of that field. recognized: the names of the
-    mistakes that give the same values, the best first. note: a sentence, if the given number fits
-    the case of another name that the notebook contains; or "". is_form: whether the reason says
-    that the form of what is given is wrong, not its value, so that no hint on the value helps.
+    of a structure differs, expected and given are those of that field.
+
+    Attributes:
+        recognized: the names of the mistakes that give the same values, the best first.
+        note: a sentence, if the given number fits the case of another name that the notebook
+            contains; or "".
+        is_form: whether the reason says that the form of what is given is wrong, not its value, so
+            that no hint on the value helps.
     """
 
     reason: str
@@ -76,9 +80,10 @@ class Failure:
 class Verdict:
     """What an answer to a question earned. failures: by property; None if it was earned.
 
-    late_s: if the last answer came too late to count, the seconds that it took; else None.
-    follows: if it is not the right value, but follows correctly from the student's own values of
-    earlier questions, their names.
+    Attributes:
+        late_s: if the last answer came too late to count, the seconds that it took; else None.
+        follows: if it is not the right value, but follows correctly from the student's own values
+            of earlier questions, their names.
     """
 
     question: Question
@@ -133,10 +138,10 @@ def judge(
         failed = [row for row in rows if row.case.property == prop.name and row.reason is not None]
         failure = _failure(question, failed) if failed else None
         if failure and explain:
-            found = recognized(question.losing(prop.name), rows, failed, agrees)
-            found = found or wrong_number(row.differing for row in failed)
-            found = found or _another_order(answers, question, prop.name, failed)
-            failure = replace(failure, recognized=found)
+            names = recognized(question.losing(prop.name), rows, failed, agrees)
+            names = names or wrong_number(row.differing for row in failed)
+            names = names or _another_order(answers, question, prop.name, failed)
+            failure = replace(failure, recognized=names)
         failures[prop.name] = failure
     return Verdict(question, failures)
 
@@ -151,8 +156,10 @@ def lost(question: Question, reason: str = UNANSWERED, late_s: float | None = No
 def late(seconds: float) -> str:
     """The reason of an answer that came too late.
 
-    >>> late(65.04)
-    'arrived after 65 s; the limit is 60 s'
+    Example:
+
+        >>> late(65.04)
+        'arrived after 65 s; the limit is 60 s'
     """
     digits = 0 if seconds >= DEADLINE_S + 1 else 1
     shown = max(seconds, DEADLINE_S + 0.1)
@@ -240,24 +247,27 @@ def recognized(
     agrees: Callable[[WrongAnswer, _Row], bool],
 ) -> tuple[str, ...]:
     """The wrong answers that agree in every failing case of a property, and most over all rows."""
-    found = {}
+    agreeing_cases = {}
     for wrong in losing:
         if all(agrees(wrong, row) for row in failed):
             agreeing = [row for row in rows if agrees(wrong, row)]
             # An error alone says little: the answer and the mistake must also share a value.
             if not all(row.is_error for row in agreeing):
-                found[wrong.name] = len(agreeing)
-    most = max(found.values(), default=0)
-    return tuple(name for name, count in found.items() if count == most)[:MAX_EXPLANATIONS]
+                agreeing_cases[wrong.name] = len(agreeing)
+    most = max(agreeing_cases.values(), default=0)
+    return tuple(name for name, count in agreeing_cases.items() if count == most)[:MAX_EXPLANATIONS]
 
 
 def wrong_number(pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
     """The mistake if every given number is 100 times the expected one, 1/100 of it, or rounded.
 
-    pairs: the expected and the given value of every failing case.
+    Args:
+        pairs: the expected and the given value of every failing case.
 
-    >>> wrong_number([(0.25, 25), (0.5, 50.0)]), wrong_number([(0.5333, 0.53)])
-    (('a percentage',), ('rounded',))
+    Example:
+
+        >>> wrong_number([(0.25, 25), (0.5, 50.0)]), wrong_number([(0.5333, 0.53)])
+        (('a percentage',), ('rounded',))
     """
     pairs = list(pairs)
     if not pairs:
@@ -271,8 +281,10 @@ def wrong_number(pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
 def finite(value: Any) -> Any:
     """The value with other numbers for NaN and infinities, so that equal ones compare as equal.
 
-    >>> finite((1.5, [math.nan, -math.inf])) == finite((1.5, [math.nan, -math.inf]))
-    True
+    Example:
+
+        >>> finite((1.5, [math.nan, -math.inf])) == finite((1.5, [math.nan, -math.inf]))
+        True
     """
     match value:
         case float() if not math.isfinite(value):

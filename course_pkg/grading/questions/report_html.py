@@ -12,14 +12,14 @@ import html
 from collections.abc import Iterable
 from pathlib import Path
 
-from course_pkg.grading.contract.display import LINES, NO_TEX, one_line
-from course_pkg.grading.contract.question_record import (
+from course_pkg.grading.questions.display import LINES, NO_TEX, one_line
+from course_pkg.grading.questions.question_record import (
     CODE,
-    Finding,
+    Mistake,
     PropertyRecord,
     QuestionRecord,
-    findings,
     following,
+    mistakes_of,
     points_text,
     title,
 )
@@ -36,7 +36,7 @@ DETAIL = 1000
 def report_html(
     name: str,
     record: QuestionRecord,
-    found: Iterable[Finding] | None = None,
+    mistakes: Iterable[Mistake] | None = None,
     note: str = "",
     printed: str = "",
     *,
@@ -44,8 +44,10 @@ def report_html(
 ) -> str:
     """The report on a question as HTML, with its style unless it is for a page that has it.
 
-    found: by default, `findings(record)`, the mistakes first, each once. printed: left out if the
-    notebook shows all of it. on_page: its name is a heading.
+    Args:
+        mistakes: by default, `mistakes_of(record)`, each mistake once, first.
+        printed: left out if the notebook shows all of it.
+        on_page: its name is a heading.
     """
     tag = "h2" if on_page else "p"
     label = _line(title(name, record))
@@ -58,7 +60,7 @@ def report_html(
         f'<div class="title">{heading}</div>',
         METER.format(share=share),
         _remark(note),
-        *map(_finding, findings(record) if found is None else found),
+        *map(_one_mistake, mistakes_of(record) if mistakes is None else mistakes),
         _passed(record),
         _printed(printed),
         "</div>",
@@ -72,19 +74,19 @@ def report_style() -> str:
     return (TEMPLATES / "report.css").read_text("utf-8")
 
 
-def _finding(finding: Finding) -> str:
+def _one_mistake(mistake: Mistake) -> str:
     """One mistake: the properties that it costs, what it is, and a case."""
-    lost = len(finding.lost)
+    lost = len(mistake.lost)
     costs = ""
-    if finding.details and lost > 1:
+    if mistake.details and lost > 1:
         costs = f"One mistake costs {'both' if lost == 2 else 'all of them'}. "
     parts = [
         '<div class="finding">',
-        *(_property(p, "✗", "lost") for p in finding.lost),
-        f'<p class="diagnosis">{costs}{_line(finding.diagnosis, DIAGNOSIS)}</p>',
+        *(_property(p, "✗", "lost") for p in mistake.lost),
+        f'<p class="diagnosis">{costs}{_line(mistake.diagnosis, DIAGNOSIS)}</p>',
     ]
-    if finding.details:
-        parts += ['<dl class="rows">', *(_row(*detail) for detail in finding.details), "</dl>"]
+    if mistake.details:
+        parts += ['<dl class="rows">', *(_row(*detail) for detail in mistake.details), "</dl>"]
     return "\n".join([*parts, "</div>"])
 
 

@@ -1,4 +1,4 @@
-"""How an answer is called on the inputs of a case, for how long, and what it gives.
+"""How an answer is called on the inputs of a case, and what it gives.
 
 This runs on the student's side: it knows no question and no right answer. The judge does not trust
 what it reports, since the student's code can change this side.
@@ -7,34 +7,25 @@ Chapter: appendix/for-instructors.
 """
 
 import os
-import signal
 import stat
 import sysconfig
-import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 from course_pkg.common.files import readable_size
-from course_pkg.grading.contract.comparators import wrong_type
-from course_pkg.grading.contract.fair_time import FairClock
-from course_pkg.grading.contract.plain_values import Array, NotPlain, as_plain
+from course_pkg.grading.questions.comparators import wrong_type
+from course_pkg.grading.questions.plain_values import Array, NotPlain, as_plain
 
 NOT_RUN = "not run, because an earlier input took too long"
 AT_LINE = " (at `"  # before the line that raised an error
 MAX_FILES = 16
-_AGAIN_S = 1.0  # the signal is repeated, since `except:` in an answer may swallow one
 
 
 class WrongUse(RuntimeError):
     """An answer does what its task rules out. The report shows the message alone."""
-
-
-class OutOfTime(BaseException):
-    """The time limit was reached. Not an Exception, which an answer may catch."""
 
 
 def outcome(
@@ -46,12 +37,17 @@ def outcome(
 ) -> dict[str, Any]:
     """What an answer gives for one case: {"value": …}, {"error": "…"} or {"unanswered": True}.
 
-    call: names of the inputs to pass, or a function of `callers` to call with the answer and the
-    inputs, or () if the answer is the value itself. unchanged: whether a changed argument is an
-    error. The value is a copy, as the judge gets it.
+    The value is a copy, as the judge gets it.
 
-    >>> outcome(("values",), sorted, {"values": [3, 1]})
-    {'value': [1, 3]}
+    Args:
+        call: names of the inputs to pass, or a function of `callers` to call with the answer and
+            the inputs, or () if the answer is the value itself.
+        unchanged: whether a changed argument is an error.
+
+    Example:
+
+        >>> outcome(("values",), sorted, {"values": [3, 1]})
+        {'value': [1, 3]}
     """
     if is_stub(answer):
         return {"unanswered": True}
@@ -69,8 +65,10 @@ def outcome(
 def is_stub(answer: Any) -> bool:
     """Whether a cell was left as it was: None, ..., NotImplemented, or a function that raises it.
 
-    >>> is_stub(...), is_stub(0)
-    (True, False)
+    Example:
+
+        >>> is_stub(...), is_stub(0)
+        (True, False)
     """
     if isinstance(answer, FunctionType):  # one whose only statement is `raise NotImplementedError`
         return answer.__code__.co_names == ("NotImplementedError",)
@@ -122,13 +120,13 @@ def _call(
     unchanged: bool,
     callers: ModuleType | None,
 ) -> Any:
-    given = with_tensors(inputs)
+    arguments = with_tensors(inputs)
     if isinstance(call, str):
-        value = getattr(callers, call)(answer, given)
+        value = getattr(callers, call)(answer, arguments)
     else:
-        value = answer(*(given[name] for name in call))
-    for name in given:
-        if unchanged and not _same(given[name], inputs[name]):
+        value = answer(*(arguments[name] for name in call))
+    for name in arguments:
+        if unchanged and not _same(arguments[name], inputs[name]):
             raise WrongUse(
                 f"your function changed `{name}`, which it was given; its caller may need that "
                 "again, so work on a copy"
@@ -158,55 +156,14 @@ def _libraries() -> tuple[str, ...]:
     return (os.path.dirname(os.path.dirname(__file__)), *set(sysconfig.get_paths().values()))
 
 
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise OutOfTime in the body once it has taken that long, by the signal SIGALRM.
-
-    What it waits for processors that other programs use does not count. There is a limit only where
-    Jupyter runs cells: in the main thread, on Linux and macOS. A call into C is interrupted when it
-    returns. A timer that was set before is set again. In a browser
-    `course_pkg.pages.labs.browser` gives the timer.
-    """
-    if not _has_alarm():
-        yield
-        return
-    began = time.monotonic()
-    clock = FairClock()
-    active = True
-
-    def stop(*_: Any) -> None:  # if it is too early, the signal comes again
-        if active and clock.seconds() >= seconds:
-            raise OutOfTime
-
-    handler = signal.signal(signal.SIGALRM, stop)
-    before, interval = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
-    try:
-        try:
-            yield
-        finally:
-            active = False
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
-        if before:
-            left = before - (time.monotonic() - began)
-            signal.setitimer(signal.ITIMER_REAL, max(left, 0.001), interval)
-
-
-def _has_alarm() -> bool:
-    """Whether a timer's signal can interrupt the code that runs here."""
-    if not hasattr(signal, "setitimer"):  # Windows
-        return False
-    import threading
-
-    return threading.current_thread() is threading.main_thread()
-
-
 def read_folder(path: Any, most: int) -> dict[str, bytes]:
     """The files of a folder by name. Names that start with a dot are left out.
 
-    most: bytes that all files together may have. Raises WrongUse for anything but a folder of
-    plain files: links are not followed, and folders inside are not read.
+    Args:
+        most: bytes that all files together may have.
+
+    Raises:
+        WrongUse: it is not a folder of plain files alone, or they have more bytes.
     """
     if not isinstance(path, str | os.PathLike):
         raise WrongUse(f"expected the path of a folder, but {type(path).__name__} was given")
@@ -227,15 +184,15 @@ def read_folder(path: Any, most: int) -> dict[str, bytes]:
 
 
 def _content(path: Path, left: int, most: int) -> bytes:
-    found = path.lstat()
-    if not stat.S_ISREG(found.st_mode):
-        kind = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder"}.get(stat.S_IFMT(found.st_mode))
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        kind = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder"}.get(stat.S_IFMT(status.st_mode))
         raise WrongUse(f"{path} is {kind or 'not a file'}; expected plain files only")
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         content = file.read(left + 1)
     if len(content) > left:
         raise WrongUse(
-            f"{path} has {readable_size(found.st_size)}; the files of the folder may have "
+            f"{path} has {readable_size(status.st_size)}; the files of the folder may have "
             f"{readable_size(most)} in all"
         )
     return content

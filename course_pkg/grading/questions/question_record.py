@@ -9,8 +9,8 @@ Chapter: appendix/for-instructors.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from course_pkg.grading.contract.questions import Question
-from course_pkg.grading.contract.verdict import UNANSWERED, says
+from course_pkg.grading.questions.question import Question
+from course_pkg.grading.questions.verdict import UNANSWERED, says
 
 SMALLEST = "smallest failing input"
 YOUR_CASE = "your case"
@@ -25,7 +25,9 @@ OBVIOUS = ("the number differs", "the value differs")  # nothing that given and 
 class FailureRecord:
     """A `Failure` in short texts; None for what is not shown.
 
-    explanations: what the recognized wrong answers tell the student. is_form: as in `Failure`.
+    Attributes:
+        explanations: what the recognized wrong answers tell the student.
+        is_form: as in `Failure`.
     """
 
     reason: str
@@ -57,8 +59,10 @@ class PropertyRecord:
 class QuestionRecord:
     """What one question earned, property by property; late_s and follows as in the verdict.
 
-    by_hand: whether the answer is a number worked by hand, on a case that the student knows.
-    unjudged: why there was nothing to judge, such as the error that ended the answer's cell; or "".
+    Attributes:
+        by_hand: whether the answer is a number worked by hand, on a case that the student knows.
+        unjudged: why there was nothing to judge, such as the error that ended the answer's cell; or
+            "".
     """
 
     question: str
@@ -138,8 +142,10 @@ def points_text(points: float) -> str:
 def program_points_text(points: float, waiting: float) -> str:
     """The points that the program gives, and those that still wait for a person to give them.
 
-    >>> program_points_text(39, 4)
-    '39 points by program; 4 more wait for a person'
+    Example:
+
+        >>> program_points_text(39, 4)
+        '39 points by program; 4 more wait for a person'
     """
     text = f"{points_text(points)} by program"
     verb = "waits" if waiting == 1 else "wait"
@@ -147,7 +153,7 @@ def program_points_text(points: float, waiting: float) -> str:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Mistake:
     """One mistake: the properties that it costs, one sentence, and labeled texts in order."""
 
     lost: tuple[PropertyRecord, ...]
@@ -155,18 +161,18 @@ class Finding:
     details: tuple[tuple[str, str], ...] = ()
 
 
-def findings(record: QuestionRecord) -> list[Finding]:
+def mistakes_of(record: QuestionRecord) -> list[Mistake]:
     """The mistakes behind the lost points, each once, with all properties that it costs."""
     if record.unjudged:
-        return [Finding(record.properties, _sentence(record.unjudged))]
+        return [Mistake(record.properties, _sentence(record.unjudged))]
     groups: dict[object, list[PropertyRecord]] = {}
     for p in record.properties:
         if p.failure is not None:
-            groups.setdefault(_mistake(p), []).append(p)
-    return [_finding(tuple(lost), record.by_hand) for lost in groups.values()]
+            groups.setdefault(_cause(p), []).append(p)
+    return [_mistake(tuple(lost), record.by_hand) for lost in groups.values()]
 
 
-def _mistake(p: PropertyRecord) -> object:
+def _cause(p: PropertyRecord) -> object:
     """What is equal for two properties that one mistake costs."""
     if p.failure.explanations:
         return p.failure.explanations, p.failure.note
@@ -175,11 +181,11 @@ def _mistake(p: PropertyRecord) -> object:
     return p.name
 
 
-def _finding(lost: tuple[PropertyRecord, ...], by_hand: bool) -> Finding:
-    """The finding of properties with one mistake; the first property's case shows it."""
+def _mistake(lost: tuple[PropertyRecord, ...], by_hand: bool) -> Mistake:
+    """The mistake that costs these properties; the case of the first shows it."""
     failure = lost[0].failure
     if failure.reason == UNANSWERED:
-        return Finding(lost, _sentence(UNANSWERED))
+        return Mistake(lost, _sentence(UNANSWERED))
     diagnosis = _sentence(failure.reason)
     if failure.explanations:
         diagnosis = f"It looks as if {', or as if '.join(failure.explanations)}."
@@ -195,7 +201,7 @@ def _finding(lost: tuple[PropertyRecord, ...], by_hand: bool) -> Finding:
     # A hint could contradict the diagnosis, or have nothing to do with it.
     if not failure.explanations and len(lost) == 1 and not failure.is_form:
         rows.append(("hint", lost[0].hint))
-    return Finding(lost, diagnosis, tuple((label, text) for label, text in rows if text))
+    return Mistake(lost, diagnosis, tuple((label, text) for label, text in rows if text))
 
 
 def _sentence(text: str) -> str:

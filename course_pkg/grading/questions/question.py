@@ -11,14 +11,14 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from course_pkg.common.errors import CourseError
-from course_pkg.grading.contract.plain_values import MAX_BYTES
+from course_pkg.grading.questions.plain_values import MAX_BYTES
 
 DEADLINE_S = 60.0  # from the last look at the inputs to the last answer that counts
 JUDGING_S = 2.0
 GPU = ("none", "optional", "required")
 
 
-class ChecksError(CourseError, RuntimeError):
+class QuestionError(CourseError, RuntimeError):
     """A question is written wrongly: an author's mistake, never a student's."""
 
 
@@ -26,13 +26,18 @@ class ChecksError(CourseError, RuntimeError):
 class Property:
     """Something that must hold, worth `points`, earned only if all its cases pass.
 
-    says: what must hold, in the student's words. hint: what to look at on failure. draw: the
-    function in `cases.py` that draws the inputs of one case; "" for a number worked by hand.
-    cases: how many are drawn. unchanged: an answer must also leave its arguments unchanged.
-    constant: one answer is right for everybody, as an example that students construct may be; then
-    it is worth one point. `course author-check` finds any other.
-    attested: part of it is only observed in the student's process, which a program there can forge.
-    compare: the comparator, if it is not the question's.
+    Attributes:
+        says: what must hold, in the student's words.
+        hint: what to look at on failure.
+        draw: the function in `cases.py` that draws the inputs of one case; "" for a number worked
+            by hand.
+        cases: how many are drawn.
+        unchanged: an answer must also leave its arguments unchanged.
+        constant: one answer is right for everybody, as an example that students construct may be;
+            then it is worth one point. `course author-check` finds any other.
+        attested: part of it is only observed in the student's process, which a program there can
+            forge.
+        compare: the comparator, if it is not the question's.
     """
 
     name: str
@@ -51,9 +56,12 @@ class Property:
 class WrongAnswer:
     """A wrong answer: a patch of the model answer, an expression around it, or a whole answer.
 
-    says: what the student is told. loses: the properties that it loses. patch: pairs of the old
-    text, which the model answer has exactly once, and the new one. wrap: an expression of
-    `answer` and the names of the inputs.
+    Attributes:
+        says: what the student is told.
+        loses: the properties that it loses.
+        patch: pairs of the old text, whole words or lines that the model answer has exactly once,
+            and the new one.
+        wrap: an expression of `answer` and the names of the inputs.
     """
 
     name: str
@@ -68,16 +76,22 @@ class WrongAnswer:
 class Question:
     """One question. Its points are the sum over its properties.
 
-    call: the names of the inputs that an answer gets, or the function of `student.py` that calls
-    it, or () for a number worked by hand. Such a number has a variant, the function of `cases.py`
-    that draws the student's own case (by default the question's name up to the slash), and
-    `given`, the case's name in the notebook. compare: the comparator, by default equal numbers;
-    because: the reason for its tolerance. answer: the model answer's code. expected:
-    the function of `cases.py` that gives the right value. judging: seconds to judge an answer,
-    without recognizing mistakes. artifact: for files that the answer's program wrote, the bytes
-    that they may have; `call` reads them, once for all properties, and the program gets no inputs.
-    follows: the earlier questions on whose values a number worked by hand builds. setup: imports
-    that its answers may use beside the assignment's; only with such a library can it be checked.
+    Attributes:
+        call: the names of the inputs that an answer gets, or the function of `student.py` that
+            calls it, or () for a number worked by hand.
+        variant: of a number worked by hand, the function of `cases.py` that draws the student's own
+            case, by default the question's name up to the slash.
+        given: of a number worked by hand, the case's name in the notebook.
+        compare: the comparator, by default equal numbers.
+        because: the reason for its tolerance.
+        answer: the model answer's code.
+        expected: the function of `cases.py` that gives the right value.
+        judging: seconds to judge an answer, without recognizing mistakes.
+        artifact: for files that the answer's program wrote, the bytes that they may have; `call`
+            reads them, once for all properties, and the program gets no inputs.
+        follows: the earlier questions on whose values a number worked by hand builds.
+        setup: imports that its answers may use beside the assignment's; only with such a library
+            can it be checked.
     """
 
     name: str
@@ -113,11 +127,15 @@ class Question:
 class Assignment:
     """The questions of an assignment by name, and what they share.
 
-    imports: libraries that answers need. masked: modules that would answer a question, which the
-    grader hides from students. setup: the imports that every model answer may use. gpu: "none",
-    "optional" (answers use a GPU if there is one) or "required" (they wait for one). models: the
-    cached models that the checker judges with. cell_s: the seconds that a cell may take, if that
-    is more than the grader allows anyway, for a cell that trains.
+    Attributes:
+        imports: libraries that answers need.
+        masked: modules that would answer a question, which the grader hides from students.
+        setup: the imports that every model answer may use.
+        gpu: "none", "optional" (answers use a GPU if there is one) or "required" (they wait for
+            one).
+        models: the cached models that the checker judges with.
+        cell_s: the seconds that a cell may take, if that is more than the grader allows anyway, for
+            a cell that trains.
     """
 
     name: str
@@ -138,24 +156,28 @@ class Assignment:
 def function_name(text: str) -> str:
     """The Python name for a question's or variant's name.
 
-    >>> function_name("by-hand/two-references")
-    'by_hand_two_references'
+    Example:
+
+        >>> function_name("by-hand/two-references")
+        'by_hand_two_references'
     """
     return text.replace("-", "_").replace("/", "_")
 
 
 def parse_questions(name: str, text: str) -> Assignment:
-    """The assignment in the text of a `questions.toml`. Raises ChecksError.
+    """The assignment in the text of a `questions.toml`. Raises QuestionError.
 
-    >>> parse_questions("demo", '[question.double]\\nanswer = "pass"')
-    Traceback (most recent call last):
-    ...
-    course_pkg.grading.contract.questions.ChecksError: question double: it has no properties
+    Example:
+
+        >>> parse_questions("demo", '[question.double]\\nanswer = "pass"')
+        Traceback (most recent call last):
+        ...
+        course_pkg.grading.questions.question.QuestionError: question double: it has no properties
     """
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ChecksError(str(error)) from None
+        raise QuestionError(str(error)) from None
     questions: dict[str, Question] = {}
     for key, row in table.pop("question", {}).items():
         questions[key] = _question(key, row)
@@ -189,12 +211,12 @@ def _question(name: str, row: dict[str, Any]) -> Question:
 
 
 def _build(kind: type, place: str, **row: Any) -> Any:
-    """A dataclass of `row`, lists as tuples; ChecksError if a key is unknown or missing."""
+    """A dataclass of `row`, lists as tuples; QuestionError if a key is unknown or missing."""
     known = {field.name for field in fields(kind)}
     if unknown := sorted(set(row) - known):
-        raise ChecksError(f"{place}: unknown key {unknown[0]!r}; expected {sorted(known)}")
+        raise QuestionError(f"{place}: unknown key {unknown[0]!r}; expected {sorted(known)}")
     if missing := [f.name for f in fields(kind) if f.default is MISSING and f.name not in row]:
-        raise ChecksError(f"{place}: {missing[0]!r} is missing")
+        raise QuestionError(f"{place}: {missing[0]!r} is missing")
     return kind(**{key: _frozen(value) for key, value in row.items()})
 
 
@@ -203,7 +225,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _validate(q: Question, earlier: dict[str, Question]) -> None:
-    """Raise ChecksError for a question that contradicts itself, or follows what isn't earlier."""
+    """Raise QuestionError for a question that contradicts itself, or follows what isn't earlier."""
     for p in q.properties:
         place = f"question {q.name}/{p.name}"
         enough = type(p.points) is int and p.points >= 1 and p.cases >= 1
@@ -237,7 +259,7 @@ def _validate(q: Question, earlier: dict[str, Question]) -> None:
 
 def _require(good: bool, message: str) -> None:
     if not good:
-        raise ChecksError(message)
+        raise QuestionError(message)
 
 
 def _has_tolerance(spec: Any) -> bool:

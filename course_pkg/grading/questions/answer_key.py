@@ -7,18 +7,19 @@ Chapter: appendix/for-instructors.
 """
 
 import ast
+import re
 from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any
 
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.calling import outcome, with_tensors
-from course_pkg.grading.contract.comparators import Comparator, comparator
-from course_pkg.grading.contract.plain_values import as_plain, encode
-from course_pkg.grading.contract.questions import (
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.calling import outcome, with_tensors
+from course_pkg.grading.questions.comparators import Comparator, comparator
+from course_pkg.grading.questions.plain_values import as_plain, encode
+from course_pkg.grading.questions.question import (
     Assignment,
-    ChecksError,
     Question,
+    QuestionError,
     WrongAnswer,
     function_name,
 )
@@ -29,13 +30,19 @@ AnswerName = tuple[str, str]  # of a question and a wrong answer to it; "" is th
 class AnswerKey:
     """What is needed to judge the answers to an assignment.
 
-    cases: the object that has the functions for draws and right values; callers: the one that has
-    those for calling answers, `student.py`. Raises ChecksError for a missing function.
+    Args:
+        cases: the object that has the functions for draws and right values.
+        callers: the one that has those for calling answers, `student.py`.
 
-    >>> answers = answer_key("bleu")
-    >>> inputs = {"hypothesis_length": 5, "reference_lengths": [4, 6]}
-    >>> answers.expected(answers["closest-length"], inputs)
-    4
+    Raises:
+        QuestionError: a function is missing.
+
+    Example:
+
+        >>> answers = answer_key("bleu")
+        >>> inputs = {"hypothesis_length": 5, "reference_lengths": [4, 6]}
+        >>> answers.expected(answers["closest-length"], inputs)
+        4
     """
 
     def __init__(self, assignment: Assignment, cases: Any, callers: ModuleType | None = None):
@@ -69,8 +76,9 @@ class AnswerKey:
     ) -> Any:
         """The right value for the inputs, from the reference implementation.
 
-        followed: the values of the questions that this one follows, by the names that their model
-        answers define; by default the right ones.
+        Args:
+            followed: the values of the questions that this one follows, by the names that their
+                model answers define; by default the right ones.
         """
         if followed is None:
             followed = self._right_values(question, inputs)
@@ -100,7 +108,7 @@ class AnswerKey:
                 self._comparators[cache_key] = comparator(spec, self.cases)
             except (ValueError, TypeError, AttributeError, KeyError) as error:
                 place = f"question {question.name}, property {property_name}"
-                raise ChecksError(f"{place}: the comparator: {error}") from None
+                raise QuestionError(f"{place}: the comparator: {error}") from None
         try:
             return self._comparators[cache_key](expected, given)
         except Exception as error:  # a value of parts that can't even be compared is not equal
@@ -116,15 +124,16 @@ class AnswerKey:
     ) -> dict[str, Any]:
         """What the model answer, or a wrong one, gives for the inputs of a case; run only once.
 
-        followed: as in `expected`.
+        Args:
+            followed: as in `expected`.
         """
         cache_key = _name(question, wrong), id(inputs), unchanged, encode(followed)
         if cache_key not in self._outcomes:
             answer = self.answer(question, inputs, wrong, followed)
-            found = outcome(question.call, answer, inputs, unchanged, self.callers)
+            result = outcome(question.call, answer, inputs, unchanged, self.callers)
             self._outcomes[cache_key] = (
                 inputs,
-                found,
+                result,
             )  # `inputs` is kept, so that its id stays its own
         return self._outcomes[cache_key][1]
 
@@ -158,9 +167,12 @@ class AnswerKey:
             return wrong.answer
         code = question.answer
         for old, new in wrong.patch if wrong else ():
+            place = f"question {question.name}, wrong answer {wrong.name}"
             if (count := code.count(old)) != 1:
-                place = f"question {question.name}, wrong answer {wrong.name}"
-                raise ChecksError(f"{place}: {old!r} occurs {count} times; expected once")
+                raise QuestionError(f"{place}: {old!r} occurs {count} times; expected once")
+            before, after = code.split(old)
+            if _share_a_word(before, old) or _share_a_word(old, after):
+                raise QuestionError(f"{place}: {old!r} cuts a word; expected whole words or lines")
             code = code.replace(old, new)
         return code
 
@@ -175,17 +187,17 @@ class AnswerKey:
             return compile(self.source(question, wrong), file, "exec")
         except SyntaxError as error:
             text = f"line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
-            raise ChecksError(f"question {question.name}: {kind} is not Python: {text}") from None
+            raise QuestionError(f"question {question.name}: {kind} is not Python: {text}") from None
 
     def _called(
         self, question: Question, name: str, function: Any, *arguments: Any, **named: Any
     ) -> Any:
-        """What a function of `cases.py` gives, as a plain value; ChecksError if it raises."""
+        """What a function of `cases.py` gives, as a plain value; QuestionError if it raises."""
         try:
             return as_plain(function(*arguments, **named))
         except Exception as error:
             what = f"{name} raised {type(error).__name__}: {error}"
-            raise ChecksError(f"question {question.name}: {what}") from error
+            raise QuestionError(f"question {question.name}: {what}") from error
 
     def _run(self, question: Question, name: AnswerName, names: dict[str, Any]) -> Any:
         """Run the code of an answer; its value is the last name that it defines."""
@@ -207,14 +219,14 @@ class AnswerKey:
         return eval(expression, names)  # the author's own, from questions.toml
 
     def _function(self, question: Question, name: str) -> Any:
-        found = getattr(self.cases, name, None)
-        if not callable(found):
-            raise ChecksError(f"question {question.name}: cases.py has no function {name}")
-        return found
+        function = getattr(self.cases, name, None)
+        if not callable(function):
+            raise QuestionError(f"question {question.name}: cases.py has no function {name}")
+        return function
 
 
 def answer_key(assignment: str) -> AnswerKey:
-    """The answer key of an assignment. Raises UnknownQuestion and ChecksError."""
+    """The answer key of an assignment. Raises UnknownQuestion and QuestionError."""
     cases = registry.module(assignment, "cases")
     return AnswerKey(registry.load(assignment), cases, registry.module(assignment, "student"))
 
@@ -222,8 +234,10 @@ def answer_key(assignment: str) -> AnswerKey:
 def defined_name(code: str) -> str:
     """The last name that a piece of code defines or assigns at its top level.
 
-    >>> defined_name("a = 1\\ndef double(x):\\n    return 2 * x")
-    'double'
+    Example:
+
+        >>> defined_name("a = 1\\ndef double(x):\\n    return 2 * x")
+        'double'
     """
     names = []
     for statement in ast.parse(code).body:
@@ -232,8 +246,19 @@ def defined_name(code: str) -> str:
         targets = getattr(statement, "targets", ())
         names += [target.id for target in targets if isinstance(target, ast.Name)]
     if not names:
-        raise ChecksError(f"an answer defines nothing: {code[:80]!r}")
+        raise QuestionError(f"an answer defines nothing: {code[:80]!r}")
     return names[-1]
+
+
+def _share_a_word(left: str, right: str) -> bool:
+    """Whether a word goes on from one text into the next.
+
+    Example:
+
+        >>> _share_a_word("return l", "og_probs"), _share_a_word("return ", "log_probs")
+        (True, False)
+    """
+    return re.search(r"\w\Z", left) is not None and re.match(r"\w", right) is not None
 
 
 def _name(question: Question, wrong: WrongAnswer | None) -> AnswerName:

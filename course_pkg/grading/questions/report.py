@@ -10,24 +10,24 @@ import builtins
 from dataclasses import replace
 from typing import Any
 
-from course_pkg.grading.contract.answer_key import defined_name
-from course_pkg.grading.contract.calling import with_tensors
-from course_pkg.grading.contract.display import mark, shorten, shorten_pair
-from course_pkg.grading.contract.question_record import (
+from course_pkg.grading.questions.answer_key import defined_name
+from course_pkg.grading.questions.calling import with_tensors
+from course_pkg.grading.questions.display import mark, shorten, shorten_pair
+from course_pkg.grading.questions.question import Question
+from course_pkg.grading.questions.question_record import (
     SMALLEST,
     TO_TRY,
     FailureRecord,
-    Finding,
+    Mistake,
     QuestionRecord,
     explanations,
-    findings,
     following,
+    mistakes_of,
     question_record,
     title,
 )
-from course_pkg.grading.contract.questions import Question
-from course_pkg.grading.contract.report_html import report_html
-from course_pkg.grading.contract.verdict import NOTHING, Failure, Verdict
+from course_pkg.grading.questions.report_html import report_html
+from course_pkg.grading.questions.verdict import NOTHING, Failure, Verdict
 
 
 def as_record(verdict: Verdict) -> QuestionRecord:
@@ -80,10 +80,12 @@ def own_fields(question: Question, inputs: Any) -> Any:
 def to_try(question_id: str, question: Question, property_name: str) -> str:
     """Code for a cell, on one line: the smallest failing input, and what the answer gives for it.
 
-    >>> from course_pkg.grading.contract.registry import load
-    >>> question = load("bleu").questions["closest-length"]
-    >>> to_try("bleu/closest-length", question, "ties").partition("; ")[2]
-    "closest_length(case['hypothesis_length'], case['reference_lengths'])"
+    Example:
+
+        >>> from course_pkg.grading.questions.registry import load
+        >>> question = load("bleu").questions["closest-length"]
+        >>> to_try("bleu/closest-length", question, "ties").partition("; ")[2]
+        "closest_length(case['hypothesis_length'], case['reference_lengths'])"
     """
     name = defined_name(question.answer)
     case = f'case = check("{question_id}", {name}).case("{property_name}")'
@@ -98,8 +100,11 @@ def to_try(question_id: str, question: Question, property_name: str) -> str:
 class Score(float):
     """The points of one question: a float, so that nbgrader reads it, with a report to look at.
 
-    printed: what the answer printed. note: what the reader should know first, or "". nbgrader reads
-    the points from the cell's plain text, which IPython takes from `_repr_pretty_`.
+    nbgrader reads the points from the cell's plain text, which IPython takes from `_repr_pretty_`.
+
+    Args:
+        printed: what the answer printed.
+        note: what the reader should know first, or "".
     """
 
     question_id: str
@@ -125,10 +130,10 @@ class Score(float):
         lines = [title(self.question_id, record)]
         if self.note:
             lines.append(f"  note: {self.note}")
-        for finding in self._findings(record):
-            lines += [f"  {mark(False)} {p.says} ({p.earned}/{p.points})" for p in finding.lost]
-            lines.append(f"      {finding.diagnosis}")
-            lines += [f"      {label}: {text}" for label, text in finding.details]
+        for mistake in self._mistakes(record):
+            lines += [f"  {mark(False)} {p.says} ({p.earned}/{p.points})" for p in mistake.lost]
+            lines.append(f"      {mistake.diagnosis}")
+            lines += [f"      {label}: {text}" for label, text in mistake.details]
         passed = (p for p in record.properties if p.failure is None)
         lines += [f"  {mark(True)} {p.says} ({p.earned}/{p.points})" for p in passed]
         if text := following(record):
@@ -138,7 +143,8 @@ class Score(float):
     def case(self, name: str) -> Any:
         """The smallest input on which the property called `name` failed, to try your answer on.
 
-        Raises KeyError, with the names of the properties that failed.
+        Raises:
+            KeyError: it did not fail; the message has the names of those that did.
         """
         lost = self.verdict.failures.items()
         failed = {key: f for key, f in lost if f and f.inputs not in (NOTHING, {})}
@@ -163,20 +169,20 @@ class Score(float):
 
     def _repr_html_(self) -> str:
         record = as_record(self.verdict)
-        found = self._findings(record)
-        return report_html(self.question_id, record, found, self.note, self.printed)
+        mistakes = self._mistakes(record)
+        return report_html(self.question_id, record, mistakes, self.note, self.printed)
 
-    def _findings(self, record: QuestionRecord) -> list[Finding]:
-        """The findings, each with code that tries the answer on its input."""
-        found = []
-        for finding in findings(record):
-            details = list(finding.details)
+    def _mistakes(self, record: QuestionRecord) -> list[Mistake]:
+        """The mistakes, each with code that tries the answer on its input."""
+        mistakes = []
+        for mistake in mistakes_of(record):
+            details = list(mistake.details)
             labels = [label for label, _ in details]
             if SMALLEST in labels:
-                code = to_try(self.question_id, self.verdict.question, finding.lost[0].name)
+                code = to_try(self.question_id, self.verdict.question, mistake.lost[0].name)
                 details.insert(labels.index(SMALLEST) + 1, (TO_TRY, code))
-            found.append(replace(finding, details=tuple(details)))
-        return found
+            mistakes.append(replace(mistake, details=tuple(details)))
+        return mistakes
 
 
 def _at_prompt() -> bool:

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from course_pkg.grading.contract.answer_key import AnswerKey
-from course_pkg.grading.contract.questions import (
-    ChecksError,
+from course_pkg.grading.questions.answer_key import AnswerKey
+from course_pkg.grading.questions.question import (
     Property,
     Question,
+    QuestionError,
     WrongAnswer,
     function_name,
 )
@@ -34,8 +34,9 @@ PUBLIC_SECRET = b"public"
 class Case:
     """The inputs of one case of a property, and the right value for them.
 
-    followed: the values of the questions that this one follows, if they are a student's own and
-    not the right ones. They stay where the answer key is.
+    Attributes:
+        followed: the values of the questions that this one follows, if they are a student's own and
+            not the right ones. They stay where the answer key is.
     """
 
     property: str
@@ -50,8 +51,11 @@ def draw_cases(
 ) -> list[Case]:
     """The cases of a question, in the order of its properties, small ones first.
 
-    variant: the student's own case, for a number worked by hand. Raises ChecksError if the draws
-    don't tell a wrong answer from the right one.
+    Args:
+        variant: the student's own case, for a number worked by hand.
+
+    Raises:
+        QuestionError: the draws don't tell a wrong answer from the right one.
     """
     cases: list[Case] = []
     for prop in question.properties:
@@ -61,7 +65,7 @@ def draw_cases(
             if not (missed := undetected(answers, question, prop, drawn)):
                 break
         else:
-            raise ChecksError(
+            raise QuestionError(
                 f"{question.name}/{prop.name}: {attempts} draws don't tell {', '.join(missed)} "
                 "from the right value"
             )
@@ -109,15 +113,19 @@ def draw_case(
     if question.artifact:  # what is expected of files is not a file itself
         return Case(prop.name, inputs, expected)
     if (reason := answers.difference(question, prop.name, expected, expected)) is not None:
-        raise ChecksError(f"{question.name}/{prop.name}: expected is not equal to itself: {reason}")
+        raise QuestionError(
+            f"{question.name}/{prop.name}: expected is not equal to itself: {reason}"
+        )
     return Case(prop.name, inputs, expected, prop.unchanged)
 
 
 def same_name(name: str) -> str:
     """A name without surrounding space, case, and differences in how accents are encoded.
 
-    >>> same_name(" Zoe\u0308 ") == same_name("ZO\u00cb")
-    True
+    Example:
+
+        >>> same_name(" Zoe\u0308 ") == same_name("ZO\u00cb")
+        True
     """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).strip().casefold())
 
@@ -132,8 +140,10 @@ def question_rng(secret: bytes, *parts: str) -> Random:
 def each_then_any(rng: Random, size: int, kinds: int) -> int:
     """The kind of a case: each of so many kinds once, then any, so that nobody knows their order.
 
-    >>> [each_then_any(Random(size), size, 2) for size in range(6)]
-    [0, 1, 0, 0, 0, 1]
+    Example:
+
+        >>> [each_then_any(Random(size), size, 2) for size in range(6)]
+        [0, 1, 0, 0, 0, 1]
     """
     return size if size < kinds else rng.randrange(kinds)
 
@@ -148,8 +158,10 @@ def numpy_rng(rng: Random) -> Any:
 def normal_arrays(rng: Random, **shapes: int | tuple[int, ...]) -> dict[str, Any]:
     """A float32 array of normally distributed numbers for each name and shape.
 
-    >>> normal_arrays(Random(0), x=(2, 3))["x"].shape
-    (2, 3)
+    Example:
+
+        >>> normal_arrays(Random(0), x=(2, 3))["x"].shape
+        (2, 3)
     """
     normal = numpy_rng(rng).standard_normal
     return {name: normal(shape, dtype="float32") for name, shape in shapes.items()}

@@ -16,15 +16,15 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import answer_key
-from course_pkg.grading.contract.calling import OutOfTime, time_limit
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.plain_values import NotPlain, receive, send
-from course_pkg.grading.contract.questions import ChecksError
-from course_pkg.grading.contract.registry import UnknownQuestion
-from course_pkg.grading.contract.report import failure_texts
-from course_pkg.grading.contract.verdict import Verdict, lost
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.answer_key import answer_key
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.plain_values import NotPlain, receive, send
+from course_pkg.grading.questions.question import QuestionError
+from course_pkg.grading.questions.registry import UnknownQuestion
+from course_pkg.grading.questions.report import failure_texts
+from course_pkg.grading.questions.time_limits import OutOfTime, time_limit
+from course_pkg.grading.questions.verdict import Verdict, lost
 
 EXPLAIN_WITHIN_S = 25.0  # to recognize mistakes, in all answers together
 
@@ -57,7 +57,7 @@ def _reply(request: Any, session: GradingSession) -> dict[str, Any]:
                 waited_s = request.get("waited_s")
                 session.record(name, outcomes, waited_s if isinstance(waited_s, float) else 0.0)
                 return {"recorded": True}
-    except (UnknownQuestion, ChecksError) as error:
+    except (UnknownQuestion, QuestionError) as error:
         return {"error": str(error)}
     return {"error": "expected {'op': 'variant' | 'inputs' | 'record', …}"}
 
@@ -94,9 +94,10 @@ def prepare(assignment: str) -> None:
 def run(job: dict[str, Any], descriptors: list[int]) -> None:
     """Serve one student, then write the verdicts: what a child of the fork server does.
 
-    job: assignment, student, and what else the student may be called. descriptors: where the
-    verdicts go, the end of the socket, and where the secret key comes from: its hex digits, in a
-    file, so that no argument shows it.
+    Args:
+        job: assignment, student, and what else the student may be called.
+        descriptors: where the verdicts go, the end of the socket, and where the secret key comes
+            from: its hex digits, in a file, so that no argument shows it.
     """
     out, end, secret_file = descriptors
     with os.fdopen(secret_file) as file:
@@ -114,8 +115,10 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
 def safe_verdict(session: GradingSession, name: str, until: float = math.inf) -> Verdict:
     """The verdict on a question. What goes wrong costs this question only, and is its reason.
 
-    until: when to stop recognizing mistakes, on the monotonic clock. If that fails, the answer is
-    judged without it; an artifact always is.
+    If mistakes can't be recognized in time, the answer is judged without; an artifact always is.
+
+    Args:
+        until: when to stop recognizing mistakes, on the monotonic clock.
     """
     question = session.answers[name]
     attempts = [(False, question.judging)]  # whether to explain, and the seconds for it

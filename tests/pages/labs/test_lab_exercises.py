@@ -16,9 +16,9 @@ from course_pkg.grading.classroom.gradebook.keys import secret
 from course_pkg.grading.classroom.gradebook.record import Store
 from course_pkg.grading.classroom.runs.grade_class import Options, grade
 from course_pkg.grading.classroom.runs.progress import ProgressDisplay
-from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.own_notebook import messages
+from course_pkg.grading.questions import registry
+from course_pkg.grading.questions.answer_key import answer_key
 from course_pkg.grading.read_notebook import read
 from course_pkg.pages.labs.assignments import ASSIGNMENTS
 from course_pkg.sandbox.probe import probe

@@ -40,8 +40,10 @@ class NotPlain(ValueError):
 class Array:
     """An array as bytes: little-endian, C order; dtype is a name from ITEM_SIZES.
 
-    >>> Array("float32", (2,), b"\\x00\\x00\\x80?\\x00\\x00\\x00@").numpy().tolist()
-    [1.0, 2.0]
+    Example:
+
+        >>> Array("float32", (2,), b"\\x00\\x00\\x80?\\x00\\x00\\x00@").numpy().tolist()
+        [1.0, 2.0]
     """
 
     dtype: str
@@ -81,8 +83,10 @@ def encode(value: Any) -> bytes:
     Raises NotPlain for any other type, for values nested deeper than MAX_DEPTH, and for more than
     MAX_NODES values.
 
-    >>> decode(encode({"loss": 0.5, "steps": [1, 2]}))
-    {'loss': 0.5, 'steps': [1, 2]}
+    Example:
+
+        >>> decode(encode({"loss": 0.5, "steps": [1, 2]}))
+        {'loss': 0.5, 'steps': [1, 2]}
     """
     writer = _Writer()
     tree = writer.node(value, MAX_DEPTH)
@@ -133,7 +137,8 @@ def send(sock: "socket.socket", value: Any) -> None:
 def receive(sock: "socket.socket") -> Any:
     """The next plain value. Raises NotPlain for a malformed one, after reading its whole frame.
 
-    Raises EOFError at the end of the stream, and for a frame that is too long to be read.
+    Raises:
+        EOFError: at the end of the stream, and for a frame that is too long to be read.
     """
     (length,) = struct.unpack(">I", _read_exactly(sock, 4))
     if length > MAX_BYTES:

@@ -9,12 +9,12 @@ import time
 import pytest
 
 from course_pkg.grading import check
-from course_pkg.grading.checker import _reply, as_json, safe_verdict, serve
+from course_pkg.grading.checker_process import _reply, as_json, safe_verdict, serve
 from course_pkg.grading.classroom.runs.scoring import checked_results
-from course_pkg.grading.contract.draws import PUBLIC_SECRET
-from course_pkg.grading.contract.grading_session import GradingSession
-from course_pkg.grading.contract.plain_values import send
-from course_pkg.grading.contract.question_record import notes
+from course_pkg.grading.questions.draws import PUBLIC_SECRET
+from course_pkg.grading.questions.grading_session import GradingSession
+from course_pkg.grading.questions.plain_values import send
+from course_pkg.grading.questions.question_record import notes
 
 KEY = b"\x07" * 32
 ASSIGNMENT = "lora-math"
@@ -83,7 +83,7 @@ def test_what_goes_wrong_in_recognizing_mistakes_costs_nothing(monkeypatch, endl
             pass
         raise RuntimeError("out of ink")
 
-    monkeypatch.setattr("course_pkg.grading.contract.verdict.recognized", fault)
+    monkeypatch.setattr("course_pkg.grading.questions.verdict.recognized", fault)
     verdict = safe_verdict(session, "counts", until=time.monotonic() + 0.05)
     assert verdict.earned == 2 and verdict.failures["match"].recognized == ()
 

@@ -1,8 +1,8 @@
-"""Finds an assignment's checks: `questions.toml`, `cases.py` and `student.py`.
+"""Finds an assignment's files: `questions.toml`, `cases.py` and, if it has one, `student.py`.
 
-They are in `checks/<assignment>/`; dashes in an assignment's name are underscores in its folder's.
-A cluster's worker may have received checks that its own package lacks. Reading questions imports
-nothing. `cases` is never imported on the student's side of the sandbox; `student` is.
+They are in `assignments/<name>/`; dashes in an assignment's name are underscores in its folder's.
+A cluster's worker may have received assignments that its own package lacks. Reading questions
+imports nothing. `cases` is never imported on the student's side of the sandbox; `student` is.
 
 Chapter: appendix/for-instructors.
 """
@@ -18,10 +18,10 @@ from types import ModuleType
 from typing import Any
 
 from course_pkg.common.errors import CourseError
-from course_pkg.grading.contract.questions import Assignment, ChecksError, parse_questions
+from course_pkg.grading.questions.question import Assignment, QuestionError, parse_questions
 
-CHECKS = Path(__file__).parents[1] / "assignments"
-RECEIVED = "COURSE_CHECKS"  # the environment variable that names a worker's folder of more checks
+ASSIGNMENTS = Path(__file__).parents[1] / "assignments"
+RECEIVED = "COURSE_ASSIGNMENTS"  # an environment variable: a worker's folder of more assignments
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -33,16 +33,18 @@ class UnknownQuestion(CourseError, KeyError):
 
 
 def assignments() -> list[str]:
-    """The names of all assignments that have checks."""
-    found = {path.parent.name for root in _roots() for path in root.glob("*/questions.toml")}
-    return sorted(name.replace("_", "-") for name in found)
+    """The names of all assignments."""
+    folders = {path.parent.name for root in _roots() for path in root.glob("*/questions.toml")}
+    return sorted(name.replace("_", "-") for name in folders)
 
 
 def split(question_id: str) -> tuple[str, str]:
     """The assignment and the question of an id.
 
-    >>> split("lora-math/by-hand/parameters")
-    ('lora-math', 'by-hand/parameters')
+    Example:
+
+        >>> split("lora-math/by-hand/parameters")
+        ('lora-math', 'by-hand/parameters')
     """
     assignment, _, question = str(question_id).partition("/")
     if not question:
@@ -59,10 +61,12 @@ def find(table: Iterable[str], name: str, kind: str) -> Any:
 
 
 def load(assignment: str) -> Assignment:
-    """The questions of an assignment. Raises UnknownQuestion, and ChecksError for a bad file.
+    """The questions of an assignment. Raises UnknownQuestion, and QuestionError for a bad file.
 
-    >>> load("lora-math").questions["forward"].points
-    5
+    Example:
+
+        >>> load("lora-math").questions["forward"].points
+        5
     """
     path = folder(assignment) / "questions.toml"
     return _read(assignment, path, path.stat().st_mtime_ns)
@@ -72,12 +76,12 @@ def load(assignment: str) -> Assignment:
 def _read(assignment: str, path: Path, _changed: int) -> Assignment:
     try:
         return parse_questions(assignment, path.read_text("utf-8"))
-    except ChecksError as error:
-        raise ChecksError(f"{path}: {error}") from None
+    except QuestionError as error:
+        raise QuestionError(f"{path}: {error}") from None
 
 
 def folder(assignment: str) -> Path:
-    """The folder of an assignment's checks. Raises UnknownQuestion."""
+    """The folder of an assignment. Raises UnknownQuestion."""
     for root in _roots() if _NAME.fullmatch(assignment) else ():
         path = root / assignment.replace("-", "_")
         if (path / "questions.toml").is_file():
@@ -88,7 +92,7 @@ def folder(assignment: str) -> Path:
 
 def _roots() -> tuple[Path, ...]:
     received = os.environ.get(RECEIVED)
-    return (CHECKS, Path(received)) if received else (CHECKS,)
+    return (ASSIGNMENTS, Path(received)) if received else (ASSIGNMENTS,)
 
 
 def module_name(assignment: str, part: str) -> str:
@@ -105,19 +109,21 @@ def module(assignment: str, part: str) -> ModuleType | None:
 
 
 def student_files(assignment: str) -> tuple[Path, ...]:
-    """The files of the checks that a student's kernel needs, which hold no right answer.
+    """The files of an assignment that a student's kernel needs, which hold no right answer.
 
-    >>> sorted(path.name for path in student_files("lora-math"))
-    ['__init__.py', '__init__.py', 'student.py']
+    Example:
+
+        >>> sorted(path.name for path in student_files("lora-math"))
+        ['__init__.py', '__init__.py', 'student.py']
     """
     path = folder(assignment)
     if not module_name(assignment, "student"):
         return ()
-    return CHECKS / "__init__.py", path / "__init__.py", path / "student.py"
+    return ASSIGNMENTS / "__init__.py", path / "__init__.py", path / "student.py"
 
 
-def checks_files(assignment: str) -> dict[str, bytes]:
-    """All files of an assignment's checks: their contents by relative path."""
+def assignment_files(assignment: str) -> dict[str, bytes]:
+    """All files of an assignment: their contents by relative path."""
     root = folder(assignment)
     paths = sorted([*root.rglob("*.py"), *root.rglob("*.toml")])
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
