@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from course_pkg.adapters.peft_files import read_settings
+from course_pkg.common.errors import CourseError
 from course_pkg.common.http_client import HttpClient, RefusedError
-from course_pkg.deployment.chat_errors import ChatError
 from course_pkg.deployment.export.merged import load_merged
 from course_pkg.deployment.load_engine import load_engine
 from course_pkg.evaluation.server_model import ServerModel
@@ -28,6 +28,11 @@ from course_pkg.lm.smollm2 import NAME
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.lora_rows import check_adapter
 from course_pkg.serving.sampling import SamplingParams
+
+
+class ChatError(CourseError, ValueError):
+    """A chat can't start as asked, or a turn can't be answered; the message says what to do."""
+
 
 ADAPTER = "adapter"  # its name in the engine
 CACHE_GB = 1.0

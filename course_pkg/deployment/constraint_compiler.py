@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from course_pkg.deployment.api_errors import ApiError, busy, invalid
-from course_pkg.deployment.output_format import Constraint
+from course_pkg.deployment.schemas import Constraint
 from course_pkg.serving.constrained.automaton import build_automaton
 from course_pkg.serving.constrained.guide import Guide
 from course_pkg.serving.constrained.json_schema import schema_expression

@@ -14,8 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 
 from course_pkg.deployment.api_errors import ApiError, invalid
-from course_pkg.deployment.schemas import ChatRequest, CompletionRequest
-from course_pkg.deployment.strict_fields import NEUTRAL
+from course_pkg.deployment.schemas import NEUTRAL, ChatRequest, CompletionRequest
 
 _FIELDS = CompletionRequest.model_fields | ChatRequest.model_fields | NEUTRAL
 

@@ -12,7 +12,7 @@ A block gets its hash when `append` makes room for its last token, which is befo
 computes it. So another sequence can hit it in the same step: in each layer, the engine must write
 the keys and values of all tokens of the step before it reads any.
 
-Not here: what runs when (`scheduler`), blocks on the host (`swap_space`), keys and values
+Not here: what runs when (`scheduler`), blocks on the host (`SwapSpace`), keys and values
 (`attention.paged`). Sources: Kwon et al. (2023), "Efficient memory management for large
 language model serving with PagedAttention", section 4; prefix hashes as in vLLM.
 Chapter: acceleration/paged-attention.

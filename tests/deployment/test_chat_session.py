@@ -18,8 +18,7 @@ from course_pkg.adapters.methods import adapt, load, save
 from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.cli import app
 from course_pkg.common.http_client import HttpClient, RefusedError
-from course_pkg.deployment.chat_errors import ChatError
-from course_pkg.deployment.chat_model import LocalChat, Reply, ServerChat
+from course_pkg.deployment.chat_model import ChatError, LocalChat, Reply, ServerChat
 from course_pkg.deployment.chat_session import ChatSession, interrupts
 from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.finetuning.conversations import Message

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.serving.kv_storage import Contiguous, Int8, Ring, Static, dequantize, quantize
+from course_pkg.serving.kv_cache import Contiguous, Int8, Ring, Static, dequantize, quantize
 from tests.tables import each_row
 
 WINDOW = 4

@@ -7,18 +7,31 @@ sends 1/N of the tensor in each step: 2(N − 1)/N of it in total, nearly indepe
 
 All ranks end with the same bits, because each chunk is summed once and then copied.
 
-Sources: Patarasuk and Yuan 2009; the α–β model, Hockney 1994. Chapter: acceleration/parallelism.
+The norm of a gradient that is spread over ranks is here too, because all ranks must clip by the
+same number: the norm of the gradient that one process would have. Shards lie on one rank each, so
+their squares are summed over the ranks. A replicated gradient lies on every rank, and would count N
+times. So the caller says which tensors are which. A weight that is used twice, such as a tied
+embedding, is one parameter with one gradient.
+
+Sources: Patarasuk and Yuan 2009; the α–β model, Hockney 1994; Pascanu et al. 2013 for clipping;
+`torch.nn.utils.clip_grad_norm_`; Megatron-LM's `get_grad_norm_fp32`.
+Chapter: acceleration/parallelism.
 """
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from course_pkg.common.arguments import require_between, require_choice, require_integer
+from course_pkg.common.arguments import (
+    require_between,
+    require_choice,
+    require_integer,
+    require_number,
+)
 
 ALGORITHMS = ("ring", "torch")
 OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
@@ -254,3 +267,57 @@ def all_equal(tensor: Tensor, group: Group) -> bool:
     """Whether a tensor has the same bits on all ranks; each rank gets the answer."""
     every = group.all_gather(tensor.detach()[None])
     return all(torch.equal(left, right) for left, right in itertools.pairwise(every))
+
+
+EPSILON = 1e-6  # of torch.nn.utils.clip_grad_norm_
+
+
+def global_norm(
+    sharded: Iterable[Tensor], group: Group, replicated: Iterable[Tensor] = ()
+) -> Tensor:
+    """The Euclidean norm of a gradient whose parts are on several ranks: (), fp64.
+
+    sharded: this rank's parts; no number is on two ranks. replicated: tensors that are the same on
+    all ranks; each counts once. Every rank gets the same bits. A rank may hold nothing.
+
+    >>> from course_pkg.acceleration.parallel.launch import launch
+    >>> def norm(group):
+    ...     shard = torch.tensor([[2.0], [4.0]][group.rank])
+    ...     return global_norm([shard], group, replicated=[torch.tensor([4.0])]).item()
+    >>> launch(norm, 2)  # √(2² + 4² + 4²)
+    [6.0, 6.0]
+    """
+    sharded = list(sharded)
+    replicated = list(replicated)
+    device = next((tensor.device for tensor in sharded + replicated), torch.device("cpu"))
+    total = group.all_reduce(_squares(sharded, device)[None])[0]
+    return (total + _squares(replicated, device)).sqrt()
+
+
+@torch.no_grad()
+def clip_by_norm(gradients: Iterable[Tensor], norm: Tensor | float, max_norm: float) -> None:
+    """Scale gradients in place so that their norm, which is given, becomes at most `max_norm`.
+
+    norm: of the whole gradient, as `global_norm` returns it. If it is NaN, all gradients become
+    NaN, as torch's do: also those of a rank that has none. Raises ValueError unless max_norm > 0.
+
+    >>> gradient = torch.tensor([3.0, 4.0])
+    >>> clip_by_norm([gradient], norm=5.0, max_norm=1.0)
+    >>> gradient
+    tensor([0.6000, 0.8000])
+    """
+    if not require_number(max_norm, "max_norm") > 0:
+        raise ValueError(f"max_norm must be above 0, got {max_norm}")
+    scale = max_norm / (float(norm) + EPSILON)
+    if scale >= 1:  # false for NaN
+        return
+    for gradient in gradients:
+        gradient.mul_(scale)
+
+
+def _squares(tensors: list[Tensor], device: torch.device) -> Tensor:
+    """The sum of the squares: (), fp64."""
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    for tensor in tensors:
+        total += tensor.detach().double().square().sum()
+    return total

@@ -6,7 +6,7 @@
 
 With fewer key-value heads than ranks, neighboring ranks have copies of the same head, as in vLLM.
 The tokens' rows of the embeddings are padded with zeros, to a multiple of the ranks. What follows
-for gradients and their norm is in `course_pkg.acceleration.parallel.tensor_gradients`.
+for gradients and their norm is in `course_pkg.acceleration.parallel.parallel_decoder`.
 
 Sources: Shoeybi et al. 2019; vLLM's QKVParallelLinear, for the copies.
 Chapter: acceleration/model-parallelism.

@@ -25,10 +25,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from course_pkg.acceleration.parallel.collectives import Group
-from course_pkg.acceleration.parallel.flat_parameter import FlatParameter
-from course_pkg.acceleration.parallel.gradient_norm import clip_by_norm, global_norm
+from course_pkg.acceleration.parallel.collectives import Group, clip_by_norm, global_norm
 from course_pkg.acceleration.parallel.sharded_units import (
+    FlatParameter,
     ShardedUnit,
     call_after_backward,
     call_around_passes,

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_pkg.acceleration.parallel.flat_parameter import FlatParameter
+from course_pkg.acceleration.parallel.sharded_units import FlatParameter
 from course_pkg.acceleration.parallel.zero import ZeroAdamW
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's state for each number

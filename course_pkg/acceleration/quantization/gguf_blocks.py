@@ -9,7 +9,16 @@ A row is cut into blocks, and a block has its scale next to its codes. Blocks of
 d and m are stored in fp16; codes are computed with d in fp32. The signed extreme of Q4_0 is the
 weight of the largest magnitude: it gets code 0, and w = −extreme would need code 16, so that it
 becomes 7/8 of that. Low halves of bytes have the first 16 weights, high halves the others.
-`k_quants` has blocks of 256.
+
+A K-block has 256 weights in 8 sub-blocks of 32 (Q6_K: 16 of 16). Each has a scale, and in Q4_K and
+Q5_K a minimum, in 6 bits (Q6_K: 8 bits). Two fp16 numbers of the block multiply them:
+
+    Q4_K, Q5_K    w = (d · scale) · code − (d_min · minimum)
+    Q6_K          w = (d · scale) · (code − 32)
+
+The products in parentheses are rounded to fp32, as llama.cpp does. A byte has codes of different
+sub-blocks, because vector instructions read it so. Choosing scales well is a search of its own
+(llama.cpp's `make_qkx3_quants`), so K-blocks are only read.
 
 Bytes equal those of the gguf package and so of llama.cpp's reference code; numbers read equal
 gguf's in every bit. In files of Llama models, the rows of q_proj and k_proj are in another order
@@ -26,11 +35,79 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from course_pkg.acceleration.quantization import few_tokens
+from course_pkg.acceleration.quantization import cpu_kernels
 from course_pkg.acceleration.quantization.grouped import require_matrix
-from course_pkg.acceleration.quantization.k_quants import half, read_q4_k, read_q5_k, read_q6_k
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight, dense_product
 from course_pkg.common.arguments import require_choice
+
+
+def read_q4_k(blocks: Tensor) -> Tensor:
+    """Weights of Q4_K blocks, uint8, (n, 144): d, d_min, 12 bytes of scales, 128 of codes.
+
+    Returns fp32, (n, 256).
+    """
+    d, d_min, packed, codes = _split(blocks, 2, 2, 12, 128)
+    scales, minima = _six_bits(packed)
+    return _affine(d, scales, d_min, minima, _nibbles(codes, 32))
+
+
+def read_q5_k(blocks: Tensor) -> Tensor:
+    """Weights of Q5_K blocks, uint8, (n, 176): as Q4_K, with 32 bytes of fifth bits before codes.
+
+    Bit i of byte j belongs to weight j of sub-block i. Returns fp32, (n, 256).
+    """
+    d, d_min, packed, fifth, codes = _split(blocks, 2, 2, 12, 32, 128)
+    scales, minima = _six_bits(packed)
+    high = (fifth[:, None] >> torch.arange(8, device=blocks.device)[:, None]) & 1  # (n, 8, 32)
+    return _affine(d, scales, d_min, minima, _nibbles(codes, 32) | high << 4)
+
+
+def read_q6_k(blocks: Tensor) -> Tensor:
+    """Weights of Q6_K blocks, uint8, (n, 210): low 4 bits, high 2 bits, 16 int8 scales, d.
+
+    Returns fp32, (n, 256).
+    """
+    low, high, scales, d = _split(blocks, 128, 64, 16, 2)
+    shifts = torch.arange(0, 8, 2, device=blocks.device)[:, None]
+    high = (high.view(-1, 2, 1, 32) >> shifts) & 3  # (n, 2, 4, 32)
+    codes = _nibbles(low, 64).view(-1, 16, 16) | (high << 4).view(-1, 16, 16)
+    scales = half(d) * scales.view(torch.int8).float()  # (n, 16)
+    return (scales[..., None] * (codes.float() - 32)).flatten(1)
+
+
+def half(pair: Tensor) -> Tensor:
+    """The fp16 numbers of pairs of bytes, (n, 2), as fp32, (n, 1)."""
+    return pair.contiguous().view(torch.float16).float()
+
+
+def _affine(d: Tensor, scales: Tensor, d_min: Tensor, minima: Tensor, codes: Tensor) -> Tensor:
+    """scales and minima: (n, 8). codes: (n, 8, 32)."""
+    steps = half(d) * scales.float()
+    offsets = half(d_min) * minima.float()
+    return (steps[..., None] * codes.float() - offsets[..., None]).flatten(1)
+
+
+def _six_bits(packed: Tensor) -> tuple[Tensor, Tensor]:
+    """The 8 scales and 8 minima of 6 bits, (n, 8) each, in 12 bytes.
+
+    Bytes 0–3 and 4–7 have the first four scales and minima in their low 6 bits. Bytes 8–11 have the
+    low 4 bits of the last four, scales in the low half. Their high 2 bits are on top of bytes 0–7.
+    """
+    first, second, rest = _split(packed, 4, 4, 4)
+    scales = torch.cat([first & 63, rest & 15 | first >> 6 << 4], 1)
+    minima = torch.cat([second & 63, rest >> 4 | second >> 6 << 4], 1)
+    return scales, minima
+
+
+def _nibbles(codes: Tensor, run: int) -> Tensor:
+    """4-bit codes, (n, 8, 32): the low halves of a run of bytes, then the high halves."""
+    runs = codes.reshape(len(codes), -1, run)
+    return torch.stack([runs & 15, runs >> 4], 2).view(len(codes), 8, 32)
+
+
+def _split(blocks: Tensor, *sizes: int) -> tuple[Tensor, ...]:
+    return tuple(part.contiguous() for part in blocks.split(sizes, dim=1))
+
 
 LARGEST_HALF = 65504.0
 
@@ -85,20 +162,20 @@ class GGUFWeight(QuantizedWeight):
 
     def matmul(self, x: Tensor) -> Tensor:
         """x Ŵᵀ, (..., rows); a few tokens in bf16 go through torch's kernel for Q4_0 and Q4_1."""
-        if few_tokens.takes(x, 4) and self._few_tokens_weight is not None:
+        if cpu_kernels.takes(x, 4) and self._few_tokens_weight is not None:
             return self._few_tokens_weight.product(x)
         return dense_product(x, self)
 
     @cached_property
-    def _few_tokens_weight(self) -> few_tokens.Int4Weight | None:
-        if self.format.name not in ("Q4_0", "Q4_1") or not few_tokens.fits(self.shape):
+    def _few_tokens_weight(self) -> cpu_kernels.Int4Weight | None:
+        if self.format.name not in ("Q4_0", "Q4_1") or not cpu_kernels.fits(self.shape):
             return None
         blocks = self.codes.reshape(-1, self.format.nbytes)
         codes, _ = _codes(blocks[:, -16:])
         scale = half(blocks[:, :2])
         offset = -8 * scale if self.format.name == "Q4_0" else half(blocks[:, 2:4])
         groups = (self.shape[0], -1)
-        return few_tokens.Int4Weight(
+        return cpu_kernels.Int4Weight(
             codes.view(self.shape), scale.view(groups), offset.view(groups)
         )
 

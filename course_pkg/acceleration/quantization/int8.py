@@ -27,10 +27,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from course_pkg.acceleration.quantization import few_tokens
-from course_pkg.acceleration.quantization.grouped import require_matrix
+from course_pkg.acceleration.quantization import cpu_kernels
+from course_pkg.acceleration.quantization.grouped import require_bits, require_matrix
 from course_pkg.acceleration.quantization.int8_matmul import Int8Kernel, float_rows_matmul
-from course_pkg.acceleration.quantization.packing import require_bits
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight
 from course_pkg.common.arguments import require_bool, require_choice
 
@@ -142,8 +141,8 @@ class W8A16(QuantizedWeight):
         others are computed in fp32 on a CPU, on a GPU in x's dtype. In fp16, sums of codes may be
         too large, so the scales come first.
         """
-        if self._fits and few_tokens.takes(x, 8):
-            return few_tokens.int8_product(x, self.codes, self._bf16_scale)
+        if self._fits and cpu_kernels.takes(x, 8):
+            return cpu_kernels.int8_product(x, self.codes, self._bf16_scale)
         numbers = x.float() if x.device.type == "cpu" else x
         if numbers.dtype == torch.float16:
             return float_rows_matmul(numbers, self.codes, self.scale)
@@ -152,7 +151,7 @@ class W8A16(QuantizedWeight):
 
     @cached_property
     def _fits(self) -> bool:
-        return few_tokens.fits(self.shape)
+        return cpu_kernels.fits(self.shape)
 
     @cached_property
     def _bf16_scale(self) -> Tensor:

@@ -27,10 +27,9 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from course_pkg.acceleration.quantization.gguf_blocks import require_columns, write_gguf
 from course_pkg.common.arguments import require_choice
 from course_pkg.common.files import atomic_file
-from course_pkg.deployment.export.gguf_file import read_gguf_file
+from course_pkg.deployment.export.gguf_file import read_gguf_file, write_gguf_file
 from course_pkg.deployment.export.gguf_format import PLAIN, GGUFFile, TensorInfo, Value
 from course_pkg.deployment.export.gguf_tokenizer import tokenizer_metadata
-from course_pkg.deployment.export.gguf_writer import write_gguf_file
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.lm.pretrained import refuse_adapters
 

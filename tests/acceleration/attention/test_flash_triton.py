@@ -10,12 +10,12 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from course_pkg.acceleration.attention.flash_triton import flash_attention_triton
-from course_pkg.acceleration.attention.flash_triton_backward import (
+from course_pkg.acceleration.attention.flash_triton import (
+    flash_attention_triton,
+    forward_kernel,
     key_gradients_kernel,
     query_gradients_kernel,
 )
-from course_pkg.acceleration.attention.flash_triton_forward import forward_kernel
 from course_pkg.acceleration.attention.kernel_arguments import tile_shapes, tuning_key, worth_trying
 from course_pkg.acceleration.attention.paged import PagedBatch
 from course_pkg.acceleration.attention.plain import attention

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from course_pkg.acceleration.quantization.blockwise import quantize
-from course_pkg.acceleration.quantization.code_books import code_book
+from course_pkg.acceleration.quantization.blockwise import code_book, quantize
 from course_pkg.acceleration.quantization.levels import (
     fp4_levels,
     int4_levels,

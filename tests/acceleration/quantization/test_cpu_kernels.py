@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import course_pkg
-from course_pkg.acceleration.quantization import few_tokens
+from course_pkg.acceleration.quantization import cpu_kernels
 from course_pkg.acceleration.quantization.int8_matmul import (
     Int8Kernel,
     affine_matmul,
@@ -26,12 +26,12 @@ SCALES = {  # of 64 rows and columns at most, all 1/2
 
 
 def int4_product(x, codes, scale):
-    weight = few_tokens.Int4Weight(codes + 8, scale, -8 * scale)  # w = scale · code
+    weight = cpu_kernels.Int4Weight(codes + 8, scale, -8 * scale)  # w = scale · code
     return weight.product(x)
 
 
 def int8_product(x, codes, scale):
-    return few_tokens.int8_product(x, codes, scale[:, 0])
+    return cpu_kernels.int8_product(x, codes, scale[:, 0])
 
 
 # kernel; sizes of k and n; the dtypes of x; the largest number of x and that of the codes. Sums of

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from course_pkg.acceleration.quantization import few_tokens
+from course_pkg.acceleration.quantization import cpu_kernels
 from course_pkg.acceleration.quantization.gguf_blocks import write_gguf
 from course_pkg.acceleration.quantization.grouped import Grid, round_to_nearest
 from course_pkg.acceleration.quantization.int8 import int8_weight
@@ -85,20 +85,20 @@ def test_other_inputs_are_not_taken():
         (torch.zeros(1, 64).bfloat16().requires_grad_(), "a gradient is needed"),
         (torch.zeros(1, 64, device="meta").bfloat16(), "another device"),
     ]
-    assert [why for x, why in inputs if few_tokens.takes(x, bits=4)] == []
+    assert [why for x, why in inputs if cpu_kernels.takes(x, bits=4)] == []
 
 
 def test_8_bits_take_fewer_tokens_than_4():
     twelve = torch.zeros(1, 12, 64).bfloat16()
     sixty_four = torch.zeros(4, 16, 64).bfloat16()
     thirteen = torch.zeros(13, 64).bfloat16()
-    assert few_tokens.takes(twelve, bits=8) and not few_tokens.takes(thirteen, bits=8)
-    assert few_tokens.takes(twelve, bits=4) and few_tokens.takes(sixty_four, bits=4)
+    assert cpu_kernels.takes(twelve, bits=8) and not cpu_kernels.takes(thirteen, bits=8)
+    assert cpu_kernels.takes(twelve, bits=4) and cpu_kernels.takes(sixty_four, bits=4)
 
 
 def test_shapes_in_which_a_kernel_reads_other_memory_are_refused():
     shapes = [(33, 64), (64, 48), (16, 64), (0, 64)]
-    assert [shape for shape in shapes if few_tokens.fits(torch.Size(shape))] == []
+    assert [shape for shape in shapes if cpu_kernels.fits(torch.Size(shape))] == []
 
 
 def test_leading_dimensions_stay():

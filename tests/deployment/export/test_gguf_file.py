@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from course_pkg.deployment.export.gguf_file import read_gguf_file
+from course_pkg.deployment.export.gguf_file import read_gguf_file, write_gguf_file
 from course_pkg.deployment.export.gguf_format import TENSOR_CODES, TensorInfo, Value, block_of
-from course_pkg.deployment.export.gguf_writer import write_gguf_file
 from course_pkg.lm.model_errors import CorruptModelError
 from course_pkg.lm.smollm2 import find_gguf
 
