@@ -112,11 +112,11 @@ def create_app(
 
     @app.get("/v1/models/{name:path}")
     async def model_by_name(name: str) -> dict[str, Any]:
-        found = [model for model in service.models() if model["id"] == name]
-        if not found:
+        models = [model for model in service.models() if model["id"] == name]
+        if not models:
             message = f"there is no model {name!r:.80}"
             raise ApiError(404, message, code="model_not_found", log="no such model")
-        return found[0]
+        return models[0]
 
     def state(good: bool) -> Response:
         return JSONResponse({"status": "ok" if good else "unavailable"}, 200 if good else 503)

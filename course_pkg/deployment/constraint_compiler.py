@@ -143,14 +143,14 @@ class ConstraintCompiler:
         self._check_refused(key)
         vocabulary = self._vocabulary()
         process = self._running(vocabulary)
-        found = self._ask(process, key, vocabulary)
-        if isinstance(found, str):
-            self._refusals[key] = self._clock() + REFUSED_SECONDS, found
+        answer = self._ask(process, key, vocabulary)
+        if isinstance(answer, str):
+            self._refusals[key] = self._clock() + REFUSED_SECONDS, answer
             if len(self._refusals) > MOST_REFUSALS:
                 del self._refusals[next(iter(self._refusals))]
-            raise ValueError(found)
-        self._keep(key, found)
-        return found
+            raise ValueError(answer)
+        self._keep(key, answer)
+        return answer
 
     def _ask(self, process: "_Process", key: Key, vocabulary: Vocabulary) -> Guide | str:
         """What the process answers, or why it was ended."""
@@ -298,15 +298,15 @@ def main() -> None:
         except EOFError:
             return  # the server has ended
         try:
-            found = compile_constraint(kind, text, vocabulary)
+            answer = compile_constraint(kind, text, vocabulary)
         except ValueError as error:
-            found = str(error)
+            answer = str(error)
         except RecursionError:
-            found = "it is nested too deeply"
+            answer = "it is nested too deeply"
         except Exception:  # whatever it is, the next constraint is compiled here
             traceback.print_exc()
-            found = "the compiler failed on it"
-        _send(answers, found)
+            answer = "the compiler failed on it"
+        _send(answers, answer)
 
 
 if __name__ == "__main__":

@@ -119,35 +119,35 @@ class TextAnswer:
     def _choice(self, index: int, chunks: list[Chunk], delta: bool) -> dict[str, Any]:
         first = index not in self._offsets
         self._offsets.setdefault(index, 0)
-        found = [chunk.logprob for chunk in chunks]
+        logprobs = [chunk.logprob for chunk in chunks]
         text = "".join(chunk.text for chunk in chunks)
         reason = chunks[-1].finish_reason
         if self.scores_only:
-            found = []
+            logprobs = []
             text = ""
             reason = "length"
         if first and self.echo:
             number = index // self.call.params.n
             text = self.echo[number] + text
-            found = self.call.requests[number].prompt_logprobs + found
+            logprobs = self.call.requests[number].prompt_logprobs + logprobs
         asked = self.call.params.logprobs is not None
         return {
             "index": index,
             **self._content(text, first, delta),
-            "logprobs": self._logprobs(index, found) if asked else None,
+            "logprobs": self._logprobs(index, logprobs) if asked else None,
             "finish_reason": reason,
         }
 
     def _content(self, text: str, first: bool, delta: bool) -> dict[str, Any]:
         return {"text": text}
 
-    def _logprobs(self, index: int, found: list[LogProb | None]) -> dict[str, Any]:
+    def _logprobs(self, index: int, logprobs: list[LogProb | None]) -> dict[str, Any]:
         """Four lists in parallel. The first token of a prompt has no log-probability."""
         tokens: list[str] = []
         offsets: list[int] = []
         tops: list[dict[str, float] | None] = []
         ids = self.call.prompts[index // self.call.params.n]
-        for logprob in found:
+        for logprob in logprobs:
             text, raw = self.texts(ids[0] if logprob is None else logprob.token)
             tokens.append(text)
             # Where its text starts. Bytes 0x80 to 0xBF continue the character before them.
@@ -162,7 +162,7 @@ class TextAnswer:
             tops.append({text: _finite(logprob.logprob)} | top)
         return {
             "tokens": tokens,
-            "token_logprobs": [each and _finite(each.logprob) for each in found],
+            "token_logprobs": [each and _finite(each.logprob) for each in logprobs],
             "top_logprobs": tops,
             "text_offset": offsets,
         }
@@ -179,7 +179,7 @@ class ChatAnswer(TextAnswer):
         role = {"role": "assistant"} if first else {}
         return {"delta" if delta else "message": {**role, "content": text}}
 
-    def _logprobs(self, index: int, found: list[LogProb | None]) -> dict[str, Any]:
+    def _logprobs(self, index: int, logprobs: list[LogProb | None]) -> dict[str, Any]:
         def entry(token: int, value: float) -> dict[str, Any]:
             text, raw = self.texts(token)
             return {"token": text, "logprob": _finite(value), "bytes": list(raw)}
@@ -187,7 +187,7 @@ class ChatAnswer(TextAnswer):
         return {
             "content": [
                 entry(token, value) | {"top_logprobs": [entry(*each) for each in top]}
-                for token, value, top in found
+                for token, value, top in logprobs
             ]
         }
 

@@ -20,6 +20,7 @@ Chapter: acceleration/paged-attention.
 
 import hashlib
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from course_pkg.common.arguments import require_between, require_integer
 from course_pkg.serving.block_pool import Block, BlockPool, Content, OutOfBlocksError, block_hash
@@ -57,6 +58,8 @@ class BlockManager:
         self.prefix_cache = prefix_cache
         self.reserve = round(require_between(watermark, "watermark", 0, 1, closed=True) * blocks)
         self._tables: dict[int | str, _Table] = {}  # by the sequence's id
+        # What the full blocks of a sequence hold, also while it waits.
+        self._contents: WeakKeyDictionary[Sequence, list[Content]] = WeakKeyDictionary()
 
     def table(self, sequence: Sequence) -> list[int]:
         """The numbers of the sequence's blocks. Raises ValueError if it has none."""
@@ -159,6 +162,7 @@ class BlockManager:
         for block in table.blocks:
             self.pool.share(block)
         self._tables[child.id] = _Table(list(table.blocks), table.stored)
+        self._contents[child] = list(self._contents.get(parent, ()))
 
     def free(self, sequence: Sequence) -> None:
         """Give the sequence's blocks back, the last one first, so that it is evicted first."""
@@ -207,7 +211,7 @@ class BlockManager:
 
     def _content(self, sequence: Sequence, index: int) -> Content:
         """What a full block of the sequence holds; each is hashed once."""
-        contents = sequence.contents
+        contents = self._contents.setdefault(sequence, [])
         size = self.block_size
         while len(contents) <= index:
             parent = contents[-1] if contents else _root(sequence)
@@ -223,7 +227,7 @@ class BlockManager:
         """
         block = self.pool.find(self._content(sequence, index))
         if block is not None:
-            sequence.contents[index] = block.content
+            self._contents[sequence][index] = block.content
         return block
 
     def _remember(self, sequence: Sequence, index: int) -> None:
@@ -234,15 +238,15 @@ class BlockManager:
 
     def _hits(self, sequence: Sequence) -> list[Block]:
         """The longest cached prefix, without the last token."""
-        found = []
+        hits: list[Block] = []
         if self.prefix_cache and sequence.takes_hits:
             full = (len(sequence.tokens) - 1) // self.block_size
             for index in range(full):
                 block = self._find(sequence, index)
                 if block is None:
                     break
-                found.append(block)
-        return found
+                hits.append(block)
+        return hits
 
 
 def _root(sequence: Sequence) -> Content:

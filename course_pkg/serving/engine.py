@@ -92,10 +92,12 @@ class Engine:
         self.runner = ModelRunner(decoder, blocks, block_size, swap_blocks, adapters)
         # An adapter of a folder may have been trained with a chat template of its own.
         folders = {
-            n: each for n, each in (adapters or {}).items() if not isinstance(each, nn.Module)
+            name: source
+            for name, source in (adapters or {}).items()
+            if not isinstance(source, nn.Module)
         }
         self.chat_templates = own_templates(folders, tokenizer, self.config.vocab_size)
-        ends = (answer_end(tokenizer, each) for each in self.chat_templates.values())
+        ends = (answer_end(tokenizer, template) for template in self.chat_templates.values())
         self.eos = end_tokens(model, tokenizer).union(ends) - {None}
         self.requests: dict[int, Request] = {}  # those that are not done
         self._completions: dict[int, Completion] = {}  # those that grow, by their sequence's id
@@ -138,11 +140,12 @@ class Engine:
         """
         if isinstance(prompts, str):
             raise TypeError("prompts is a string: give a list of prompts")
-        given = zip(prompts, _one_each(params, prompts), _one_each(adapter, prompts), strict=True)
+        params = _one_each(params, prompts)
+        adapters = _one_each(adapter, prompts)
         requests: list[Request] = []
         try:
-            for prompt, each, name in given:
-                requests.append(self.add(prompt, each, adapter=name))
+            for prompt, own_params, name in zip(prompts, params, adapters, strict=True):
+                requests.append(self.add(prompt, own_params, adapter=name))
             while any(request.id in self.requests for request in requests):
                 self.step()
                 failed = [request for request in requests if request.error]
@@ -283,12 +286,12 @@ class Engine:
         self._completions[sequence.id] = completion
 
 
-def _one_each(given: object, prompts: list[Prompt]) -> list:
-    """A list with one for each prompt, from such a list or from one for all."""
-    each = list(given) if isinstance(given, list | tuple) else [given] * len(prompts)
-    if len(each) != len(prompts):
+def _one_each(values: object, prompts: list[Prompt]) -> list:
+    """A list with one value for each prompt, from such a list or from one for all."""
+    listed = list(values) if isinstance(values, list | tuple) else [values] * len(prompts)
+    if len(listed) != len(prompts):
         raise ValueError(
-            f"{len(prompts)} prompts, and a list of {len(each)} params or adapters: "
+            f"{len(prompts)} prompts, and a list of {len(listed)} params or adapters: "
             "give one for all prompts, or one for each"
         )
-    return each
+    return listed

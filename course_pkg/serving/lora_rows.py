@@ -130,9 +130,9 @@ def _load(decoder: Decoder, folder: Path, name: str) -> None:
             raise _not_lora(name, f"{layer.method} on {path}, which is not a linear layer")
 
 
-def _not_lora(name: str, found: str) -> ValueError:
+def _not_lora(name: str, kind: str) -> ValueError:
     return ValueError(
-        f"adapter {name!r} is {found}: the engine takes LoRA on linear layers alone; if the method "
+        f"adapter {name!r} is {kind}: the engine takes LoRA on linear layers alone; if the method "
         "can be merged, merge this adapter into a model and serve that; otherwise call generate of "
         "the model that has the adapter"
     )

@@ -78,14 +78,10 @@ class ModelRunner:
             ids += sequence.tokens[tokens.start : tokens.stop]
             positions += tokens
             slots += manager.slots(sequence, tokens.start, len(tokens))
-            needed = len(tokens) if sequence.prompt_logprobs else 1 if sequence in sampling else 0
+            needed = len(tokens) if sequence.prompt_logprobs else int(sequence in sampling)
             rows[sequence] = slice(len(wanted), len(wanted) + needed)
             wanted += range(end - needed, end)
-        ids, positions, slots, wanted = (
-            torch.tensor(each, dtype=torch.long, device=self.device)
-            for each in (ids, positions, slots, wanted)
-        )
-        where = places(slots, self.caches[0][0].shape[2])
+        where = places(self._indices(slots), self.caches[0][0].shape[2])
         tables = [manager.table(sequence) for sequence, _ in scheduled]
         lengths = [tokens.stop for _, tokens in scheduled]
         windows = {
@@ -100,8 +96,13 @@ class ModelRunner:
             batch = windows[self.decoder.config.window(layer)]
             return batch.attend(query[0].transpose(0, 1), cache).transpose(0, 1)[None]
 
-        logits = self.decoder(ids[None], positions, attend, rows=wanted)[0]  # (rows, vocab)
-        return rows, logits
+        logits = self.decoder(
+            self._indices(ids)[None], self._indices(positions), attend, rows=self._indices(wanted)
+        )
+        return rows, logits[0]  # (rows, vocab)
+
+    def _indices(self, numbers: list[int]) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.long, device=self.device)
 
 
 def block_bytes(decoder: Decoder, block_size: int) -> int:

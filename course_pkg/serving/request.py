@@ -147,13 +147,13 @@ class Request:
         A sequence that was preempted computes its prompt again, and adds nothing twice. Raises
         ValueError if the logits have NaN or infinity.
         """
-        found = self.prompt_logprobs
-        if not found:
-            found.append(None)  # nothing precedes the first token
+        logprobs = self.prompt_logprobs
+        if not logprobs:
+            logprobs.append(None)  # nothing precedes the first token
         for place, row in enumerate(logits, start + 1):
-            if place == len(found) < len(self.prompt):
+            if place == len(logprobs) < len(self.prompt):
                 top = self.params.prompt_logprobs
-                found.append(log_probability(row, self.prompt[place], top))
+                logprobs.append(log_probability(row, self.prompt[place], top))
 
 
 def prompt_ids(prompt: str | list[int], tokenizer: Tokenizer, vocab_size: int) -> list[int]:

@@ -151,8 +151,8 @@ class SamplingParams:
             object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
         for name, (fits, expected) in _RULES.items():
             if not fits(getattr(self, name)):
-                found = f"{getattr(self, name)!r:.80}"
-                raise SamplingError(name, f"{name} is {found}: expected {expected}")
+                value = f"{getattr(self, name)!r:.80}"
+                raise SamplingError(name, f"{name} is {value}: expected {expected}")
 
     @property
     def changes_logits(self) -> bool:

@@ -24,7 +24,6 @@ Chapter: serving/continuous-batching.
 from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from course_pkg.common.arguments import require_integer
 from course_pkg.serving.block_manager import BlockManager, Copy
@@ -98,9 +97,6 @@ class SwapSpace:
         return self._held[sequence.id]
 
 
-_ORDER = attrgetter("order")
-
-
 @dataclass
 class Step:
     """What the engine does, in this order: swap out, swap in, copy, compute all that is scheduled.
@@ -161,12 +157,17 @@ class Scheduler:
         self.preemptions = 0  # in all steps so far
         self._added = 0
         self._alive: dict[int | str, Sequence] = {}  # by id
+        self._places: dict[int | str, tuple[int, int]] = {}  # by id
         self._open: Step | None = None
 
     @property
     def has_work(self) -> bool:
         """Whether any sequence is waiting or running."""
         return bool(self._alive)
+
+    def place(self, sequence: Sequence) -> tuple[int, int]:
+        """Where a sequence that waits or runs stands in the order; smaller is first."""
+        return self._places[sequence.id]
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises ValueError if its id is in use, or it could outgrow the pool."""
@@ -181,7 +182,7 @@ class Scheduler:
                 "give the engine more blocks"
             )
         self._enter(sequence, self.steps + sequence.priority * self.aging)
-        insort(self.waiting, sequence, key=_ORDER)
+        insort(self.waiting, sequence, key=self.place)
 
     def abort(self, id: int | str) -> bool:
         """End a sequence and free its blocks; false if it has ended already or never was."""
@@ -252,12 +253,12 @@ class Scheduler:
                 "samples and before update()"
             )
         child = parent.copy(id)
-        self._enter(child, parent.order[0])
+        self._enter(child, self.place(parent)[0])
         if len(self.running) < self.max_sequences:
             self.block_manager.fork(parent, child)
-            insort(self.running, child, key=_ORDER)
+            insort(self.running, child, key=self.place)
         else:
-            insort(self.waiting, child, key=_ORDER)
+            insort(self.waiting, child, key=self.place)
         if child.add(token):
             self._leave(child)
         return child
@@ -292,7 +293,7 @@ class Scheduler:
             last.preemptions += 1
             self.preemptions += 1
             step.preempted.append(last)
-            insort(self.waiting, last, key=_ORDER)
+            insort(self.waiting, last, key=self.place)
             if last is sequence:
                 return False
         return True
@@ -320,20 +321,20 @@ class Scheduler:
             hit = self.block_manager.allocate(sequence, 0)
             if not sequence.preemptions:
                 sequence.hit_tokens = hit
-        insort(self.running, sequence, key=_ORDER)
+        insort(self.running, sequence, key=self.place)
         return sequence
 
-    def _enter(self, sequence: Sequence, place: int) -> None:
+    def _enter(self, sequence: Sequence, step: int) -> None:
         if sequence.id in self._alive or sequence.finish_reason is not None:
             raise ValueError(
                 f"sequence {sequence.id!r} is running, waiting or finished: give a new one a new id"
             )
         self._alive[sequence.id] = sequence
         self._added += 1
-        sequence.order = (place, self._added)
+        self._places[sequence.id] = (step, self._added)
 
     def _leave(self, sequence: Sequence) -> None:
-        del self._alive[sequence.id]
+        del self._alive[sequence.id], self._places[sequence.id]
         if sequence in self.running:
             self.running.remove(sequence)
             self.block_manager.free(sequence)

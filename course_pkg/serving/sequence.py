@@ -7,8 +7,6 @@ log-probabilities (`request`). Chapter: acceleration/paged-attention.
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from course_pkg.serving.block_pool import Content
-
 
 @dataclass(eq=False)
 class Sequence:
@@ -39,8 +37,6 @@ class Sequence:
     finish_reason: Literal["length", "stop", "abort"] | None = field(init=False, default=None)
     hit_tokens: int = field(init=False, default=0)  # from the cache, when it was first admitted
     preemptions: int = field(init=False, default=0)
-    order: tuple[int, int] = field(init=False, default=(0, 0))  # the scheduler's: smaller is first
-    contents: list[Content] = field(init=False, default_factory=list)  # the block manager's
 
     def __post_init__(self) -> None:
         if not self.prompt or self.max_new_tokens < 1:
@@ -73,5 +69,4 @@ class Sequence:
         """Another sample of the same request, with the same tokens so far."""
         child = replace(self, id=id)
         child.tokens = list(self.tokens)
-        child.contents = list(self.contents)
         return child

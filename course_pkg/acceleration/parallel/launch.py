@@ -123,8 +123,8 @@ def _place(folder: Path, rank: int) -> str:
     """Where a rank was when most of its time was over: the innermost line outside libraries."""
     stacks = stacks_file(folder, rank)
     lines = stacks.read_text("utf8", "replace").splitlines() if stacks.exists() else []
-    for found in filter(None, map(FRAME.match, lines)):
-        file, line, function = found.groups()
+    for frame in filter(None, map(FRAME.match, lines)):
+        file, line, function = frame.groups()
         library = any(part in file for part in LIBRARIES)
         server = (file, function) == ("<string>", "<module>")  # the one that forks
         if not library and not server and file not in OWN:

@@ -178,16 +178,16 @@ class Stage:
         x = [kept.x] if kept.x.requires_grad else []
         outputs = [y for _, _, y in kept.linears]
         wanted = x + now + outputs
-        found = torch.autograd.grad(kept.y, wanted, gradient, materialize_grads=True)
-        for parameter, its_gradient in zip(now, found[len(x) :], strict=False):
+        gradients = torch.autograd.grad(kept.y, wanted, gradient, materialize_grads=True)
+        for parameter, its_gradient in zip(now, gradients[len(x) :], strict=False):
             _add(parameter, its_gradient)
-        ends = found[len(x) + len(now) :]
+        ends = gradients[len(x) + len(now) :]
         kept.linears = [
             (layer, inputs, end) for (layer, inputs, _), end in zip(kept.linears, ends, strict=True)
         ]
         kept.bytes = sum(inputs.nbytes + end.nbytes for _, inputs, end in kept.linears)
         kept.y = kept.y.detach()  # the graph is no longer needed
-        return found[0] if x else None
+        return gradients[0] if x else None
 
     def backward_weight(self, microbatch: int) -> None:
         """W: gᵀx for each linear layer, which needs no other rank."""

@@ -186,10 +186,10 @@ def default_units(model: nn.Module) -> list[nn.Module]:
     >>> default_units(model) == list(model.layers)
     True
     """
-    found: list[nn.Module] = []
+    units: list[nn.Module] = []
     for child in model.children():
-        found += child if isinstance(child, nn.ModuleList) else default_units(child)
-    return found
+        units += child if isinstance(child, nn.ModuleList) else default_units(child)
+    return units
 
 
 def make_units(model: nn.Module, modules: Sequence[nn.Module], group: Group) -> list[ShardedUnit]:

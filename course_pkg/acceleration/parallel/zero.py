@@ -213,10 +213,10 @@ class ZeroAdamW:
 
     def _gathered(self, shards: dict[FlatParameter, Tensor]) -> dict[str, Tensor]:
         """Whole tensors by the parameters' names."""
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for flat, shard in shards.items():
-            found |= {n: v.clone() for n, v in flat.named(self.group.all_gather(shard)).items()}
-        return found
+            tensors |= {n: v.clone() for n, v in flat.named(self.group.all_gather(shard)).items()}
+        return tensors
 
     def _gather(self, unit: ShardedUnit) -> None:
         for flat in unit.flats:

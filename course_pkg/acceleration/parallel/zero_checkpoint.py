@@ -125,10 +125,10 @@ def _flat_content(zero: ZeroAdamW, flat: FlatParameter) -> dict[str, Any]:
 
 def _read_files(folder: str | Path) -> list[dict[str, Any]]:
     """The content of each rank's file, by rank; tensors stay on disk until they are used."""
-    found = sorted(Path(folder).glob("rank-*-of-*.pt"))
-    if not found:
+    paths = sorted(Path(folder).glob("rank-*-of-*.pt"))
+    if not paths:
         raise FileNotFoundError(f"{folder} has no checkpoint: no file is named rank-…-of-….pt")
-    sizes = {path.stem.rpartition("-")[2] for path in found}
+    sizes = {path.stem.rpartition("-")[2] for path in paths}
     if len(sizes) > 1:
         raise ValueError(
             f"{folder} has files of {' and of '.join(sorted(sizes))} ranks: keep those of one "

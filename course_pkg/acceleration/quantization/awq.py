@@ -82,9 +82,9 @@ class AWQ:
         self, block: nn.Module, statistics: Statistics
     ) -> dict[str, QuantizedWeight]:
         """The new weights of a block's layers, by name; the scales are folded into the block."""
-        found = {names[0]: statistics[names[0]] for names in READERS}
+        by_input = {names[0]: statistics[names[0]] for names in READERS}
         scales = {
-            names: self.search(_weights(block, names), found[names[0]]).scales
+            names: self.search(_weights(block, names), by_input[names[0]]).scales
             for names in READERS
             if foldable(block, names)
         }
@@ -92,7 +92,7 @@ class AWQ:
             fold(block, names, values)
         quantized = {}
         for names in READERS:
-            hessian = found[names[0]].hessian
+            hessian = by_input[names[0]].hessian
             if names in scales:  # the layers now read x / s
                 hessian = hessian / scales[names].outer(scales[names])
             for name, weight in zip(names, _weights(block, names), strict=True):
@@ -163,13 +163,13 @@ def rounded(weight: Tensor, grid: Grid, hessian: Tensor | None = None) -> Groupe
         fitted = scale
         for shrink in SHRINKS:
             tried = (fitted * shrink).to(SCALE_DTYPE).to(W.dtype)
-            found = grid.codes(W, tried, zero)
-            D = W - tried * (found - zero)
+            new_codes = grid.codes(W, tried, zero)
+            D = W - tried * (new_codes - zero)
             error = torch.einsum("rgi,gij,rgj->rg", D, own, D)[..., None]
             better = error < least
             least = torch.where(better, error, least)
             scale = torch.where(better, tried, scale)
-            codes = torch.where(better, found, codes)
+            codes = torch.where(better, new_codes, codes)
     return store(codes.flatten(1), scale.squeeze(2), zero.squeeze(2), grid, weight.dtype)
 
 

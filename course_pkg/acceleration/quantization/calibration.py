@@ -122,12 +122,12 @@ def calibrate(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, InputSta
     ValueError if there is no batch or a batch is not of ids.
     """
     prefix = "model.layers" if isinstance(model, LlamaForCausalLM) else "layers"
-    found: dict[str, InputStatistics] = {}
+    by_layer: dict[str, InputStatistics] = {}
     streams = _first_inputs(model, batches)
     for index, block in enumerate(_blocks(model)):
         statistics = _run(block, streams)
-        found |= {f"{prefix}.{index}.{name}": value for name, value in statistics.items()}
-    return found
+        by_layer |= {f"{prefix}.{index}.{name}": value for name, value in statistics.items()}
+    return by_layer
 
 
 @torch.no_grad()
@@ -220,9 +220,9 @@ def _run(
     statistics = {names: InputStatistics() for names in READERS if collect and streams}
     handles = [
         block.get_submodule(names[0]).register_forward_pre_hook(
-            lambda layer, args, found=found: found.add(args[0])
+            lambda layer, args, collected=collected: collected.add(args[0])
         )
-        for names, found in statistics.items()
+        for names, collected in statistics.items()
     ]
     with _evaluating(block):
         try:
@@ -233,7 +233,7 @@ def _run(
         finally:
             for handle in handles:
                 handle.remove()
-    return {name: found for names, found in statistics.items() for name in names}
+    return {name: collected for names, collected in statistics.items() for name in names}
 
 
 @contextmanager
@@ -262,6 +262,6 @@ def _require_unquantized(block: nn.Module) -> None:
 def _require_ids(ids: Any) -> Tensor:
     valid = isinstance(ids, Tensor) and not ids.is_floating_point() and ids.dim() == 2
     if not valid or not ids.numel():
-        given = f"{tuple(ids.shape)} of {ids.dtype}" if isinstance(ids, Tensor) else type(ids)
-        raise ValueError(f"a batch must be token ids, (batch, tokens), got {given}")
+        description = f"{tuple(ids.shape)} of {ids.dtype}" if isinstance(ids, Tensor) else type(ids)
+        raise ValueError(f"a batch must be token ids, (batch, tokens), got {description}")
     return ids

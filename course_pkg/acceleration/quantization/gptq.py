@@ -91,8 +91,8 @@ class GPTQ:
     ) -> dict[str, QuantizedWeight]:
         """The new weights of a block's layers, by name."""
         return {
-            name: self.quantize(block.get_submodule(name).weight, found.hessian)
-            for name, found in statistics.items()
+            name: self.quantize(block.get_submodule(name).weight, layer_inputs.hessian)
+            for name, layer_inputs in statistics.items()
         }
 
     def quantize(self, weight: Tensor, hessian: Tensor) -> GroupedWeight:

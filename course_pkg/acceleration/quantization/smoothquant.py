@@ -67,8 +67,8 @@ def input_maxima(model: nn.Module, inputs: Iterable[Tensor]) -> dict[str, Tensor
     maxima: dict[str, Tensor] = {}
 
     def record(name: str, x: Tensor) -> None:
-        found = x.flatten(0, -2).abs().amax(0).float()
-        maxima[name] = torch.maximum(maxima[name], found) if name in maxima else found
+        largest = x.flatten(0, -2).abs().amax(0).float()
+        maxima[name] = torch.maximum(maxima[name], largest) if name in maxima else largest
 
     hooks = []
     for name, module in _blocks(model).named_modules():

@@ -88,17 +88,17 @@ def chat_parts(tokenizer: Tokenizer) -> ChatParts | None:
     try:
         chat = _applied(tokenizer, *_CHAT)
         prompt = _applied(tokenizer, *_CHAT, answer=True)
-        found = re.fullmatch(f"(.*){SYSTEM}(.*){USER}(.*){ANSWER}(.*){NEXT}(.*)", chat, re.DOTALL)
+        whole = re.fullmatch(f"(.*){SYSTEM}(.*){USER}(.*){ANSWER}(.*){NEXT}(.*)", chat, re.DOTALL)
         alone = re.fullmatch(f"(.*){SYSTEM}(.*)", _applied(tokenizer, _CHAT[0]), re.DOTALL)
         without = re.fullmatch(f"(.*){USER}(.*)", _applied(tokenizer, _CHAT[1]), re.DOTALL)
     except (TemplateError, ValueError):
         return None
-    if not (found and alone and without):
+    if not (whole and alone and without):
         return None
-    after = {"system": alone[2], "user": found[5]}
-    before = {"system": found[1], "user": found[2].removeprefix(after["system"])}
-    before["assistant"] = found[3].removeprefix(after["user"])
-    after["assistant"] = found[4].removesuffix(before["user"])
+    after = {"system": alone[2], "user": whole[5]}
+    before = {"system": whole[1], "user": whole[2].removeprefix(after["system"])}
+    before["assistant"] = whole[3].removeprefix(after["user"])
+    after["assistant"] = whole[4].removesuffix(before["user"])
     texts = dict(_CHAT[:3])
     rebuilt = "".join(before[role] + texts[role] + after[role] for role in before)
     rebuilt += before["user"] + NEXT + after["user"]

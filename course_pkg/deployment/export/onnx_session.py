@@ -114,17 +114,18 @@ class OnnxDecoder:
             shapes = f"ids {ids.shape} and mask {mask.shape}"
             raise ValueError(f"{shapes}: expected one shape (batch, tokens) with a token at least")
         if ids.min() < 0 or ids.max() >= self.vocab_size:
-            found = f"{ids.min()} to {ids.max()}"
-            raise ValueError(f"ids are {found}, expected 0 to {self.vocab_size - 1}")
+            raise ValueError(
+                f"ids are {ids.min()} to {ids.max()}, expected 0 to {self.vocab_size - 1}"
+            )
         cache = cache or self.empty_cache(len(ids))
         if len(cache.mask) != len(ids):
             raise ValueError(f"the cache has {len(cache.mask)} sequences, but ids has {len(ids)}")
         mask = np.concatenate([cache.mask, mask], axis=1)  # (batch, past + tokens)
         positions = np.maximum(mask.cumsum(axis=1) - 1, 0)[:, -ids.shape[1] :]  # (batch, tokens)
         call = self.session.io_binding()
-        given = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
-        given["num_logits_to_keep"] = np.array(keep)
-        for name, array in given.items():
+        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+        inputs["num_logits_to_keep"] = np.array(keep)
+        for name, array in inputs.items():
             call.bind_cpu_input(name, np.asarray(array, np.int64, order="C"))
         for entry, tensor in zip(self._past, cache.tensors, strict=True):
             call.bind_ortvalue_input(entry.name, tensor)  # the runtime's own memory, not a copy

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from typing import TYPE_CHECKING
 
 from course_pkg.serving.constrained.expression import NOTHING, Derivatives, Expression
@@ -63,8 +62,8 @@ class Automaton:
         {97: 1, 99: 2}
         """
         row = self.rows[state]
-        found = ((byte, row[which]) for byte, which in enumerate(self.class_of))
-        return {byte: target for byte, target in found if target != DEAD}
+        targets = ((byte, row[which]) for byte, which in enumerate(self.class_of))
+        return {byte: target for byte, target in targets if target != DEAD}
 
     def run(self, data: bytes, state: int = 0) -> int:
         """The state after these bytes, DEAD if they cannot follow.
@@ -98,8 +97,9 @@ def build_automaton(expression: Expression) -> Automaton:
         if block not in number_of:
             number_of[block] = len(number_of)
             firsts.append(state)
-    state_of = [*(number_of[block] for block in block_of), DEAD]  # the last is for DEAD
-    merged = [tuple(state_of[target] for target in rows[state]) for state in firsts]
+    new_number = {state: number_of[block] for state, block in enumerate(block_of)}
+    new_number[DEAD] = DEAD
+    merged = [tuple(new_number[target] for target in rows[state]) for state in firsts]
     return Automaton(merged, class_of, [final[state] for state in firsts])
 
 
@@ -112,7 +112,7 @@ def _explore(expression: Expression) -> tuple[list[Edges], list[bool]]:
     derivatives = Derivatives()
     number_of = {expression: 0}
     states = [expression]
-    found = []
+    edges_of = []
     for state in states:  # which grows
         if len(states) > MOST_STATES or derivatives.work > MOST_WORK:
             raise ConstraintError(
@@ -129,8 +129,8 @@ def _explore(expression: Expression) -> tuple[list[Edges], list[bool]]:
                 number_of[target] = len(states)
                 states.append(target)
             edges.append((mask, number_of[target]))
-        found.append(edges)
-    return found, [state.nullable for state in states]
+        edges_of.append(edges)
+    return edges_of, [state.nullable for state in states]
 
 
 def _by_class(states: list[Edges]) -> tuple[Rows, bytes]:
@@ -141,9 +141,9 @@ def _by_class(states: list[Edges]) -> tuple[Rows, bytes]:
     masks = {mask for edges in states for mask, _ in edges}
     classes = [2**256 - 1]
     for mask in masks:
-        halves = [half for each in classes for half in (each & mask, each & ~mask)]
+        halves = [half for members in classes for half in (members & mask, members & ~mask)]
         classes = [half for half in halves if half]
-    within = {mask: [i for i, each in enumerate(classes) if each & mask] for mask in masks}
+    within = {mask: [i for i, members in enumerate(classes) if members & mask] for mask in masks}
     rows = []
     for edges in states:
         row = [DEAD] * len(classes)
@@ -151,7 +151,11 @@ def _by_class(states: list[Edges]) -> tuple[Rows, bytes]:
             for i in within[mask]:
                 row[i] = target
         rows.append(tuple(row))
-    class_of = [next(i for i, each in enumerate(classes) if each >> b & 1) for b in range(256)]
+    class_of = bytearray(256)
+    for number, members in enumerate(classes):
+        for byte in range(256):
+            if members >> byte & 1:
+                class_of[byte] = number
     return rows, bytes(class_of)
 
 
@@ -161,10 +165,9 @@ def _without_dead_ends(rows: Rows, final: list[bool]) -> tuple[Rows, list[bool]]
     live = reaching(edges, final)
     if not live[0]:
         raise ConstraintError("no text satisfies the constraint: its parts contradict each other")
-    numbers = count()
-    number_of = [*(next(numbers) if lives else DEAD for lives in live), DEAD]  # last, for DEAD
     kept = [state for state, lives in enumerate(live) if lives]
-    shorter = [tuple(number_of[target] for target in rows[state]) for state in kept]
+    new_number = {state: number for number, state in enumerate(kept)}
+    shorter = [tuple(new_number.get(target, DEAD) for target in rows[state]) for state in kept]
     return shorter, [final[state] for state in kept]
 
 
@@ -186,14 +189,14 @@ def reaching(edges: Iterable[tuple[int, int]], final: Sequence[bool]) -> list[bo
     before = defaultdict(list)
     for source, target in edges:
         before[target].append(source)
-    found = list(final)
+    reached = list(final)
     todo = [node for node, is_final in enumerate(final) if is_final]
     while todo:
         for source in before[todo.pop()]:
-            if not found[source]:
-                found[source] = True
+            if not reached[source]:
+                reached[source] = True
                 todo.append(source)
-    return found
+    return reached
 
 
 def _merge(rows: Rows, final: list[bool]) -> list[int]:

@@ -179,10 +179,10 @@ class Derivatives:
 
     def by(self, expression: Expression, byte: int) -> Expression:
         """The strings that may follow this byte."""
-        found = self._derivatives.get((expression, byte))
-        if found is None:
-            found = self._derivatives[expression, byte] = self._by(expression, byte)
-        return found
+        derivative = self._derivatives.get((expression, byte))
+        if derivative is None:
+            derivative = self._derivatives[expression, byte] = self._by(expression, byte)
+        return derivative
 
     def _by(self, expression: Expression, byte: int) -> Expression:
         parts = expression.parts
@@ -203,10 +203,10 @@ class Derivatives:
 
     def classes(self, expression: Expression) -> frozenset[int]:
         """Masks that divide the 256 bytes; the derivative is the same by all bytes of a mask."""
-        found = self._classes.get(expression)
-        if found is None:
-            found = self._classes[expression] = self._divide(expression)
-        return found
+        masks = self._classes.get(expression)
+        if masks is None:
+            masks = self._classes[expression] = self._divide(expression)
+        return masks
 
     def _divide(self, expression: Expression) -> frozenset[int]:
         parts = expression.parts

@@ -263,17 +263,17 @@ class Guide:
         >>> [words.tokens[token] for token in guide.forced(guide.start)]
         [b'x', b' ', b'=']
         """
-        found: list[int] = []
+        forced: list[int] = []
         while state != FINISHED:
             tokens = self._forced_text(state) or self._only_token(state)
             for token in tokens:
                 if not self.allows(state, token):
-                    return found  # the vocabulary has no other token for the rest
-                found.append(token)
+                    return forced  # the vocabulary has no other token for the rest
+                forced.append(token)
                 state = self.advance(state, token)
             if not tokens:
                 break
-        return found
+        return forced
 
     def _forced_text(self, state: int) -> list[int]:
         """The tokens of the bytes that must follow, without those that might become longer."""

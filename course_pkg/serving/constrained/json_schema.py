@@ -118,14 +118,14 @@ def length_bounds(schema: dict, low: str, high: str, path: str) -> tuple[int, in
     >>> length_bounds({"minLength": 2}, "minLength", "maxLength", "#")
     (2, None)
     """
-    found = []
+    bounds: list[int | None] = []
     for keyword in (low, high):
         bound = schema.get(keyword)
         if keyword in schema and (not has_type(bound, "integer") or bound < 0):
             raise SchemaError(f"{keyword} is {bound!r:.80}: expected 0, 1, 2, …", path)
-        found.append(None if bound is None else int(bound))
-    least = found[0] or 0
-    most = found[1]
+        bounds.append(None if bound is None else int(bound))
+    least = bounds[0] or 0
+    most = bounds[1]
     if most is not None and most < least:
         raise SchemaError(f"{low} {least} is above {high} {most}", path)
     return least, most
@@ -222,14 +222,14 @@ class _Compiler:
                 raise SchemaError(f"$ref leads to {pointer}, which does not exist", path)
             self.referred[pointer] = None
             self.referred[pointer] = self.expression(target, pointer)
-        found = self.referred[pointer]
-        if found is None:
+        referred = self.referred[pointer]
+        if referred is None:
             raise SchemaError(
                 f"$ref leads to {pointer}, which contains this: recursion is not supported, "
                 "because unbounded nesting is not regular; write out the levels that you need",
                 path,
             )
-        return found
+        return referred
 
     def _any(self, schema: dict, path: str) -> Expression:
         branches = schema["anyOf"]

@@ -105,10 +105,10 @@ class _Parser:
 
     def take(self, what: str) -> bool:
         """Whether the rest begins so; then it is consumed."""
-        found = self.pattern.startswith(what, self.at)
-        if found:
+        begins = self.pattern.startswith(what, self.at)
+        if begins:
             self.at += len(what)
-        return found
+        return begins
 
     def whole(self) -> Expression:
         result = self.alternation()
@@ -194,22 +194,22 @@ class _Parser:
     def bracket(self, start: int) -> Ranges:
         """The set that a class in brackets stands for; [ is consumed."""
         negated = self.take("^")
-        found: list[tuple[int, int]] = []
+        members: list[tuple[int, int]] = []
         while not self.take("]"):
             low = self.member(start)
             first = self.at
             following = self.pattern[self.at : self.at + 2]
             if not following.startswith("-") or following in ("-", "-]"):
-                found += low
+                members += low
                 continue
             self.at += 1
             high = self.member(start)
             if not _is_single(low) or not _is_single(high) or high[0][0] < low[0][0]:
                 raise self.error("this range of a class does not go up from one character", first)
-            found.append((low[0][0], high[0][0]))
-        if not found:
+            members.append((low[0][0], high[0][0]))
+        if not members:
             raise self.error("this class is empty; write \\] for the character ]", start)
-        return complement(union(found)) if negated else union(found)
+        return complement(union(members)) if negated else union(members)
 
     def member(self, start: int) -> Ranges:
         """A character of a class, or an escape that stands for several."""

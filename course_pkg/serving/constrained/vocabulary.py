@@ -114,14 +114,14 @@ class Vocabulary:
         """
         text = data.decode("utf-8", "ignore")
         if self.encode is not None and text.encode() == data:
-            found = self.encode(text)
-            if b"".join(self.tokens[token] or b"" for token in found) == data:
-                return found
-        found = []
+            tokens = self.encode(text)
+            if b"".join(self.tokens[token] or b"" for token in tokens) == data:
+                return tokens
+        tokens = []
         while data and (token := self.trie.longest(data)) is not None:
-            found.append(token)
+            tokens.append(token)
             data = data[len(self.tokens[token]) :]
-        return found
+        return tokens
 
 
 def vocabulary_of(tokenizer: Tokenizer, eos: Collection[int] | None = None) -> Vocabulary:
