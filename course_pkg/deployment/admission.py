@@ -71,14 +71,14 @@ class Gate:
         self._seconds = 1.0  # an average of how long requests take; recent ones count more
 
     @contextmanager
-    def place(self) -> Iterator["Places"]:
+    def place(self) -> Iterator["Reservation"]:
         """A place for one request, which can take further ones for its samples.
 
         Raises ApiError: 503 after closing, 429 if all places are taken.
         """
         if self.closing:
             raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
-        places = Places(self)
+        places = Reservation(self)
         places.take(1)
         self.open += 1
         start = time.monotonic()
@@ -97,7 +97,7 @@ class Gate:
             raise busy(f"{running}, and this server takes {self.places}", seconds)
 
 
-class Places:
+class Reservation:
     """One request's places. own: how many it has now."""
 
     def __init__(self, gate: Gate):

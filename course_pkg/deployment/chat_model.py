@@ -40,7 +40,7 @@ TOO_LONG = ("context_length_exceeded", "exceed_context_size_error")  # OpenAI's,
 
 
 @dataclass(frozen=True)
-class Reply:
+class ChatReply:
     """An answer on its way. dropped: how many of the oldest messages the model doesn't see.
 
     tokens: of the prompt; None if only the server knows. texts: the parts of the answer, in order.
@@ -62,7 +62,7 @@ class ChatModel(Protocol):
     name: str
     in_process: bool
 
-    def reply(self, messages: Sequence[Message], seed: int | None) -> Reply:
+    def reply(self, messages: Sequence[Message], seed: int | None) -> ChatReply:
         """Begin to answer the last message. Raises ValueError if even that one is too long."""
         ...
 
@@ -93,7 +93,7 @@ class LocalChat:
             raise ChatError(f"{name} has no chat template: choose a model that is tuned for chat")
         self._settings = params
 
-    def reply(self, messages: Sequence[Message], seed: int | None) -> Reply:
+    def reply(self, messages: Sequence[Message], seed: int | None) -> ChatReply:
         """Begin to answer, with as many of the latest exchanges as fit beside the answer."""
         tokenizer = self.tokenizer
         try:
@@ -108,7 +108,7 @@ class LocalChat:
         params = SamplingParams(**self._settings, seed=seed)
         chunks = self.engine.stream(ids, params, adapter=self.adapter)
         dropped = len(messages) - len(kept)
-        return Reply(dropped, prompt_tokens(kept, tokenizer), (chunk.text for chunk in chunks))
+        return ChatReply(dropped, prompt_tokens(kept, tokenizer), (chunk.text for chunk in chunks))
 
 
 class ServerChat:
@@ -126,7 +126,7 @@ class ServerChat:
         self.name = f"{self._server.name} at {client.address}"
         self._settings = params
 
-    def reply(self, messages: Sequence[Message], seed: int | None) -> Reply:
+    def reply(self, messages: Sequence[Message], seed: int | None) -> ChatReply:
         """The answer, without the oldest exchanges if the server refuses all of them together."""
         body = dict(self._settings)
         if seed is not None:
@@ -139,7 +139,7 @@ class ServerChat:
                 asked = body | {"messages": as_dicts(kept)}
                 answer = self._server.ask("/chat/completions", asked)
                 text = _content(answer["choices"][0])
-                return Reply(dropped, None, iter([text]), self._server.notes)
+                return ChatReply(dropped, None, iter([text]), self._server.notes)
             except RefusedError as error:
                 if not _may_be_too_long(error) or len(kept) - rules < 3:
                     raise ChatError(str(error)) from None

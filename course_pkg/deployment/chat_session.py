@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from course_pkg.common.http_client import ServerError
-from course_pkg.deployment.chat_model import ChatModel, Reply
+from course_pkg.deployment.chat_model import ChatModel, ChatReply
 from course_pkg.finetuning.conversations import Message
 from course_pkg.finetuning.formats import as_dicts
 
@@ -122,7 +122,7 @@ class ChatSession:
     def _rules(self) -> Sequence[Message]:
         return [] if self.system is None else [self.system]
 
-    def _say_dropped(self, reply: Reply) -> None:
+    def _say_dropped(self, reply: ChatReply) -> None:
         if reply.dropped != self._dropped:
             self._dropped = reply.dropped
             size = "" if reply.tokens is None else f", {reply.tokens} tokens are left"
@@ -131,7 +131,7 @@ class ChatSession:
                 f"{reply.dropped} messages{size})"
             )
 
-    def _say_notes(self, reply: Reply) -> None:
+    def _say_notes(self, reply: ChatReply) -> None:
         for note in reply.notes:
             if note not in self._noted:
                 self._noted.add(note)

@@ -13,9 +13,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from course_pkg.acceleration.quantization.calibration import RoundToNearest, quantize_layers
 from course_pkg.acceleration.quantization.gptq_files import save_gptq
 from course_pkg.acceleration.quantization.grouped import Grid
+from course_pkg.acceleration.quantization.layerwise import RoundToNearest, quantize_layers
 from course_pkg.adapters.adapter_io import save_adapter
 from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import inject

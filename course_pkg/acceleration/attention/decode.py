@@ -11,8 +11,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from course_pkg.acceleration.attention.input_validation import check_attention
 from course_pkg.acceleration.attention.plain import attention
-from course_pkg.acceleration.attention.validation import check_attention
 from course_pkg.common.arguments import require_integer
 
 

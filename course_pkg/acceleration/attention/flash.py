@@ -9,9 +9,9 @@ Chapter: acceleration/flash-attention.
 import torch
 from torch import Tensor
 
+from course_pkg.acceleration.attention.input_validation import check_attention
 from course_pkg.acceleration.attention.masks import ScoreMod
 from course_pkg.acceleration.attention.tiles import TileStep, Tiling, Watch, exp_
-from course_pkg.acceleration.attention.validation import check_attention
 from course_pkg.common.arguments import require_integer
 
 BLOCK_QUERIES = 256  # the fastest of those tried on a CPU with 1 MiB of L2 cache

@@ -26,6 +26,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from course_pkg.acceleration.attention.input_validation import check_attention
 from course_pkg.acceleration.attention.kernel_arguments import (
     LN_2,
     LOG2_E,
@@ -36,7 +37,6 @@ from course_pkg.acceleration.attention.kernel_arguments import (
     tuning_key,
     worth_trying,
 )
-from course_pkg.acceleration.attention.validation import check_attention
 from course_pkg.common.triton_runtime import (
     computed,
     larger,

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from course_pkg.acceleration.attention.validation import check_paged_batch, check_paged_query
+from course_pkg.acceleration.attention.input_validation import check_paged_batch, check_paged_query
 
 Cache = tuple[Tensor, Tensor]  # keys and values of one layer
 Numbers = Sequence[int]

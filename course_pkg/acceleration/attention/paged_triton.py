@@ -20,6 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from course_pkg.acceleration.attention.input_validation import check_paged_query
 from course_pkg.acceleration.attention.kernel_arguments import (
     LARGEST_HEAD_DIM,
     LN_2,
@@ -31,7 +32,6 @@ from course_pkg.acceleration.attention.kernel_arguments import (
     token_rows,
 )
 from course_pkg.acceleration.attention.paged import Cache, Numbers, PagedBatch
-from course_pkg.acceleration.attention.validation import check_paged_query
 from course_pkg.common.triton_runtime import (
     INSTALLED,
     INTERPRETED,

@@ -7,6 +7,7 @@ queries × keys scores in every head. Chapter: acceleration/flash-attention.
 import torch
 from torch import Tensor
 
+from course_pkg.acceleration.attention.input_validation import check_attention
 from course_pkg.acceleration.attention.masks import (
     ScoreMod,
     additive,
@@ -15,7 +16,6 @@ from course_pkg.acceleration.attention.masks import (
     visible,
 )
 from course_pkg.acceleration.attention.philox import keep_mask
-from course_pkg.acceleration.attention.validation import check_attention
 
 
 def attention(

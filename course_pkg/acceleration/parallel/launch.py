@@ -60,7 +60,7 @@ class RankError(RuntimeError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class RankReport:
     """What a process sends at its end. when: of the clock that all processes share."""
 
     when: float
@@ -77,17 +77,17 @@ def described(error: BaseException) -> str:
         return type(error).__name__
 
 
-def loaded(report: bytes) -> Report:
+def loaded(report: bytes) -> RankReport:
     """The report, or one of the error that reading it raised."""
     try:
         return pickle.loads(report)
     except Exception as error:
         what = f"its result was sent, but can't be read again: {described(error)}"
-        return Report(time.monotonic(), None, what, traceback.format_exc())
+        return RankReport(time.monotonic(), None, what, traceback.format_exc())
 
 
 def raise_first_failure(
-    reports: dict[int, Report], died: dict[int, int | None], folder: Path, processes: int
+    reports: dict[int, RankReport], died: dict[int, int | None], folder: Path, processes: int
 ) -> None:
     """Raise RankError for the rank that failed first, if one did; one that died comes before."""
     if died:
@@ -243,10 +243,10 @@ def _work(setup: _Setup, pipe: Connection) -> None:
             timeout=datetime.timedelta(seconds=setup.timeout),
         )
         result = function(Group(), *arguments)
-        report = cloudpickle.dumps(Report(time.monotonic(), result))
+        report = cloudpickle.dumps(RankReport(time.monotonic(), result))
     except BaseException as error:
         what = described(error)
-        report = cloudpickle.dumps(Report(time.monotonic(), None, what, traceback.format_exc()))
+        report = cloudpickle.dumps(RankReport(time.monotonic(), None, what, traceback.format_exc()))
     pipe.send_bytes(report)
     faulthandler.cancel_dump_traceback_later()
     sys.stdout.flush()
@@ -274,7 +274,7 @@ def _end_with_parent(pipe: Connection, folder: str) -> None:
 def _results(started: list[tuple[BaseProcess, Connection]], folder: Path, timeout: float) -> list:
     """The results by rank, or the error that names the rank which failed first."""
     until = time.monotonic() + timeout
-    reports: dict[int, Report] = {}
+    reports: dict[int, RankReport] = {}
     died: dict[int, int | None] = {}
     while len(reports) + len(died) < len(started):
         left = until - time.monotonic()

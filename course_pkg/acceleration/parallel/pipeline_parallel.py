@@ -132,7 +132,7 @@ class Messages:
         return (value.stage * len(self.microbatches) + value.microbatch) * 2 + kind
 
 
-class Run:
+class PipelineRun:
     """One pass of this rank.
 
     loss: from the last stage's output and the labels to a number; None runs forward passes alone.
@@ -160,7 +160,7 @@ class Run:
         self.in_flight = 0
         self.in_flight_bytes = 0
 
-    def all_steps(self) -> "Run":
+    def all_steps(self) -> "PipelineRun":
         """Do this rank's steps; return this run."""
         for step in program(self.schedule)[self.rank]:
             if isinstance(step, Send):
@@ -218,7 +218,7 @@ def _text(value: Value) -> str:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepResult:
     """What `Pipeline.run` found on this rank.
 
     loss: of all microbatches, on every rank. events: when this rank did what, by time.monotonic.
@@ -285,7 +285,7 @@ class Pipeline:
         self.tied = self._find_tied()
         self._copy_tied()
 
-    def run(self, microbatches: Sequence[Microbatch], divisor: float) -> Step:
+    def run(self, microbatches: Sequence[Microbatch], divisor: float) -> StepResult:
         """Add the gradients of sum(losses) / divisor to this rank's parameters.
 
         microbatches: the same on all ranks of the pipeline; they may have different shapes.
@@ -297,7 +297,7 @@ class Pipeline:
         device = microbatches[0][0].device
         loss = torch.tensor(sum(run.results), dtype=torch.float64, device=device)
         self.group.broadcast(loss, source=self.group.size - 1)
-        return Step(loss.item(), tuple(run.events), run.in_flight, run.in_flight_bytes)
+        return StepResult(loss.item(), tuple(run.events), run.in_flight, run.in_flight_bytes)
 
     @torch.no_grad()
     def outputs(self, microbatches: Sequence[Microbatch]) -> list[Tensor]:
@@ -387,9 +387,9 @@ class Pipeline:
 
     def _run(
         self, schedule: Schedule, microbatches: Sequence[Microbatch], loss: Loss | None
-    ) -> Run:
+    ) -> PipelineRun:
         messages = self.messages(self.group, microbatches, self.activation, self.timeout)
-        return Run(self.stages, schedule, messages, loss).all_steps()
+        return PipelineRun(self.stages, schedule, messages, loss).all_steps()
 
     def _find_tied(self) -> dict[str, tuple[int, int]]:
         holders: dict[str, list[int]] = {}

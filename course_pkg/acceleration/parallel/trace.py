@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from course_pkg.acceleration.parallel.collectives import Group
 from course_pkg.acceleration.parallel.launch import launch
-from course_pkg.acceleration.parallel.pipeline_parallel import Pipeline, Step, gather_objects
+from course_pkg.acceleration.parallel.pipeline_parallel import Pipeline, StepResult, gather_objects
 from course_pkg.acceleration.parallel.pipeline_stage import Stage
 from course_pkg.acceleration.parallel.schedules import Schedule, check
 from course_pkg.acceleration.parallel.timeline import Timeline, require_durations
@@ -61,7 +61,7 @@ class FixedTimeStage(Stage):
         self._held.remove(microbatch)
 
 
-def gather_timeline(step: Step, group: Group) -> Timeline:
+def gather_timeline(step: StepResult, group: Group) -> Timeline:
     """The events of all ranks of one machine in a step of theirs; on every rank."""
     events = [event for own in gather_objects(step.events, group) for event in own]
     return Timeline(group.size, tuple(events))

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from course_pkg.acceleration.quantization.calibration import READERS, InputStatistics, Statistics
 from course_pkg.acceleration.quantization.grouped import (
     SCALE_DTYPE,
     Grid,
@@ -35,6 +34,7 @@ from course_pkg.acceleration.quantization.grouped import (
     require_matrix,
     store,
 )
+from course_pkg.acceleration.quantization.layerwise import READERS, InputStatistics, Statistics
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight
 from course_pkg.common.arguments import require_bool, require_integer
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from course_pkg.acceleration.quantization.calibration import Statistics
 from course_pkg.acceleration.quantization.grouped import Grid, GroupedWeight, require_matrix, store
+from course_pkg.acceleration.quantization.layerwise import Statistics
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight
 from course_pkg.common.arguments import require_between, require_bool, require_integer
 

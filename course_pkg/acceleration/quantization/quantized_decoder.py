@@ -5,7 +5,7 @@
 
 The head is a copy of the embeddings where the two are tied, so that only the copy is quantized. The
 embeddings, the norms and the activations are in bf16, for which torch has fast kernels
-(`cpu_kernels`). Not here: methods that need calibration data (`calibration`), whose models the
+(`cpu_kernels`). Not here: methods that need calibration data (`layerwise`), whose models the
 engine takes as they are. Chapter: acceleration/quantized-weights.
 """
 

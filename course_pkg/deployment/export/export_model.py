@@ -30,7 +30,7 @@ WRITTEN = "course-export.json"  # in an exported folder: its files, which --forc
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedModel:
     """What was written, and how to run it, line by line."""
 
     path: Path
@@ -46,7 +46,7 @@ def export(
     type: str | None = None,
     output: Path | None = None,
     force: bool = False,
-) -> Exported:
+) -> ExportedModel:
     """Write a model, with its adapter merged, in another program's format.
 
     source, base: as in `load_merged`. format: "gguf", a file; "hf" or "onnx", a folder. type: of a
@@ -71,7 +71,7 @@ def export(
 
         _write_folder(path, lambda folder: export_onnx(*loaded, folder))
         steps = (f"run it with course_pkg.deployment.export.OnnxDecoder({str(path)!r})",)
-    return Exported(path, _size(path), steps)
+    return ExportedModel(path, _size(path), steps)
 
 
 def export_name(source: str) -> str:
@@ -132,7 +132,7 @@ def _not_exported(path: Path) -> str | None:
     return None
 
 
-def _export_gguf(loaded: LoadedModel, path: Path, kind: str, name: str) -> Exported:
+def _export_gguf(loaded: LoadedModel, path: Path, kind: str, name: str) -> ExportedModel:
     write_gguf_model(*loaded, path, kind.upper(), name)
     chat = modelfile(loaded.tokenizer, path.name)
     steps = [f"llama.cpp: llama-cli -m {path}"]
@@ -144,7 +144,7 @@ def _export_gguf(loaded: LoadedModel, path: Path, kind: str, name: str) -> Expor
         write_atomically(_modelfile_path(path), chat)
         steps.append(f"Ollama: ollama create {name} -f {_modelfile_path(path)}; ollama run {name}")
     steps.append(f"LM Studio: lms import {path}")
-    return Exported(path, path.stat().st_size, tuple(steps))
+    return ExportedModel(path, path.stat().st_size, tuple(steps))
 
 
 def _modelfile_path(path: Path) -> Path:
@@ -189,10 +189,10 @@ def _size(path: Path) -> int:
     return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
 
 
-def lines(exported: Exported) -> list[str]:
+def lines(exported: ExportedModel) -> list[str]:
     """What the command prints.
 
-    >>> lines(Exported(Path("x.gguf"), 538_000_000, ("llama.cpp: llama-cli -m x.gguf",)))
+    >>> lines(ExportedModel(Path("x.gguf"), 538_000_000, ("llama.cpp: llama-cli -m x.gguf",)))
     ['x.gguf: 538 MB', '  llama.cpp: llama-cli -m x.gguf']
     """
     first = f"{exported.path}: {readable_size(exported.nbytes)}"

@@ -27,10 +27,10 @@ from course_pkg.deployment.export.gguf_format import (
     TENSOR_CODES,
     VALUE_TYPES,
     VERSION,
+    ByteSpan,
     GGUFFile,
-    Span,
+    MetadataValue,
     TensorInfo,
-    Value,
     block_of,
     padding,
 )
@@ -61,7 +61,7 @@ class _Reader:
         self.path = path
         self.data = data
         self.position = 0
-        self.spans: list[Span] = []
+        self.spans: list[ByteSpan] = []
 
     def read(self) -> GGUFFile:
         self._read_header()
@@ -70,7 +70,7 @@ class _Reader:
         self._require(
             13 * key_count + 32 * tensor_count, f"{tensor_count} tensors, {key_count} keys"
         )
-        metadata: dict[str, Value] = {}
+        metadata: dict[str, MetadataValue] = {}
         for _ in range(key_count):
             key, value = self._read_key()
             if key in metadata:
@@ -101,13 +101,13 @@ class _Reader:
                 "again with a current program"
             )
 
-    def _read_key(self) -> tuple[str, Value]:
+    def _read_key(self) -> tuple[str, MetadataValue]:
         key = self._text("key")
         kind = self._type("type of the value", VALUE_TYPES)
         if kind == "STRING":
-            return key, Value(kind, self._text("value"))
+            return key, MetadataValue(kind, self._text("value"))
         if kind != "ARRAY":
-            return key, Value(kind, self._number(kind, "value"))
+            return key, MetadataValue(kind, self._number(kind, "value"))
         element = self._type("type of the elements", VALUE_TYPES)
         if element == "ARRAY":
             raise self._corrupt(f"has an array of arrays in {key}, which llama.cpp refuses too")
@@ -122,9 +122,11 @@ class _Reader:
             code = f"<{count}{STRUCT_CODES[element]}"
             elements = list(struct.unpack(code, self._take(size * count, key)))
         self.spans.append(
-            Span(start, self.position - start, "elements", f"{count} × {element}: {elements[:4]}")
+            ByteSpan(
+                start, self.position - start, "elements", f"{count} × {element}: {elements[:4]}"
+            )
         )
-        return key, Value(kind, elements, element)
+        return key, MetadataValue(kind, elements, element)
 
     def _read_tensor_info(self) -> TensorInfo:
         name = self._text("tensor")
@@ -143,11 +145,11 @@ class _Reader:
             )
         return TensorInfo(name, tuple(reversed(sizes)), kind, offset)
 
-    def _alignment(self, metadata: dict[str, Value]) -> int:
-        given = metadata.get(ALIGNMENT_KEY, Value("UINT32", ALIGNMENT))
-        if given.type != "UINT32" or given.value.bit_count() != 1:
-            raise self._corrupt(f"has {ALIGNMENT_KEY} {given.value}, expected a power of two")
-        return given.value
+    def _alignment(self, metadata: dict[str, MetadataValue]) -> int:
+        entry = metadata.get(ALIGNMENT_KEY, MetadataValue("UINT32", ALIGNMENT))
+        if entry.type != "UINT32" or entry.value.bit_count() != 1:
+            raise self._corrupt(f"has {ALIGNMENT_KEY} {entry.value}, expected a power of two")
+        return entry.value
 
     def _read_data(self, tensors: dict[str, TensorInfo], alignment: int) -> int:
         """Account for all bytes after the entries; return where the first data begins."""
@@ -175,8 +177,10 @@ class _Reader:
     def _text(self, what: str) -> str:
         start = self.position
         text = self._raw_text(what)
-        self.spans.append(Span(start, 8, f"length of the {what}", f"{self.position - start - 8}"))
-        self.spans.append(Span(start + 8, self.position - start - 8, what, text))
+        self.spans.append(
+            ByteSpan(start, 8, f"length of the {what}", f"{self.position - start - 8}")
+        )
+        self.spans.append(ByteSpan(start + 8, self.position - start - 8, what, text))
         return text
 
     def _raw_text(self, what: str) -> str:
@@ -199,7 +203,7 @@ class _Reader:
             name = names[code]
         except (IndexError, KeyError):
             raise self._corrupt(f"has {what} {code}, which this reader does not know") from None
-        self.spans[-1] = Span(self.position - 4, 4, what, f"{code}, {name}")
+        self.spans[-1] = ByteSpan(self.position - 4, 4, what, f"{code}, {name}")
         return name
 
     def _take(self, nbytes: int, what: str) -> bytes:
@@ -214,7 +218,7 @@ class _Reader:
 
     def _span(self, nbytes: int, what: str, text: str) -> None:
         """Record the bytes just before the position."""
-        self.spans.append(Span(self.position - nbytes, nbytes, what, text))
+        self.spans.append(ByteSpan(self.position - nbytes, nbytes, what, text))
 
     def _require(self, nbytes: int, what: str) -> None:
         left = len(self.data) - self.position
@@ -231,7 +235,7 @@ class _Reader:
 
 def write_gguf_file(
     file: BinaryIO,
-    metadata: Mapping[str, Value],
+    metadata: Mapping[str, MetadataValue],
     tensors: Iterable[TensorInfo],
     data: Callable[[TensorInfo], bytes],
 ) -> None:
@@ -242,12 +246,12 @@ def write_gguf_file(
 
     >>> from io import BytesIO
     >>> file = BytesIO()
-    >>> key = {"general.architecture": Value("STRING", "llama")}
+    >>> key = {"general.architecture": MetadataValue("STRING", "llama")}
     >>> write_gguf_file(file, key, [TensorInfo("x", (2,), "F32")], lambda info: bytes(8))
     >>> len(file.getvalue()), file.getvalue()[:8]
     (160, b'GGUF\\x03\\x00\\x00\\x00')
     """
-    alignment = metadata.get(ALIGNMENT_KEY, Value("UINT32", ALIGNMENT)).value
+    alignment = metadata.get(ALIGNMENT_KEY, MetadataValue("UINT32", ALIGNMENT)).value
     placed = _with_offsets(tensors, alignment)
     head = MAGIC + struct.pack("<IQQ", VERSION, len(placed), len(metadata))
     head += b"".join(_text(key) + _typed(value) for key, value in metadata.items())
@@ -275,7 +279,7 @@ def _text(text: str) -> bytes:
     return struct.pack("<Q", len(content)) + content
 
 
-def _typed(value: Value) -> bytes:
+def _typed(value: MetadataValue) -> bytes:
     """The type, and what follows it."""
     kind = struct.pack("<I", VALUE_TYPES.index(value.type))
     if value.type != "ARRAY":

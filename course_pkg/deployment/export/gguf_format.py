@@ -56,7 +56,7 @@ PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
-class Value:
+class MetadataValue:
     """A key's value: its type, one of VALUE_TYPES; for an array, also the type of its elements."""
 
     type: str
@@ -85,7 +85,7 @@ class TensorInfo:
 
 
 @dataclass(frozen=True)
-class Span:
+class ByteSpan:
     """A piece of the file: where it is, what it is, and what it says."""
 
     offset: int
@@ -99,10 +99,10 @@ class GGUFFile:
     """What a file holds. spans: all its bytes in order, each in exactly one of them."""
 
     path: Path
-    metadata: dict[str, Value]
+    metadata: dict[str, MetadataValue]
     tensors: dict[str, TensorInfo]
     data_offset: int
-    spans: tuple[Span, ...]
+    spans: tuple[ByteSpan, ...]
 
     def data(self, name: str) -> Tensor:
         """A tensor's bytes, uint8, (rows, bytes of a row)."""

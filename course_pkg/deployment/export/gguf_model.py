@@ -28,7 +28,7 @@ from course_pkg.acceleration.quantization.gguf_blocks import require_columns, wr
 from course_pkg.common.arguments import require_choice
 from course_pkg.common.files import atomic_file
 from course_pkg.deployment.export.gguf_file import read_gguf_file, write_gguf_file
-from course_pkg.deployment.export.gguf_format import PLAIN, GGUFFile, TensorInfo, Value
+from course_pkg.deployment.export.gguf_format import PLAIN, GGUFFile, MetadataValue, TensorInfo
 from course_pkg.deployment.export.gguf_tokenizer import tokenizer_metadata
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.lm.pretrained import refuse_adapters
@@ -81,8 +81,8 @@ def write_gguf_model(
             require_columns(kind, weight.shape[-1])
         infos.append(TensorInfo(each, tuple(weight.shape), kind))
     metadata = _model_metadata(model, name)
-    metadata["general.file_type"] = Value("UINT32", FILE_TYPES[type])
-    metadata["general.quantization_version"] = Value("UINT32", QUANTIZATION_VERSION)
+    metadata["general.file_type"] = MetadataValue("UINT32", FILE_TYPES[type])
+    metadata["general.quantization_version"] = MetadataValue("UINT32", QUANTIZATION_VERSION)
     metadata |= tokenizer_metadata(tokenizer, len(weights[EMBEDDINGS]))
     config = model.config
 
@@ -103,7 +103,7 @@ def read_weights(source: str | os.PathLike | GGUFFile) -> dict[str, Tensor]:
     `read_gguf_file` raises, and ModelError for another architecture.
     """
     file = source if isinstance(source, GGUFFile) else read_gguf_file(source)
-    architecture = file.metadata.get("general.architecture", Value("STRING", None)).value
+    architecture = file.metadata.get("general.architecture", MetadataValue("STRING", None)).value
     if architecture != "llama":
         raise ModelError(f"{file.path} has the architecture {architecture}, expected llama")
     heads = {
@@ -220,7 +220,7 @@ def _rotated_heads(name: str, config) -> int | None:
     return config.num_key_value_heads if ".attn_k." in name else None
 
 
-def _model_metadata(model: PreTrainedModel, name: str) -> dict[str, Value]:
+def _model_metadata(model: PreTrainedModel, name: str) -> dict[str, MetadataValue]:
     config = model.config
     rope = config.rope_parameters
     numbers = {
@@ -240,15 +240,15 @@ def _model_metadata(model: PreTrainedModel, name: str) -> dict[str, Value]:
         "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
     }
     metadata = {
-        "general.architecture": Value("STRING", "llama"),
-        "general.type": Value("STRING", "model"),
-        "general.name": Value("STRING", name),
+        "general.architecture": MetadataValue("STRING", "llama"),
+        "general.type": MetadataValue("STRING", "model"),
+        "general.name": MetadataValue("STRING", name),
     }
-    metadata |= {f"llama.{key}": Value("UINT32", number) for key, number in numbers.items()}
-    metadata |= {f"llama.{key}": Value("FLOAT32", number) for key, number in reals.items()}
+    metadata |= {f"llama.{key}": MetadataValue("UINT32", number) for key, number in numbers.items()}
+    metadata |= {f"llama.{key}": MetadataValue("FLOAT32", number) for key, number in reals.items()}
     if rope["rope_type"] == "linear":
-        metadata["llama.rope.scaling.type"] = Value("STRING", "linear")
-        metadata["llama.rope.scaling.factor"] = Value("FLOAT32", rope["factor"])
+        metadata["llama.rope.scaling.type"] = MetadataValue("STRING", "linear")
+        metadata["llama.rope.scaling.factor"] = MetadataValue("FLOAT32", rope["factor"])
     return metadata
 
 

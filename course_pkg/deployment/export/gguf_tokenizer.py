@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.deployment.export.gguf_format import Value
+from course_pkg.deployment.export.gguf_format import MetadataValue
 from course_pkg.lm.answer_end import answer_end
 from course_pkg.lm.model_errors import ModelError
 
@@ -28,7 +28,7 @@ PRE_TOKENIZERS = {
 _SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
 
-def tokenizer_metadata(tokenizer: Tokenizer, rows: int) -> dict[str, Value]:
+def tokenizer_metadata(tokenizer: Tokenizer, rows: int) -> dict[str, MetadataValue]:
     """The keys tokenizer.* of a tokenizer and its chat template.
 
     rows: of the embedding matrix. llama.cpp needs a token for each, so unused ones are added.
@@ -50,24 +50,24 @@ def tokenizer_metadata(tokenizer: Tokenizer, rows: int) -> dict[str, Value]:
     merges = [each if isinstance(each, str) else " ".join(each) for each in _merges(described)]
     begins, ends = _added(tokenizer)
     metadata = {
-        "ggml.model": Value("STRING", "gpt2"),
-        "ggml.pre": Value("STRING", pre),
-        "ggml.tokens": Value("ARRAY", tokens, "STRING"),
-        "ggml.token_type": Value("ARRAY", types, "INT32"),
-        "ggml.merges": Value("ARRAY", merges, "STRING"),
-        "ggml.add_space_prefix": Value("BOOL", False),
-        "ggml.add_bos_token": Value("BOOL", begins),
-        "ggml.add_eos_token": Value("BOOL", ends),
+        "ggml.model": MetadataValue("STRING", "gpt2"),
+        "ggml.pre": MetadataValue("STRING", pre),
+        "ggml.tokens": MetadataValue("ARRAY", tokens, "STRING"),
+        "ggml.token_type": MetadataValue("ARRAY", types, "INT32"),
+        "ggml.merges": MetadataValue("ARRAY", merges, "STRING"),
+        "ggml.add_space_prefix": MetadataValue("BOOL", False),
+        "ggml.add_bos_token": MetadataValue("BOOL", begins),
+        "ggml.add_eos_token": MetadataValue("BOOL", ends),
     }
     for ours, theirs in _SPECIAL.items():
         number = getattr(tokenizer, f"{ours}_token_id")
         if number is not None:
-            metadata[f"ggml.{theirs}_token_id"] = Value("UINT32", number)
+            metadata[f"ggml.{theirs}_token_id"] = MetadataValue("UINT32", number)
     end = answer_end(tokenizer)
     if end is not None and end != tokenizer.eos_token_id:
-        metadata["ggml.eot_token_id"] = Value("UINT32", end)
+        metadata["ggml.eot_token_id"] = MetadataValue("UINT32", end)
     if template := _chat_template(tokenizer):
-        metadata["chat_template"] = Value("STRING", template)
+        metadata["chat_template"] = MetadataValue("STRING", template)
     return {f"tokenizer.{key}": value for key, value in metadata.items()}
 
 

@@ -100,7 +100,7 @@ def _key(tokens: list[int]) -> bytes:
 
 
 @dataclass(frozen=True)
-class Generation:
+class ConstrainedGeneration:
     """tokens: the new ones, with the end token if there is one. passes: forward passes, including
     the prompt's. finished: whether the text is complete; otherwise max_new_tokens cut it off."""
 
@@ -117,7 +117,7 @@ def generate_greedily(
     max_new_tokens: int,
     *,
     jumps: bool = True,
-) -> Generation:
+) -> ConstrainedGeneration:
     """The most likely allowed token, again and again, until an end token is the most likely.
 
     prompt: token ids, at least one. jumps: forced tokens are taken without asking the model.
@@ -154,4 +154,4 @@ def generate_greedily(
             tokens.append(token)
             unseen.append(token)
             state = guide.advance(state, token)
-    return Generation(tokens, passes, state == FINISHED)
+    return ConstrainedGeneration(tokens, passes, state == FINISHED)

@@ -20,9 +20,9 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from course_pkg.acceleration.quantization.calibration import RoundToNearest, quantize_layers
 from course_pkg.acceleration.quantization.gguf_blocks import write_gguf
 from course_pkg.acceleration.quantization.grouped import Grid
+from course_pkg.acceleration.quantization.layerwise import RoundToNearest, quantize_layers
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.adapters.injection import inject, merge_adapters, remove_adapters
 from course_pkg.adapters.lora import LoRAConfig
