@@ -37,14 +37,18 @@ def create_app(
 ) -> FastAPI:
     """An ASGI application that serves an engine, which from now on belongs to it.
 
-    model: the base's name; each adapter is a model by its own. key: what clients must send.
-    origins: of web pages whose scripts may use it; "*" means all.
-    app.state has the gate, which `close` uses, and the service.
+    Args:
+        model: the base's name; each adapter is a model by its own.
+        key: what clients must send.
+        origins: of web pages whose scripts may use it; "*" means all. app.state has the gate, which
+            `close` uses, and the service.
 
-    >>> from course_pkg.lm.load import load
-    >>> app = create_app(Engine(*load("tiny"), blocks=8), "tiny")
-    >>> [each["id"] for each in app.state.service.models()]
-    ['tiny']
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> app = create_app(Engine(*load("tiny"), blocks=8), "tiny")
+        >>> [each["id"] for each in app.state.service.models()]
+        ['tiny']
     """
     limits = limits or Limits()
     service = Service(engine, model, limits)

@@ -43,8 +43,10 @@ TOO_LONG = ("context_length_exceeded", "exceed_context_size_error")  # OpenAI's,
 class ChatReply:
     """An answer on its way. dropped: how many of the oldest messages the model doesn't see.
 
-    tokens: of the prompt; None if only the server knows. texts: the parts of the answer, in order.
-    notes: how the model was asked otherwise than was wanted.
+    Attributes:
+        tokens: of the prompt; None if only the server knows.
+        texts: the parts of the answer, in order.
+        notes: how the model was asked otherwise than was wanted.
     """
 
     dropped: int
@@ -56,7 +58,9 @@ class ChatReply:
 class ChatModel(Protocol):
     """What the chat needs of a model. name: for its first line.
 
-    in_process: whether it computes here, so that Ctrl-C must wait for the next part of an answer.
+    Args:
+        in_process: whether it computes here, so that Ctrl-C must wait for the next part of an
+            answer.
     """
 
     name: str
@@ -70,8 +74,11 @@ class ChatModel(Protocol):
 class LocalChat:
     """A model in this process, which gives out its answer token by token.
 
-    params: how to choose tokens, and how many at most. Raises ChatError if these leave no room for
-    a prompt, or if the tokenizer has no chat template.
+    Args:
+        params: how to choose tokens, and how many at most.
+
+    Raises:
+        ChatError: these leave no room for a prompt, or the tokenizer has no chat template.
     """
 
     in_process = True
@@ -114,8 +121,11 @@ class LocalChat:
 class ServerChat:
     """A model behind an address; its answer comes in one piece, through `course eval`'s client.
 
-    Ctrl-C closes the connection, on which servers such as `course serve` stop the answer.
-    served: the model's name there; None asks for the only one. Raises what ServerModel raises.
+    Ctrl-C closes the connection, on which servers such as `course serve` stop the answer. Raises
+    what ServerModel raises.
+
+    Args:
+        served: the model's name there; None asks for the only one.
     """
 
     in_process = False
@@ -180,10 +190,14 @@ def load_chat(
     """A model by name or folder, with an adapter. model: None is the adapter's own, or the default.
 
     The engine takes LoRA beside the model. An adapter of another method is merged, if it can be.
-    Raises ModelError, ServeError or ChatError, with what to do.
 
-    >>> load_chat("tiny", None, {"max_tokens": 4}).name
-    'tiny'
+    Raises:
+        ModelError, ServeError, ChatError: the chat can't start; the message says what to do.
+
+    Example:
+
+        >>> load_chat("tiny", None, {"max_tokens": 4}).name
+        'tiny'
     """
     merge = False
     if adapter is not None:

@@ -35,8 +35,11 @@ HELP = (
 class ChatSession:
     """A conversation with a model. seed: of the first answer; each further one has the next number.
 
-    write: gets the parts of answers, as they come. note: gets messages to the user, line by line.
     unanswered: how many questions got no answer.
+
+    Args:
+        write: gets the parts of answers, as they come.
+        note: gets messages to the user, line by line.
     """
 
     def __init__(self, model: ChatModel, write: Write, note: Write, seed: int | None = None):
@@ -82,7 +85,8 @@ class ChatSession:
     def ask(self, question: str) -> bool:
         """Write the answer to a question, and keep both; without an answer, keep neither.
 
-        Returns whether Ctrl-C stopped it.
+        Returns:
+            whether Ctrl-C stopped it.
         """
         self._asked += 1
         seed = None if self.seed is None else self.seed + self._asked - 1

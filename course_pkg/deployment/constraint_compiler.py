@@ -46,12 +46,18 @@ log = logging.getLogger(__name__)
 def compile_constraint(kind: str, text: str, vocabulary: Vocabulary) -> Guide:
     """The guide of a constraint: a regular expression, or the JSON text of a schema.
 
-    kind: "regex" or "json". Raises ValueError for a constraint that is wrong, not supported or
-    impossible, RecursionError for one that is nested too deeply.
+    Args:
+        kind: "regex" or "json".
 
-    >>> guide = compile_constraint("json", "true", Vocabulary([b"null", b"</s>"], eos=[1]))
-    >>> guide.allowed(guide.start)
-    [0]
+    Raises:
+        ValueError: for a constraint that is wrong, not supported or impossible.
+        RecursionError: for one that is nested too deeply.
+
+    Example:
+
+        >>> guide = compile_constraint("json", "true", Vocabulary([b"null", b"</s>"], eos=[1]))
+        >>> guide.allowed(guide.start)
+        [0]
     """
     if kind == "regex":
         expression = parse(text, anchors=True)
@@ -63,9 +69,11 @@ def compile_constraint(kind: str, text: str, vocabulary: Vocabulary) -> Guide:
 class ConstraintCompiler:
     """Compiles constraints for one vocabulary.
 
-    vocabulary: gives it, in another thread, when the first constraint comes. seconds: for one
-    constraint, from the time that the process is ready for it. waiting: different constraints that
-    may wait or be compiled at once. clock: of time.monotonic's kind.
+    Args:
+        vocabulary: gives it, in another thread, when the first constraint comes.
+        seconds: for one constraint, from the time that the process is ready for it.
+        waiting: different constraints that may wait or be compiled at once.
+        clock: of time.monotonic's kind.
     """
 
     def __init__(

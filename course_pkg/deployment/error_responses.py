@@ -22,8 +22,10 @@ _FIELDS = CompletionRequest.model_fields | ChatRequest.model_fields | NEUTRAL
 def explain(errors: Sequence[dict[str, Any]]) -> ApiError:
     """The first of pydantic's errors about a body, as an ApiError (400).
 
-    >>> explain([{"type": "missing", "loc": ("body", "model"), "msg": "", "input": {}}]).message
-    'model is missing'
+    Example:
+
+        >>> explain([{"type": "missing", "loc": ("body", "model"), "msg": "", "input": {}}]).message
+        'model is missing'
     """
     error = errors[0]
     path = ".".join(str(part) for part in error["loc"][1:])
@@ -53,8 +55,10 @@ def right_path(path: str, paths: Sequence[str]) -> str:
 
     The message has the server's own path and never the client's, which may hold anything.
 
-    >>> right_path("/api/v1/chat/completions/", ["/v1/completions", "/v1/chat/completions"])
-    ': did you mean /v1/chat/completions? The base URL of a client ends in /v1'
+    Example:
+
+        >>> right_path("/api/v1/chat/completions/", ["/v1/completions", "/v1/chat/completions"])
+        ': did you mean /v1/chat/completions? The base URL of a client ends in /v1'
     """
     asked = path.rstrip("/").lower()
     known = {each.partition("/{")[0] for each in paths}

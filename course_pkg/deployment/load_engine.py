@@ -26,10 +26,14 @@ DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float1
 def weights_dtype(dtype: str, model: str, device: str | None) -> torch.dtype:
     """The type of the weights. "auto": float32 on a CPU, otherwise the one of the model's files.
 
-    Raises ServeError for an unknown one, ModelError for an unknown device.
+    Raises:
+        ServeError: for an unknown one.
+        ModelError: for an unknown device.
 
-    >>> weights_dtype("auto", "tiny", "cpu"), weights_dtype("bfloat16", "tiny", None)
-    (torch.float32, torch.bfloat16)
+    Example:
+
+        >>> weights_dtype("auto", "tiny", "cpu"), weights_dtype("bfloat16", "tiny", None)
+        (torch.float32, torch.bfloat16)
     """
     if dtype in DTYPES:
         return DTYPES[dtype]
@@ -51,7 +55,11 @@ def load_engine(
 ) -> Engine:
     """The engine with its model, which may be a GPTQ checkpoint, and adapters.
 
-    quantize: as the Engine's. Raises ModelError and ServeError.
+    Args:
+        quantize: as the Engine's.
+
+    Raises:
+        ModelError, ServeError: the model, or how it shall be served, makes no sense.
     """
     if quantize not in (None, *FORMATS):
         raise ServeError(f"--quantize {quantize}: expected {' or '.join(FORMATS)}")
@@ -94,8 +102,10 @@ def load_engine(
 def quantization_note(model: str, quantize: str) -> str:
     """What the weights' format costs, if it was measured: for SmolLM2, on the course's sentences.
 
-    >>> quantization_note("tiny", "int4")
-    'weights in int4: measure what your texts lose; book/acceleration/quantized-weights.md says how'
+    Example:
+
+        >>> quantization_note("tiny", "int4")
+        'weights in int4: measure what your texts lose; book/acceleration/quantized-weights.md...'
     """
     if model == smollm2.NAME:
         change, others = MEASURED[quantize]

@@ -107,7 +107,10 @@ class Throughput:
     def line(self, now: float) -> str:
         """The rates since the last call; empty if nothing was computed and nothing waits.
 
-        A prompt counts when its first new token comes. now: of time.monotonic.
+        A prompt counts when its first new token comes.
+
+        Args:
+            now: of time.monotonic.
         """
         passed = now - self._before
         prompt = self.thread.prompt_tokens - self._prompt_tokens

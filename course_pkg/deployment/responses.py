@@ -27,10 +27,12 @@ DONE = b"data: [DONE]\n\n"
 class TokenTexts:
     """The text and the bytes of single tokens; some tokens are parts of a character.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> texts = TokenTexts(tiny_tokenizer())
-    >>> texts(65), texts(195)
-    (('A', b'A'), ('bytes:\\\\xc3', b'\\xc3'))
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> texts = TokenTexts(tiny_tokenizer())
+        >>> texts(65), texts(195)
+        (('A', b'A'), ('bytes:\\\\xc3', b'\\xc3'))
     """
 
     def __init__(self, tokenizer: Tokenizer):
@@ -57,8 +59,9 @@ class TokenTexts:
 class TextAnswer:
     """The objects of one response of /v1/completions, as `Call` gives the chunks.
 
-    echo: the text of each prompt, to begin its choices with. If the request only scores the prompt,
-    the token that the engine generated after it is left out.
+    Args:
+        echo: the text of each prompt, to begin its choices with. If the request only scores the
+            prompt, the token that the engine generated after it is left out.
     """
 
     kind = chunk_kind = "text_completion"
@@ -195,8 +198,10 @@ class ChatAnswer(TextAnswer):
 def event(data: dict[str, Any]) -> bytes:
     """A server-sent event.
 
-    >>> event({"text": "é"})
-    b'data: {"text":"\\xc3\\xa9"}\\n\\n'
+    Example:
+
+        >>> event({"text": "é"})
+        b'data: {"text":"\\xc3\\xa9"}\\n\\n'
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return f"data: {text}\n\n".encode()

@@ -72,7 +72,12 @@ Choices = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=
 
 class Constraint(NamedTuple):
     """What an output must satisfy. kind: of the text, which is a regular expression ("regex") or
-    the JSON text of a schema ("json"). field: of the request, for messages."""
+
+    the JSON text of a schema ("json").
+
+    Args:
+        field: of the request, for messages.
+    """
 
     kind: Literal["regex", "json"]
     text: str
@@ -91,8 +96,10 @@ class JsonSchemaFormat(Fields):
 class ResponseFormat(Fields):
     """OpenAI's response_format: any text, any JSON object, or JSON of a schema.
 
-    >>> ResponseFormat(type="json_object").constraint
-    Constraint(kind='json', text='{"type": "object"}', field='response_format')
+    Example:
+
+        >>> ResponseFormat(type="json_object").constraint
+        Constraint(kind='json', text='{"type": "object"}', field='response_format')
     """
 
     type: Literal["text", "json_object", "json_schema"]
@@ -117,7 +124,9 @@ class ResponseFormat(Fields):
 
 class StructuredOutputs(Fields):
     """vLLM's structured_outputs: a regular expression, a schema, texts to choose from, or any JSON
-    object; one of them."""
+
+    object; one of them.
+    """
 
     regex: str | None = None
     json_: dict[str, Any] | None = Field(None, alias="json")
@@ -141,10 +150,14 @@ class StructuredOutputs(Fields):
 def constraint_of(kind: str, value: Any, field: str) -> Constraint:
     """What a field asks for; a regular expression also for texts to choose from.
 
-    kind: regex, choice, json or json_object. field: its whole name.
+    Args:
+        kind: regex, choice, json or json_object.
+        field: its whole name.
 
-    >>> constraint_of("choice", ["a+b", "c"], "guided_choice").text
-    'a\\\\+b|c'
+    Example:
+
+        >>> constraint_of("choice", ["a+b", "c"], "guided_choice").text
+        'a\\\\+b|c'
     """
     if kind == "regex":
         return Constraint("regex", value, field)

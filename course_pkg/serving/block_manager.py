@@ -38,16 +38,22 @@ class _Table:
 class BlockManager:
     """Block tables over a pool of `blocks` blocks of `block_size` tokens, numbered from 1.
 
-    prefix_cache: find earlier sequences' full blocks by their hash. watermark: the share of the
-    blocks, rounded, that stays free when a sequence is admitted, so that the running ones can grow.
-    Raises ValueError for sizes that make no sense.
+    Args:
+        prefix_cache: find earlier sequences' full blocks by their hash.
+        watermark: the share of the blocks, rounded, that stays free when a sequence is admitted, so
+            that the running ones can grow.
 
-    >>> manager = BlockManager(blocks=10, block_size=16)
-    >>> first, second = Sequence("a", list(range(55))), Sequence("b", [*range(48), 7, 7])
-    >>> manager.allocate(first), manager.table(first)  # no hit; four blocks
-    (0, [1, 2, 3, 4])
-    >>> manager.allocate(second), manager.table(second)  # 48 tokens are there already
-    (48, [1, 2, 3, 5])
+    Raises:
+        ValueError: for sizes that make no sense.
+
+    Example:
+
+        >>> manager = BlockManager(blocks=10, block_size=16)
+        >>> first, second = Sequence("a", list(range(55))), Sequence("b", [*range(48), 7, 7])
+        >>> manager.allocate(first), manager.table(first)  # no hit; four blocks
+        (0, [1, 2, 3, 4])
+        >>> manager.allocate(second), manager.table(second)  # 48 tokens are there already
+        (48, [1, 2, 3, 5])
     """
 
     def __init__(
@@ -94,10 +100,16 @@ class BlockManager:
     def allocate(self, sequence: Sequence, upto: int | None = None) -> int:
         """Start a table with what the prefix cache has, then make room for the other tokens.
 
-        upto: make room for the first `upto` tokens only; `append` adds the others, chunk by chunk.
-        Returns how many tokens were hit. The last one never is, because the logits after it are
-        needed. Raises ValueError if the sequence has a table, OutOfBlocksError if blocks are
-        lacking; then nothing changes.
+        Args:
+            upto: make room for the first `upto` tokens only; `append` adds the others, chunk by
+                chunk.
+
+        Returns:
+            how many tokens were hit. The last one never is, because the logits after it are needed.
+
+        Raises:
+            ValueError: the sequence has a table.
+            OutOfBlocksError: blocks are lacking; then nothing changes.
         """
         if sequence.id in self._tables:
             raise ValueError(f"sequence {sequence.id!r} has blocks already: free it first")
@@ -123,9 +135,13 @@ class BlockManager:
     def append(self, sequence: Sequence, count: int) -> Copy | None:
         """Make room for the next `count` of sequence.tokens; hash the blocks that become full.
 
-        Returns the copy to make before the tokens are written, if the last block is partly empty
-        and shared. Raises ValueError if the sequence has no table or fewer tokens,
-        OutOfBlocksError if blocks are lacking; then nothing changes.
+        Returns:
+            the copy to make before the tokens are written, if the last block is partly empty and
+            shared.
+
+        Raises:
+            ValueError: the sequence has no table or fewer tokens.
+            OutOfBlocksError: blocks are lacking; then nothing changes.
         """
         table = self._get(sequence)
         if not 0 <= count <= len(sequence.tokens) - table.stored:
@@ -150,7 +166,8 @@ class BlockManager:
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Give the child the parent's table; both use its blocks.
 
-        Raises ValueError unless the child is new and begins with what the parent has stored.
+        Raises:
+            ValueError: unless the child is new and begins with what the parent has stored.
         """
         table = self._get(parent)
         first_tokens = parent.tokens[: table.stored]

@@ -53,7 +53,8 @@ class Storage(ABC):
     def append(self, key: Tensor, value: Tensor) -> Kept:
         """Keep new tokens; return what they may attend to.
 
-        Raises ValueError if the shape does not fit the tokens before.
+        Raises:
+            ValueError: the shape does not fit the tokens before.
         """
 
     def can_truncate(self, tokens: int) -> bool:
@@ -210,9 +211,11 @@ def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     The scale is the largest absolute value / 127, so the error is at most half a scale. All zeros
     have scale 0.
 
-    >>> codes, scales = quantize(torch.tensor([[127.0, -63.6, 0.4]]))
-    >>> codes, dequantize(codes, scales)
-    (tensor([[127, -64,   0]], dtype=torch.int8), tensor([[127., -64.,   0.]]))
+    Example:
+
+        >>> codes, scales = quantize(torch.tensor([[127.0, -63.6, 0.4]]))
+        >>> codes, dequantize(codes, scales)
+        (tensor([[127, -64,   0]], dtype=torch.int8), tensor([[127., -64.,   0.]]))
     """
     scales = x.float().abs().amax(-1, keepdim=True) / 127  # (…, 1)
     codes = (x.float() / scales.clamp(min=torch.finfo(torch.float32).tiny)).round()
@@ -240,10 +243,15 @@ def _check_shape(held: Tensor, new: Tensor) -> None:
 class KVCache(ABC):
     """The keys and values of all layers; a subclass says how a layer's are stored.
 
-    key_mask: (batch, tokens), false at the padding before the first token of each prompt; later
-    tokens are real. eight_bit: store int8 codes and one scale per token and head.
-    attention: a function with the signature of `course_pkg.acceleration.attention.plain.attention`.
-    Raises ValueError if the padding is not on the left, or a prompt is all padding.
+    Args:
+        key_mask: (batch, tokens), false at the padding before the first token of each prompt; later
+            tokens are real.
+        eight_bit: store int8 codes and one scale per token and head.
+        attention: a function with the signature of
+            `course_pkg.acceleration.attention.plain.attention`.
+
+    Raises:
+        ValueError: the padding is not on the left, or a prompt is all padding.
     """
 
     def __init__(
@@ -287,8 +295,12 @@ class KVCache(ABC):
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Keep the new tokens' keys and values; let their queries attend to all that is kept.
 
-        query: (batch, heads, new, head_dim), and so the result; key, value: (batch, kv_heads, new,
-        head_dim). Raises ValueError if the shape does not fit the cache, or if it is full.
+        Args:
+            query: (batch, heads, new, head_dim), and so the result.
+            key, value: (batch, kv_heads, new, head_dim).
+
+        Raises:
+            ValueError: the shape does not fit the cache, or it is full.
         """
         kept = self.layers[layer].append(key, value)
         window = self.config.window(layer)
@@ -304,8 +316,9 @@ class KVCache(ABC):
     def truncate(self, tokens: int) -> None:
         """Forget all but the first `tokens` tokens: a rejected guess, or all after a shared prefix.
 
-        Raises ValueError if there are fewer, or if a sliding window has overwritten tokens that the
-        next one would see; then nothing changes.
+        Raises:
+            ValueError: there are fewer, or a sliding window has overwritten tokens that the next
+                one would see; then nothing changes.
         """
         if not 0 <= tokens <= self.tokens:
             raise ValueError(f"the cache holds {self.tokens} tokens, so it cannot keep {tokens}")
@@ -326,13 +339,15 @@ class KVCache(ABC):
 class ContiguousCache(KVCache):
     """Tensors that grow with every token; each growth copies them.
 
-    >>> from course_pkg.lm.tiny import tiny_model
-    >>> model = Decoder.from_transformers(tiny_model())
-    >>> cache = ContiguousCache(model.config)
-    >>> with torch.no_grad():
-    ...     logits = model(torch.tensor([[1, 2, 3]]), attend=cache.attend)
-    >>> cache.tokens, cache.positions(1), cache.bytes  # 2 · 2 layers · 2 heads · 16 · 3 tokens · 4
-    (3, tensor([3]), 1536)
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_model
+        >>> model = Decoder.from_transformers(tiny_model())
+        >>> cache = ContiguousCache(model.config)
+        >>> with torch.no_grad():
+        ...     logits = model(torch.tensor([[1, 2, 3]]), attend=cache.attend)
+        >>> cache.tokens, cache.positions(1), cache.bytes  # 2 · 2 · 2 · 16 · 3 · 4 bytes
+        (3, tensor([3]), 1536)
     """
 
     def new_storage(self, layer: int) -> Storage:
@@ -342,7 +357,8 @@ class ContiguousCache(KVCache):
 class StaticCache(KVCache):
     """Tensors for `capacity` tokens, allocated once: no copies. options: those of KVCache.
 
-    Raises ValueError if the capacity is not positive.
+    Raises:
+        ValueError: the capacity is not positive.
     """
 
     def __init__(self, config: DecoderConfig, capacity: int, **options):
@@ -356,7 +372,8 @@ class StaticCache(KVCache):
 class SlidingWindowCache(KVCache):
     """Each layer with a window keeps only its last `window` tokens. options: those of KVCache.
 
-    Raises ValueError if no layer has a window.
+    Raises:
+        ValueError: no layer has a window.
     """
 
     def __init__(self, config: DecoderConfig, **options):
@@ -373,16 +390,22 @@ class SlidingWindowCache(KVCache):
 def generate(model: Decoder, ids: Tensor, new_tokens: int, cache: KVCache) -> Tensor:
     """The most likely next tokens, one after another: (batch, new_tokens).
 
-    ids: (batch, tokens), the prompts, or what follows the tokens in the cache. The last new token
-    is not in the cache afterwards. Raises ValueError if ids or new_tokens is empty.
+    Args:
+        ids: (batch, tokens), the prompts, or what follows the tokens in the cache. The last new
+            token is not in the cache afterwards.
 
-    >>> from course_pkg.lm.tiny import tiny_model
-    >>> model, ids = Decoder.from_transformers(tiny_model()), torch.tensor([[1, 2, 3]])
-    >>> cache = ContiguousCache(model.config)
-    >>> generate(model, ids, 4, cache).tolist() == recompute(model, ids, 4).tolist()
-    True
-    >>> cache.tokens  # 3 + 4 - 1
-    6
+    Raises:
+        ValueError: ids or new_tokens is empty.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_model
+        >>> model, ids = Decoder.from_transformers(tiny_model()), torch.tensor([[1, 2, 3]])
+        >>> cache = ContiguousCache(model.config)
+        >>> generate(model, ids, 4, cache).tolist() == recompute(model, ids, 4).tolist()
+        True
+        >>> cache.tokens  # 3 + 4 - 1
+        6
     """
     _check_prompts(ids, new_tokens)
     new = []
@@ -399,7 +422,8 @@ def recompute(
 ) -> Tensor:
     """As `generate`, without a cache: every step computes all tokens again.
 
-    key_mask: (batch, tokens), false at padding on the left of the prompts.
+    Args:
+        key_mask: (batch, tokens), false at padding on the left of the prompts.
     """
     _check_prompts(ids, new_tokens)
     real = torch.ones_like(ids) if key_mask is None else key_mask.long()  # (batch, tokens)
@@ -422,12 +446,16 @@ def cache_bytes(
 ) -> int:
     """The memory of keys and values: 2 · layers · kv_heads · head_dim · tokens · batch · bytes.
 
-    kv_heads: as many as query heads for multi-head attention (MHA), fewer for grouped queries
-    (GQA), 1 for multi-query (MQA). bytes_per_value: 2 in 16 bits; 1 + 4 / head_dim for 8 bits and
-    an fp32 scale per token and head.
+    Args:
+        kv_heads: as many as query heads for multi-head attention (MHA), fewer for grouped queries
+            (GQA), 1 for multi-query (MQA).
+        bytes_per_value: 2 in 16 bits; 1 + 4 / head_dim for 8 bits and an fp32 scale per token and
+            head.
 
-    >>> cache_bytes(layers=32, kv_heads=32, head_dim=128, tokens=4096) // 2**20  # Llama-2-7B: MHA
-    2048
+    Example:
+
+        >>> cache_bytes(layers=32, kv_heads=32, head_dim=128, tokens=4096) // 2**20  # Llama-2-7B
+        2048
     """
     return round(2 * layers * kv_heads * head_dim * tokens * batch * bytes_per_value)
 
@@ -442,12 +470,16 @@ def latent_cache_bytes(
 ) -> int:
     """The memory of multi-head latent attention (MLA): one latent and one rotated key per token.
 
-    latent_dim: numbers that keys and values of all heads are computed from. rope_dim: numbers of
-    the rotated part of the key, which the heads share.
+    Args:
+        latent_dim: numbers that keys and values of all heads are computed from.
+        rope_dim: numbers of the rotated part of the key, which the heads share.
+
     Source: DeepSeek-V2 (2024), section 2.1.4 and table 1: (d_c + d_h^R) · l numbers per token.
 
-    >>> latent_cache_bytes(layers=60, latent_dim=512, rope_dim=64, tokens=1)  # DeepSeek-V2
-    69120
+    Example:
+
+        >>> latent_cache_bytes(layers=60, latent_dim=512, rope_dim=64, tokens=1)  # DeepSeek-V2
+        69120
     """
     return round(layers * (latent_dim + rope_dim) * tokens * batch * bytes_per_value)
 
@@ -466,15 +498,21 @@ def step_intensity(
 ) -> float:
     """Operations per byte of a step that computes new_tokens for each of some sequences.
 
-    weights: numbers in the matrices that every token is multiplied by. tokens: each sequence's text
-    after the step, so new_tokens == tokens is the prefill of a whole prompt. Counted are products
-    and sums with the causal half of attention; as bytes the weights, read once, and each sequence's
-    cache, read or written once. Activations are not. Raises ValueError if new_tokens > tokens.
-    Chapter: serving/kv-cache.
+    Args:
+        weights: numbers in the matrices that every token is multiplied by.
+        tokens: each sequence's text after the step, so new_tokens == tokens is the prefill of a
+            whole prompt. Counted are products and sums with the causal half of attention; as bytes
+            the weights, read once, and each sequence's cache, read or written once. Activations are
+            not.
 
-    >>> shape = dict(weights=100, layers=1, query_heads=2, kv_heads=1, head_dim=5)
-    >>> step_intensity(**shape, sequences=1, new_tokens=1, tokens=10)  # (200 + 400) / (2 * 200)
-    1.5
+    Raises:
+        ValueError: new_tokens > tokens.
+
+    Example:
+
+        >>> shape = dict(weights=100, layers=1, query_heads=2, kv_heads=1, head_dim=5)
+        >>> step_intensity(**shape, sequences=1, new_tokens=1, tokens=10)  # (200 + 400) / (2 * 200)
+        1.5
     """
     require_integer(sequences, "sequences")
     require_integer(new_tokens, "new_tokens")

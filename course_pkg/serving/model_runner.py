@@ -26,10 +26,16 @@ from course_pkg.serving.sequence import Sequence
 class ModelRunner:
     """A decoder, its adapters, and the keys and values of all blocks, on the device and the host.
 
-    blocks: those that sequences can have; block 0 is added, for padding. Each sequence's cache_key
-    is the name of its adapter, or "". Later changes of quantized weights in place have no effect
-    (`freeze`). Raises what `with_adapters` raises, and ValueError for a model whose keys depend on
-    other sequences' lengths (dynamic and longrope RoPE).
+    Raises what `with_adapters` raises
+
+    Args:
+        blocks: those that sequences can have; block 0 is added, for padding. Each sequence's
+            cache_key is the name of its adapter, or "". Later changes of quantized weights in place
+            have no effect (`freeze`).
+
+    Raises:
+        ValueError: for a model whose keys depend on other sequences' lengths (dynamic and longrope
+            RoPE).
     """
 
     def __init__(

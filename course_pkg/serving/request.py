@@ -25,7 +25,9 @@ from course_pkg.serving.text_stream import TextStream
 class Chunk(NamedTuple):
     """What a step added to a completion: a token, and the text that became certain with it.
 
-    logprob: the token's, if it was asked for. finish_reason: the completion's after this token.
+    Args:
+        logprob: the token's, if it was asked for.
+        finish_reason: the completion's after this token.
     """
 
     completion: "Completion"
@@ -61,8 +63,12 @@ class Completion:
     def next_tokens(self, logits: Tensor, best: int) -> dict["Completion", int]:
         """Its next token; after the prompt alone, the first tokens of all samples of the request.
 
-        best: the token with the largest logit. Raises ValueError if the logits have NaN or
-        infinity, or if they are -infinity for all tokens that the guide allows.
+        Args:
+            best: the token with the largest logit.
+
+        Raises:
+            ValueError: the logits have NaN or infinity, or they are -infinity for all tokens that
+                the guide allows.
         """
         tokens = self.sequence.tokens
         is_first = len(tokens) == len(self.request.prompt)
@@ -106,9 +112,12 @@ class Completion:
 class Request:
     """A prompt's token ids, its parameters, and its samples, which the engine fills.
 
-    prompt_logprobs: one per prompt token if asked for; None for the first, which nothing precedes.
-    hit_tokens: how many of the prompt's tokens came from the prefix cache. error: why its samples
-    ended with reason "error", if the fault was its own. chunks: what its stream has not given out.
+    Attributes:
+        prompt_logprobs: one per prompt token if asked for; None for the first, which nothing
+            precedes.
+        hit_tokens: how many of the prompt's tokens came from the prefix cache.
+        error: why its samples ended with reason "error", if the fault was its own.
+        chunks: what its stream has not given out.
     """
 
     id: int
@@ -144,8 +153,10 @@ class Request:
     def score_prompt(self, start: int, logits: Tensor) -> None:
         """Add the log-probabilities of the prompt's tokens after `start`, one per row of logits.
 
-        A sequence that was preempted computes its prompt again, and adds nothing twice. Raises
-        ValueError if the logits have NaN or infinity.
+        A sequence that was preempted computes its prompt again, and adds nothing twice.
+
+        Raises:
+            ValueError: the logits have NaN or infinity.
         """
         logprobs = self.prompt_logprobs
         if not logprobs:
@@ -159,11 +170,17 @@ class Request:
 def prompt_ids(prompt: str | list[int], tokenizer: Tokenizer, vocab_size: int) -> list[int]:
     """A prompt's token ids. A lone surrogate, which is not a character, becomes a question mark.
 
-    prompt: a text, or a list of token ids. Raises ValueError if it is empty or has an unknown id.
+    Args:
+        prompt: a text, or a list of token ids.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> prompt_ids("ab", tiny_tokenizer(), 259)
-    [97, 98]
+    Raises:
+        ValueError: it is empty or has an unknown id.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> prompt_ids("ab", tiny_tokenizer(), 259)
+        [97, 98]
     """
     ids = list(prompt) if isinstance(prompt, list | tuple) else []
     if isinstance(prompt, str):

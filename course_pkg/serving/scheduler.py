@@ -34,14 +34,16 @@ from course_pkg.serving.sequence import Sequence
 class SwapSpace:
     """`blocks` blocks on the host, at least 0, numbered from 1, for a block manager's sequences.
 
-    >>> manager = BlockManager(blocks=4, block_size=2)
-    >>> space, sequence = SwapSpace(manager, 4), Sequence("a", [5, 6, 7])
-    >>> manager.allocate(sequence)
-    0
-    >>> space.swap_out(sequence)
-    [(1, 1), (2, 2)]
-    >>> space.swap_in(sequence)  # block 1 still has its tokens: only block 2 is copied back
-    [(2, 2)]
+    Example:
+
+        >>> manager = BlockManager(blocks=4, block_size=2)
+        >>> space, sequence = SwapSpace(manager, 4), Sequence("a", [5, 6, 7])
+        >>> manager.allocate(sequence)
+        0
+        >>> space.swap_out(sequence)
+        [(1, 1), (2, 2)]
+        >>> space.swap_in(sequence)  # block 1 still has its tokens: only block 2 is copied back
+        [(2, 2)]
     """
 
     def __init__(self, manager: BlockManager, blocks: int):
@@ -59,7 +61,9 @@ class SwapSpace:
     def swap_out(self, sequence: Sequence) -> list[Copy]:
         """Free the sequence's blocks; returns (block, host block), to be copied before all else.
 
-        Raises ValueError if the sequence has no blocks, OutOfBlocksError if they don't fit.
+        Raises:
+            ValueError: the sequence has no blocks.
+            OutOfBlocksError: they don't fit.
         """
         table = self.manager.table(sequence)
         if not self.has_room(sequence):
@@ -75,8 +79,11 @@ class SwapSpace:
     def swap_in(self, sequence: Sequence) -> list[Copy]:
         """Allocate the sequence again; returns (host block, block), copied before they are read.
 
-        What the prefix cache still has is not copied. Raises ValueError if the sequence is not
-        here, OutOfBlocksError if the manager has too few blocks; then nothing changes.
+        What the prefix cache still has is not copied.
+
+        Raises:
+            ValueError: the sequence is not here.
+            OutOfBlocksError: the manager has too few blocks; then nothing changes.
         """
         held, stored = self._get(sequence)
         hit = self.manager.allocate(sequence, stored) // self.manager.block_size
@@ -101,9 +108,10 @@ class SwapSpace:
 class Step:
     """What the engine does, in this order: swap out, swap in, copy, compute all that is scheduled.
 
-    scheduled: which tokens of each sequence to compute. sampling: the sequences whose tokens are
-    all computed then, so that each gets a next token. A block that is swapped out may be the
-    target of another copy.
+    Attributes:
+        scheduled: which tokens of each sequence to compute.
+        sampling: the sequences whose tokens are all computed then, so that each gets a next token.
+            A block that is swapped out may be the target of another copy.
     """
 
     scheduled: dict[Sequence, range] = field(default_factory=dict)
@@ -122,19 +130,27 @@ class Step:
 class Scheduler:
     """Continuous batching over a block manager.
 
-    token_budget: the tokens of a step, at least max_sequences. max_sequences: how many run at once.
-    swap_blocks: blocks on the host, for preempted sequences; those that don't fit are recomputed.
-    aging: a sequence of priority p stands in the order as if it had come p · aging steps later;
-    those that come after that no longer pass it. Raises ValueError for numbers that make no sense.
+    Args:
+        token_budget: the tokens of a step, at least max_sequences.
+        max_sequences: how many run at once.
+        swap_blocks: blocks on the host, for preempted sequences; those that don't fit are
+            recomputed.
+        aging: a sequence of priority p stands in the order as if it had come p · aging steps later;
+            those that come after that no longer pass it.
 
-    >>> scheduler = Scheduler(BlockManager(10, 4), token_budget=6, max_sequences=4)
-    >>> scheduler.add(Sequence("a", [1] * 4))
-    >>> scheduler.add(Sequence("b", [2] * 5))
-    >>> step = scheduler.schedule()
-    >>> {sequence.id: tokens for sequence, tokens in step.scheduled.items()}
-    {'a': range(0, 4), 'b': range(0, 2)}
-    >>> [sequence.id for sequence in step.sampling]
-    ['a']
+    Raises:
+        ValueError: for numbers that make no sense.
+
+    Example:
+
+        >>> scheduler = Scheduler(BlockManager(10, 4), token_budget=6, max_sequences=4)
+        >>> scheduler.add(Sequence("a", [1] * 4))
+        >>> scheduler.add(Sequence("b", [2] * 5))
+        >>> step = scheduler.schedule()
+        >>> {sequence.id: tokens for sequence, tokens in step.scheduled.items()}
+        {'a': range(0, 4), 'b': range(0, 2)}
+        >>> [sequence.id for sequence in step.sampling]
+        ['a']
     """
 
     def __init__(
@@ -195,7 +211,8 @@ class Scheduler:
     def schedule(self) -> Step:
         """The next step; it is empty without work.
 
-        Raises RuntimeError if the last step was not updated.
+        Raises:
+            RuntimeError: the last step was not updated.
         """
         if self._open is not None:
             raise RuntimeError("the last step is not finished: call update(step, tokens) first")
@@ -222,8 +239,11 @@ class Scheduler:
     def update(self, step: Step, tokens: Mapping[int | str, int]) -> list[Sequence]:
         """Append the new token of each sequence that sampled; returns those that are finished.
 
-        tokens: by id; sequences aborted during the step need none. Raises ValueError for another
-        step, or if tokens are missing or not wanted; then nothing changes.
+        Args:
+            tokens: by id; sequences aborted during the step need none.
+
+        Raises:
+            ValueError: for another step, or tokens are missing or not wanted; then nothing changes.
         """
         if step is not self._open:
             raise ValueError("this is not the step that schedule() returned last")

@@ -12,16 +12,24 @@ from typing import Literal
 class Sequence:
     """What was asked, and how far it is.
 
-    id: unique among the sequences of a scheduler. prompt: token ids, at least one. max_new_tokens:
-    at least 1; a generated token of `stop` ends the sequence earlier. priority: 0 is the most
-    urgent. cache_key: what changes keys and values besides the tokens, such as the adapter.
-    prompt_logprobs: the logits of all prompt tokens are wanted, so none may come from the prefix
-    cache before the first new token. cache_salt: blocks are shared only under the same cache_key
-    and salt; None counts as a salt. Raises ValueError for an empty prompt or no new tokens.
+    Attributes:
+        id: unique among the sequences of a scheduler.
+        prompt: token ids, at least one.
+        max_new_tokens: at least 1; a generated token of `stop` ends the sequence earlier.
+        priority: 0 is the most urgent.
+        cache_key: what changes keys and values besides the tokens, such as the adapter.
+        prompt_logprobs: the logits of all prompt tokens are wanted, so none may come from the
+            prefix cache before the first new token.
+        cache_salt: blocks are shared only under the same cache_key and salt; None counts as a salt.
 
-    >>> sequence = Sequence("a", [5, 6, 7], max_new_tokens=2)
-    >>> sequence.add(8), sequence.add(9)
-    (None, 'length')
+    Raises:
+        ValueError: for an empty prompt or no new tokens.
+
+    Example:
+
+        >>> sequence = Sequence("a", [5, 6, 7], max_new_tokens=2)
+        >>> sequence.add(8), sequence.add(9)
+        (None, 'length')
     """
 
     id: int | str

@@ -43,18 +43,23 @@ def flash_attention(
     float32, tile by tile. It can't be differentiated twice (RuntimeError). A score_mod may not use
     a tensor that requires a gradient. In float32, the rounded log-sum-exp adds a relative error of
     |lse| · 2⁻²⁴ to the probabilities of a row in the backward pass.
-    Raises ValueError or TypeError for arguments that don't fit. Source: Dao, "FlashAttention-2"
-    (2023), algorithms 1 and 2.
 
-    >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
-    >>> value = torch.arange(4.0).view(1, 1, 4, 1)
-    >>> flash_attention(query, key, value, block_keys=2, watch=lambda step: print(
-    ...     step.kind, step.keys, step.output)).item()
-    load range(0, 0) None
-    tile range(0, 2) tensor([[[[1.]]]])
-    tile range(2, 4) tensor([[[[6.]]]])
-    store range(0, 4) tensor([[[[1.5000]]]])
-    1.5
+    Raises:
+        ValueError, TypeError: for arguments that don't fit.
+
+    Source: Dao, "FlashAttention-2" (2023), algorithms 1 and 2.
+
+    Example:
+
+        >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
+        >>> value = torch.arange(4.0).view(1, 1, 4, 1)
+        >>> flash_attention(query, key, value, block_keys=2, watch=lambda step: print(
+        ...     step.kind, step.keys, step.output)).item()
+        load range(0, 0) None
+        tile range(0, 2) tensor([[[[1.]]]])
+        tile range(2, 4) tensor([[[[6.]]]])
+        store range(0, 4) tensor([[[[1.5000]]]])
+        1.5
     """
     check_attention(query, key, value, window=window, key_mask=key_mask, dropout=dropout)
     require_integer(block_queries, "block_queries")

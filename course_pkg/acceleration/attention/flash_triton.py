@@ -332,18 +332,23 @@ def flash_attention_triton(
     """The output of `plain.attention`, by the kernels: (batch, heads, queries, head_dim).
 
     The arguments are those of `plain.attention`; the tensors are float16, bfloat16 or float32, with
-    head_dim up to 128, also that of the values; scale is above 0.
+    head_dim up to 128, also that of the values; scale is above 0. Scores and sums are float32;
+    probabilities are rounded to the type of the inputs before they multiply the values. The first
+    call on a GPU with new sizes compiles and times several tiles.
 
-    Scores and sums are float32; probabilities are rounded to the type of the inputs before they
-    multiply the values. The first call on a GPU with new sizes compiles and times several tiles.
-    Raises ImportError without triton, ValueError or TypeError for arguments that don't fit.
+    Raises:
+        ImportError: without triton.
+        ValueError, TypeError: for arguments that don't fit.
+
     Source: Dao (2023), FlashAttention-2.
 
-    >>> query = torch.zeros(1, 1, 2, 4, dtype=torch.float64)
-    >>> flash_attention_triton(query, query, query)
-    Traceback (most recent call last):
-      ...
-    TypeError: query, key and value have type torch.float64: the kernels take float16, ...
+    Example:
+
+        >>> query = torch.zeros(1, 1, 2, 4, dtype=torch.float64)
+        >>> flash_attention_triton(query, query, query)
+        Traceback (most recent call last):
+          ...
+        TypeError: query, key and value have type torch.float64: the kernels take float16, ...
     """
     check_attention(query, key, value)
     if value.shape[-1] != query.shape[-1]:

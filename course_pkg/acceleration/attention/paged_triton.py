@@ -212,7 +212,11 @@ def paged_attention_triton(
     The tensors are float16, bfloat16 or float32, with head_dim up to 128; otherwise the arguments
     are the same. Scores and sums are float32; probabilities are rounded to the type of the inputs
     before they multiply the values. For several layers, build a `TritonBatch` once.
-    Raises ImportError without triton, ValueError or TypeError for what does not fit.
+
+    Raises:
+        ImportError: without triton.
+        ValueError, TypeError: for what does not fit.
+
     Source: Kwon et al. (2023), "PagedAttention", section 4.3.
     """
     cache = key_cache, value_cache
@@ -230,9 +234,11 @@ def paged_batch(
 ) -> PagedBatch:
     """The batch for this cache: of kernels on a GPU, of `paged` on a CPU or if they don't take it.
 
-    >>> cache = torch.zeros(4, 1, 2, 8), torch.zeros(4, 1, 2, 8)
-    >>> type(paged_batch(cache, [[3, 1], [2]], [3, 1], [0, 2, 3])).__name__
-    'PagedBatch'
+    Example:
+
+        >>> cache = torch.zeros(4, 1, 2, 8), torch.zeros(4, 1, 2, 8)
+        >>> type(paged_batch(cache, [[3, 1], [2]], [3, 1], [0, 2, 3])).__name__
+        'PagedBatch'
     """
     kind = TritonBatch if runs_kernels(cache[0]) else PagedBatch
     return kind(cache, tables, lengths, query_starts, window=window)

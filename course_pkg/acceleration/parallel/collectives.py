@@ -41,14 +41,15 @@ PIECES = 8  # into which a broadcast cuts its tensor
 class Group:
     """The ranks that communicate with each other, as one of them sees it.
 
-    process_group: one of torch, None for all ranks. algorithm: "ring" is this file, and counts
-    bytes; "torch" calls torch's collectives, which are faster and not counted.
+    rank, size: this rank's number, and how many there are. sent_bytes, messages: what this rank has
+    sent by rings, `send` and `exchange`; set them to 0 to count anew. All ranks must call the same
+    collectives in the same order, with tensors of one shape and dtype. gloo notices only a message
+    that is too long, and then ends the process.
 
-    rank, size: this rank's number, and how many there are. sent_bytes, messages: what this rank
-    has sent by rings, `send` and `exchange`; set them to 0 to count anew.
-
-    All ranks must call the same collectives in the same order, with tensors of one shape and dtype.
-    gloo notices only a message that is too long, and then ends the process.
+    Args:
+        process_group: one of torch, None for all ranks.
+        algorithm: "ring" is this file, and counts bytes; "torch" calls torch's collectives, which
+            are faster and not counted.
     """
 
     def __init__(self, process_group: dist.ProcessGroup | None = None, algorithm: str = "ring"):
@@ -95,7 +96,9 @@ class Group:
     def all_reduce(self, tensor: Tensor, operation: str = "sum") -> Tensor:
         """Replace a tensor by the sum over all ranks, or by the largest, in place; return it.
 
-        operation: "sum" or "max". A rank sends 2(N − 1)/N of its bytes, if N divides its numbers.
+        Args:
+            operation: "sum" or "max". A rank sends 2(N − 1)/N of its bytes, if N divides its
+                numbers.
         """
         require_choice(operation, "operation", tuple(OPERATIONS))
         if self.algorithm == "torch":
@@ -123,7 +126,10 @@ class Group:
     def reduce_scatter(self, tensor: Tensor) -> Tensor:
         """This rank's part of the sum over all ranks: rows r·n to (r + 1)·n of N·n rows.
 
-        A rank sends (N − 1)/N of its bytes. Raises ValueError if N doesn't divide the rows.
+        A rank sends (N − 1)/N of its bytes.
+
+        Raises:
+            ValueError: N doesn't divide the rows.
         """
         if tensor.dim() == 0 or tensor.shape[0] % self.size:
             raise ValueError(
@@ -142,8 +148,10 @@ class Group:
     def all_gather(self, tensor: Tensor, into: Tensor | None = None) -> Tensor:
         """The tensors of all ranks, which have one shape, below each other: (N · rows, …).
 
-        into: a contiguous tensor of that shape to fill and return; the given one may be this rank's
-        rows of it. A rank sends N − 1 times its own tensor, which is (N − 1)/N of the result.
+        Args:
+            into: a contiguous tensor of that shape to fill and return; the given one may be this
+                rank's rows of it. A rank sends N − 1 times its own tensor, which is (N − 1)/N of
+                the result.
         """
         if tensor.dim() == 0:
             raise ValueError("a tensor of shape () has no rows to gather; give tensor[None]")
@@ -162,8 +170,8 @@ class Group:
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
         """Replace a tensor by the one of a rank, in place; return it.
 
-        The pieces follow each other from rank to rank: the second is sent while the first is
-        passed on. Each rank but the last of the chain sends the tensor once.
+        The pieces follow each other from rank to rank: the second is sent while the first is passed
+        on. Each rank but the last of the chain sends the tensor once.
         """
         self._check_rank(source)
         if self.algorithm == "torch":
@@ -219,11 +227,14 @@ class Group:
 def ring_bytes(collective: str, ranks: int, size: int) -> float:
     """The bytes that a rank sends when `size` bytes are on each rank at the end.
 
-    collective: "all_reduce", "reduce_scatter" (of a tensor of `size` bytes), "all_gather" (to a
-    tensor of `size` bytes) or "broadcast" (all ranks but the last of the chain).
+    Args:
+        collective: "all_reduce", "reduce_scatter" (of a tensor of `size` bytes), "all_gather" (to a
+            tensor of `size` bytes) or "broadcast" (all ranks but the last of the chain).
 
-    >>> ring_bytes("all_reduce", ranks=4, size=1000)
-    1500.0
+    Example:
+
+        >>> ring_bytes("all_reduce", ranks=4, size=1000)
+        1500.0
     """
     steps = _steps(collective, require_integer(ranks, "ranks"))
     if collective == "broadcast":
@@ -236,15 +247,20 @@ def ring_seconds(
 ) -> float:
     """The α–β model: a message of n bytes takes α + n·β seconds.
 
-    latency: α, seconds. bandwidth: 1/β, bytes per second, of one link in one direction; all links
-    of the ring work at the same time. collective, ranks, size: as in `ring_bytes`.
-
     With many ranks, the bytes hardly grow, but the messages do:
 
-    >>> small, large = (ring_seconds("all_reduce", n, 10**6, latency=1e-5, bandwidth=1e11)
-    ...                 for n in (2, 64))
-    >>> round(1e6 * small), round(1e6 * large)  # microseconds
-    (30, 1280)
+    Args:
+        latency: α, seconds.
+        bandwidth: 1/β, bytes per second, of one link in one direction; all links of the ring work
+            at the same time.
+        collective, ranks, size: as in `ring_bytes`.
+
+    Example:
+
+        >>> small, large = (ring_seconds("all_reduce", n, 10**6, latency=1e-5, bandwidth=1e11)
+        ...                 for n in (2, 64))
+        >>> round(1e6 * small), round(1e6 * large)  # microseconds
+        (30, 1280)
     """
     require_between(bandwidth, "bandwidth", 0, math.inf)
     steps = _steps(collective, require_integer(ranks, "ranks"))
@@ -277,15 +293,19 @@ def global_norm(
 ) -> Tensor:
     """The Euclidean norm of a gradient whose parts are on several ranks: (), fp64.
 
-    sharded: this rank's parts; no number is on two ranks. replicated: tensors that are the same on
-    all ranks; each counts once. Every rank gets the same bits. A rank may hold nothing.
+    Args:
+        sharded: this rank's parts; no number is on two ranks.
+        replicated: tensors that are the same on all ranks; each counts once. Every rank gets the
+            same bits. A rank may hold nothing.
 
-    >>> from course_pkg.acceleration.parallel.launch import launch
-    >>> def norm(group):
-    ...     shard = torch.tensor([[2.0], [4.0]][group.rank])
-    ...     return global_norm([shard], group, replicated=[torch.tensor([4.0])]).item()
-    >>> launch(norm, 2)  # √(2² + 4² + 4²)
-    [6.0, 6.0]
+    Example:
+
+        >>> from course_pkg.acceleration.parallel.launch import launch
+        >>> def norm(group):
+        ...     shard = torch.tensor([[2.0], [4.0]][group.rank])
+        ...     return global_norm([shard], group, replicated=[torch.tensor([4.0])]).item()
+        >>> launch(norm, 2)  # √(2² + 4² + 4²)
+        [6.0, 6.0]
     """
     sharded = list(sharded)
     replicated = list(replicated)
@@ -298,13 +318,19 @@ def global_norm(
 def clip_by_norm(gradients: Iterable[Tensor], norm: Tensor | float, max_norm: float) -> None:
     """Scale gradients in place so that their norm, which is given, becomes at most `max_norm`.
 
-    norm: of the whole gradient, as `global_norm` returns it. If it is NaN, all gradients become
-    NaN, as torch's do: also those of a rank that has none. Raises ValueError unless max_norm > 0.
+    Args:
+        norm: of the whole gradient, as `global_norm` returns it. If it is NaN, all gradients become
+            NaN, as torch's do: also those of a rank that has none.
 
-    >>> gradient = torch.tensor([3.0, 4.0])
-    >>> clip_by_norm([gradient], norm=5.0, max_norm=1.0)
-    >>> gradient
-    tensor([0.6000, 0.8000])
+    Raises:
+        ValueError: unless max_norm > 0.
+
+    Example:
+
+        >>> gradient = torch.tensor([3.0, 4.0])
+        >>> clip_by_norm([gradient], norm=5.0, max_norm=1.0)
+        >>> gradient
+        tensor([0.6000, 0.8000])
     """
     if not require_number(max_norm, "max_norm") > 0:
         raise ValueError(f"max_norm must be above 0, got {max_norm}")

@@ -160,16 +160,22 @@ def launch(
 
     function, arguments, results: anything that cloudpickle can copy, so also a function from a
     notebook's cell. Tensors should be on the CPU; with "nccl", rank r has GPU r as its device.
-    timeout: seconds for all together. Each process computes with its share of this process's
-    threads, and has its environment variables. A script needs `if __name__ == "__main__":` around
-    the call.
 
-    Raises RankError if a rank fails (the first one, with its traceback as a note) or if the time is
-    up; all processes have ended then. Raises TypeError or ValueError for other arguments, and
-    RuntimeError inside a rank.
+    Args:
+        timeout: seconds for all together. Each process computes with its share of this process's
+            threads, and has its environment variables. A script needs `if __name__ == "__main__":`
+            around the call.
 
-    >>> launch(lambda group, x: (group.rank, group.size, x), 2, "ready")
-    [(0, 2, 'ready'), (1, 2, 'ready')]
+    Raises:
+        RankError: a rank fails (the first one, with its traceback as a note) or the time is up; all
+            processes have ended then.
+        TypeError, ValueError: for other arguments.
+        RuntimeError: inside a rank.
+
+    Example:
+
+        >>> launch(lambda group, x: (group.rank, group.size, x), 2, "ready")
+        [(0, 2, 'ready'), (1, 2, 'ready')]
     """
     if not callable(function):
         raise TypeError(f"function must be callable, got {function!r:.80}")

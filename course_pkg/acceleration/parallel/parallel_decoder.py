@@ -53,7 +53,8 @@ from course_pkg.lm.decoder_config import DecoderConfig
 class ParallelLayer(Layer):
     """One rank's part of a layer. layer: the whole one. config: this rank's.
 
-    kv_replicas: how many neighboring ranks have the same key-value head.
+    Args:
+        kv_replicas: how many neighboring ranks have the same key-value head.
     """
 
     def __init__(
@@ -96,8 +97,11 @@ class ParallelLayer(Layer):
 class TensorParallelDecoder(Decoder):
     """One rank's part of a decoder; `tensor_parallel` makes it.
 
-    config: this rank's, with the whole vocabulary; whole_config: the whole decoder's. group: the
-    ranks. sequence_parallel: whether each rank has only its tokens between the layers.
+    config: this rank's, with the whole vocabulary; whole_config: the whole decoder's.
+
+    Args:
+        group: the ranks.
+        sequence_parallel: whether each rank has only its tokens between the layers.
     """
 
     def __init__(self, decoder: Decoder, group: Group, sequence_parallel: bool):
@@ -128,9 +132,13 @@ class TensorParallelDecoder(Decoder):
     ) -> Tensor:
         """The logits, as `Decoder.forward` gives them, on every rank.
 
-        gather: False leaves each rank those of its own tokens of the vocabulary, (batch, rows,
-        vocab / N rounded up), for `vocab_parallel_cross_entropy`; the last ones may be padding.
-        Raises ValueError if sequence parallelism can't divide the tokens.
+        Args:
+            gather: False leaves each rank those of its own tokens of the vocabulary, (batch, rows,
+                vocab / N rounded up), for `vocab_parallel_cross_entropy`; the last ones may be
+                padding.
+
+        Raises:
+            ValueError: sequence parallelism can't divide the tokens.
         """
         if self.sequence_parallel:
             self._check_tokens(ids)
@@ -162,20 +170,25 @@ def tensor_parallel(
     """This rank's part of a decoder; all ranks must have the same decoder, which stays as it is.
 
     Heads, the inside of the MLPs and the vocabulary are divided. With fewer key-value heads than
-    ranks, neighbors have copies (`finish_gradients` sums their gradients). A
-    vocabulary that the ranks don't divide is padded. Frozen weights stay frozen.
-    sequence_parallel: for training; the tokens of a batch are divided too.
+    ranks, neighbors have copies (`finish_gradients` sums their gradients). A vocabulary that the
+    ranks don't divide is padded. Frozen weights stay frozen.
 
-    Raises ValueError, which names the numbers of ranks that fit, if heads or the MLP can't be
-    divided; TypeError if layers are quantized or have adapters.
+    Args:
+        sequence_parallel: for training; the tokens of a batch are divided too.
 
-    >>> from course_pkg.lm.load import load
-    >>> from course_pkg.acceleration.parallel.launch import launch
-    >>> def heads(group):
-    ...     part = tensor_parallel(Decoder.from_transformers(load("tiny").model), group)
-    ...     return part.config.heads, part.config.kv_heads, part.embed_tokens.weight.shape[0]
-    >>> launch(heads, 2)  # of 4 heads, 2 key-value heads and 259 tokens
-    [(2, 1, 130), (2, 1, 130)]
+    Raises:
+        ValueError: heads or the MLP can't be divided; it names the numbers of ranks that fit.
+        TypeError: layers are quantized or have adapters.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> from course_pkg.acceleration.parallel.launch import launch
+        >>> def heads(group):
+        ...     part = tensor_parallel(Decoder.from_transformers(load("tiny").model), group)
+        ...     return part.config.heads, part.config.kv_heads, part.embed_tokens.weight.shape[0]
+        >>> launch(heads, 2)  # of 4 heads, 2 key-value heads and 259 tokens
+        [(2, 1, 130), (2, 1, 130)]
     """
     if type(decoder) is not Decoder:
         raise TypeError(
@@ -254,7 +267,10 @@ def gradient_norm(decoder: TensorParallelDecoder) -> float:
 def clip_gradients(decoder: TensorParallelDecoder, max_norm: float) -> float:
     """Scale the gradients so that their norm is at most `max_norm`; return the norm before.
 
-    As torch's clip_grad_norm_ does for one process. Raises ValueError unless max_norm is positive.
+    As torch's clip_grad_norm_ does for one process.
+
+    Raises:
+        ValueError: unless max_norm is positive.
     """
     norm = gradient_norm(decoder)
     gradients = [p.grad for p in decoder.parameters() if p.grad is not None]
@@ -275,14 +291,18 @@ def _unflatten(vector: Tensor, into: list[Tensor]) -> None:
 def kept_bytes(model: nn.Module, forward: Callable[[], object]) -> tuple[int, int]:
     """The bytes that a forward pass keeps: those that the norms keep, and all.
 
-    model: whose parameters don't count. forward: a function without arguments that calls the model.
-    A norm keeps its input, which is the residual sum, and what it has normalized. A tensor that
-    several operations keep counts once; if a norm keeps it, as the norm's.
+    Args:
+        model: whose parameters don't count.
+        forward: a function without arguments that calls the model. A norm keeps its input, which is
+            the residual sum, and what it has normalized. A tensor that several operations keep
+            counts once; if a norm keeps it, as the norm's.
 
-    >>> norm = RMSNorm(8, 1e-6)
-    >>> x = torch.ones(1, 3, 8, requires_grad=True)
-    >>> kept_bytes(norm, lambda: norm(x))  # x, x normalized, one 1 / rms per token
-    (204, 204)
+    Example:
+
+        >>> norm = RMSNorm(8, 1e-6)
+        >>> x = torch.ones(1, 3, 8, requires_grad=True)
+        >>> kept_bytes(norm, lambda: norm(x))  # x, x normalized, one 1 / rms per token
+        (204, 204)
     """
     norms = [module for module in model.modules() if isinstance(module, RMSNorm)]
     parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}

@@ -63,7 +63,9 @@ class PipelineError(RuntimeError):
 class Messages:
     """This rank's messages of one pass.
 
-    activation: from a microbatch's ids to an empty tensor as a stage sends it. timeout: seconds.
+    Attributes:
+        activation: from a microbatch's ids to an empty tensor as a stage sends it.
+        timeout: seconds.
     """
 
     group: Group
@@ -77,7 +79,8 @@ class Messages:
     def send(self, step: Send) -> None:
         """Begin to send a value that was put into `values`.
 
-        Raises ValueError unless its shape and dtype are those of `activation`.
+        Raises:
+            ValueError: unless its shape and dtype are those of `activation`.
         """
         tensor = self.values.pop(step.value).contiguous()
         expected = self.activation(self.microbatches[step.value.microbatch][0])
@@ -135,11 +138,13 @@ class Messages:
 class PipelineRun:
     """One pass of this rank.
 
-    loss: from the last stage's output and the labels to a number; None runs forward passes alone.
-
     results: of the last stage, by microbatch: losses, or outputs. events: when each action began
     and ended, without the wait before it, by time.monotonic. in_flight, in_flight_bytes: the most
     microbatches that were held at once, counted per chunk, and the most bytes.
+
+    Args:
+        loss: from the last stage's output and the labels to a number; None runs forward passes
+            alone.
     """
 
     def __init__(
@@ -221,9 +226,11 @@ def _text(value: Value) -> str:
 class StepResult:
     """What `Pipeline.run` found on this rank.
 
-    loss: of all microbatches, on every rank. events: when this rank did what, by time.monotonic.
-    in_flight: the most microbatches held at once, counted per chunk; in_flight_bytes: the most
-    bytes that autograd held for them.
+    Attributes:
+        loss: of all microbatches, on every rank.
+        events: when this rank did what, by time.monotonic.
+        in_flight: the most microbatches held at once, counted per chunk.
+        in_flight_bytes: the most bytes that autograd held for them.
     """
 
     loss: float
@@ -235,7 +242,11 @@ class StepResult:
 def split_batch(ids: Tensor, labels: Tensor, count: int) -> list[Microbatch]:
     """A batch as microbatches of rows; the first ones have a row more if needed.
 
-    ids, labels: (rows, tokens). Raises ValueError unless there are 1 to `rows` microbatches.
+    Args:
+        ids, labels: (rows, tokens).
+
+    Raises:
+        ValueError: unless there are 1 to `rows` microbatches.
     """
     if not 1 <= count <= len(ids):
         raise ValueError(f"{len(ids)} rows can't be split into {count} microbatches: use fewer")
@@ -245,14 +256,18 @@ def split_batch(ids: Tensor, labels: Tensor, count: int) -> list[Microbatch]:
 class Pipeline:
     """This rank's stages, run in the order of a schedule.
 
-    modules: one `nn.Module` (or `Stage`) per chunk; chunk c of rank r is stage c·p + r, so with
-    `split_decoder` they are `parts[rank::p]`. loss: from the last stage's output and the labels to
-    the sum over the targets. activation: from a microbatch's ids to an empty tensor as a stage
-    sends it; None means the modules' own, which `DecoderStage` has. timeout: seconds to wait for
-    one message.
-
     A parameter that has one name on two ranks is tied: the second rank gets the first one's value.
-    Raises ValueError if modules, schedule and group don't fit together.
+
+    Args:
+        modules: one `nn.Module` (or `Stage`) per chunk; chunk c of rank r is stage c·p + r, so with
+            `split_decoder` they are `parts[rank::p]`.
+        loss: from the last stage's output and the labels to the sum over the targets.
+        activation: from a microbatch's ids to an empty tensor as a stage sends it; None means the
+            modules' own, which `DecoderStage` has.
+        timeout: seconds to wait for one message.
+
+    Raises:
+        ValueError: modules, schedule and group don't fit together.
     """
 
     def __init__(
@@ -288,9 +303,13 @@ class Pipeline:
     def run(self, microbatches: Sequence[Microbatch], divisor: float) -> StepResult:
         """Add the gradients of sum(losses) / divisor to this rank's parameters.
 
-        microbatches: the same on all ranks of the pipeline; they may have different shapes.
-        divisor: the number of targets of the batch, over all replicas. Raises ValueError for
-        another number of microbatches than the schedule's, PipelineError if a message is missing.
+        Args:
+            microbatches: the same on all ranks of the pipeline; they may have different shapes.
+            divisor: the number of targets of the batch, over all replicas.
+
+        Raises:
+            ValueError: for another number of microbatches than the schedule's.
+            PipelineError: a message is missing.
         """
         require_between(divisor, "divisor", 0, math.inf)
         run = self._run(self.schedule, microbatches, lambda y, z: self.loss(y, z) / divisor)
@@ -330,7 +349,8 @@ class Pipeline:
     def gradient_norm(self) -> float:
         """The norm of the whole model's gradient, on every rank.
 
-        Raises ValueError if the stages are tensor parallel: their squares are in two groups.
+        Raises:
+            ValueError: the stages are tensor parallel: their squares are in two groups.
         """
         divided = [n for s in self.stages for n, m in s.module.named_modules() if _is_divided(m)]
         if divided:
@@ -344,8 +364,10 @@ class Pipeline:
     def clip_gradients(self, max_norm: float) -> float:
         """Scale this rank's gradients if the whole norm is above `max_norm`; return that norm.
 
-        As torch.nn.utils.clip_grad_norm_ in one process. Raises ValueError unless max_norm > 0, and
-        as `gradient_norm` does.
+        As torch.nn.utils.clip_grad_norm_ in one process.
+
+        Raises:
+            ValueError: unless max_norm > 0, and as `gradient_norm` does.
         """
         norm = self.gradient_norm()
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]

@@ -33,12 +33,14 @@ from course_pkg.acceleration.parallel.collectives import Group
 class FlatParameter:
     """Parameters of one dtype, flat: (N · shard_size,), of which rank r has shard r.
 
-    parameters: by name; all have one dtype, and all or none are trained. Rank 0's values replace
-    those of the others. Until `keep_only_shard`, the flat tensor is whole on each rank.
-
     flat: the whole tensor, or one without memory. shard: (shard_size,), this rank's part of it.
-    gradient: None, or after `reduce_gradients` the sum over the ranks: (shard_size,), or in
-    `whole` form (N · shard_size,), in which only this rank's part is the sum.
+    gradient: None, or after `reduce_gradients` the sum over the ranks: (shard_size,), or in `whole`
+    form (N · shard_size,), in which only this rank's part is the sum.
+
+    Args:
+        parameters: by name; all have one dtype, and all or none are trained. Rank 0's values
+            replace those of the others. Until `keep_only_shard`, the flat tensor is whole on each
+            rank.
     """
 
     def __init__(self, parameters: dict[str, nn.Parameter], group: Group):
@@ -108,9 +110,10 @@ class FlatParameter:
     def reduce_gradients(self, whole: bool) -> None:
         """Add the parameters' gradients, summed over the ranks, to `gradient`; a collective.
 
-        whole: keep a flat gradient of all ranks' sizes, of which the parameters' gradients are
-        views. Otherwise keep the shard, and free the parameters' gradients. A parameter without a
-        gradient counts as zero.
+        Args:
+            whole: keep a flat gradient of all ranks' sizes, of which the parameters' gradients are
+                views. Otherwise keep the shard, and free the parameters' gradients. A parameter
+                without a gradient counts as zero.
         """
         flat = self.flat.new_zeros(self.group.size * self.shard_size, device=self.shard.device)
         for view, parameter in zip(self.views(flat), self.parameters.values(), strict=True):
@@ -142,7 +145,8 @@ class FlatParameter:
     def copy_part(self, name: str, values: Tensor, shard: Tensor) -> None:
         """Copy from one parameter's numbers those that belong to this rank's shard: (shard_size,).
 
-        values: of the parameter's shape, another dtype is converted.
+        Args:
+            values: of the parameter's shape, another dtype is converted.
         """
         before = 0
         for other, shape in self.shapes.items():
@@ -170,7 +174,8 @@ class FlatParameter:
 class ShardedUnit:
     """A module and its parameters: one flat tensor for each dtype, trained or not.
 
-    backward_done: whether its backward pass has ended since the gradients were last reduced.
+    Attributes:
+        backward_done: whether its backward pass has ended since the gradients were last reduced.
     """
 
     module: nn.Module
@@ -181,10 +186,12 @@ class ShardedUnit:
 def default_units(model: nn.Module) -> list[nn.Module]:
     """The modules in the model's outermost ModuleLists: a decoder's layers.
 
-    >>> model = nn.Module()
-    >>> model.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
-    >>> default_units(model) == list(model.layers)
-    True
+    Example:
+
+        >>> model = nn.Module()
+        >>> model.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+        >>> default_units(model) == list(model.layers)
+        True
     """
     units: list[nn.Module] = []
     for child in model.children():
@@ -195,7 +202,10 @@ def default_units(model: nn.Module) -> list[nn.Module]:
 def make_units(model: nn.Module, modules: Sequence[nn.Module], group: Group) -> list[ShardedUnit]:
     """The units of these modules, and one of the whole model for the other parameters, at the end.
 
-    The parameters become views of flat tensors. Raises ValueError if two units share a parameter.
+    The parameters become views of flat tensors.
+
+    Raises:
+        ValueError: two units share a parameter.
     """
     names = {parameter: name for name, parameter in model.named_parameters()}
     owner: dict[nn.Parameter, nn.Module] = {}
@@ -252,8 +262,8 @@ def call_after_backward(unit: ShardedUnit, done: Callable[[ShardedUnit], None]) 
 
     Inputs are the tensors among its arguments that require a gradient; if there is none, or if one
     gets no gradient, `done` is not called. Each becomes a view, whose gradient is what this module
-    alone contributes. The view is the first operation of the forward pass, so it is the last one
-    of the backward pass: by then the gradients of the module's parameters are known.
+    alone contributes. The view is the first operation of the forward pass, so it is the last one of
+    the backward pass: by then the gradients of the module's parameters are known.
     """
 
     def mark_inputs(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:

@@ -25,7 +25,8 @@ from course_pkg.common.arguments import require_between
 class FixedTimeStage(Stage):
     """A stage whose passes take a fixed time, and compute nothing.
 
-    durations: seconds of each kind of pass.
+    Args:
+        durations: seconds of each kind of pass.
     """
 
     def __init__(self, durations: Mapping[str, float]):
@@ -72,14 +73,21 @@ def measure(
 ) -> Timeline:
     """The timeline of a schedule on real processes, one per rank, whose stages sleep.
 
-    durations: seconds of each kind of pass on one chunk; from 0.01 on, what sending and waking up
-    take hardly matters. It takes twice the makespan, since a first pass opens the connections.
-    Raises ValueError for an invalid schedule or a missing duration, RankError after `timeout`.
+    Args:
+        durations: seconds of each kind of pass on one chunk; from 0.01 on, what sending and waking
+            up take hardly matters. It takes twice the makespan, since a first pass opens the
+            connections.
 
-    >>> from course_pkg.acceleration.parallel.schedules import gpipe
-    >>> timeline = measure(gpipe(2, 2), {"F": 0.01, "B": 0.01})
-    >>> [str(event.action) for event in timeline.events if event.rank == 1]
-    ['F0', 'F1', 'B0', 'B1']
+    Raises:
+        ValueError: for an invalid schedule or a missing duration.
+        RankError: after `timeout`.
+
+    Example:
+
+        >>> from course_pkg.acceleration.parallel.schedules import gpipe
+        >>> timeline = measure(gpipe(2, 2), {"F": 0.01, "B": 0.01})
+        >>> [str(event.action) for event in timeline.events if event.rank == 1]
+        ['F0', 'F1', 'B0', 'B1']
     """
     check(schedule)
     require_durations(durations, {a.kind for actions in schedule.actions for a in actions})

@@ -31,8 +31,10 @@ def save_checkpoint(zero: ZeroAdamW, folder: str | Path) -> None:
     """Write this rank's weights and optimizer state to a new folder; every rank must call it.
 
     Trained weights are written in fp32. Call it after `step`; gradients are not written. When it
-    returns, all ranks have written their file. Raises FileExistsError on all ranks if the folder
-    has files of a checkpoint.
+    returns, all ranks have written their file.
+
+    Raises:
+        FileExistsError: on all ranks if the folder has files of a checkpoint.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,9 +57,12 @@ def save_checkpoint(zero: ZeroAdamW, folder: str | Path) -> None:
 def load_checkpoint(zero: ZeroAdamW, folder: str | Path) -> None:
     """Replace weights, optimizer state and AdamW's settings by those of a checkpoint.
 
-    Every rank must call it, and reads one flat parameter of the checkpoint at a time. Raises
-    FileNotFoundError if files are missing, ValueError if they are damaged or of several
-    checkpoints, or if the model's parameters or buffers are not those of the checkpoint.
+    Every rank must call it, and reads one flat parameter of the checkpoint at a time.
+
+    Raises:
+        FileNotFoundError: files are missing.
+        ValueError: they are damaged or of several checkpoints, or the model's parameters or buffers
+            are not those of the checkpoint.
     """
     files = _read_files(folder)
     _check_names(files, {name: p for flat in zero.flats() for name, p in flat.shapes.items()})

@@ -31,10 +31,12 @@ Result = TypeVar("Result")
 def run_kernel(kernel: Callable[..., Result], *arguments: object) -> Result:
     """kernel(*arguments), with each tensor laid out as a new tensor of its shape is.
 
-    >>> import torch
-    >>> column = torch.arange(6).view(2, 3)[:, :1]
-    >>> column.stride(), run_kernel(lambda x: x.stride(), column)
-    ((3, 1), (1, 1))
+    Example:
+
+        >>> import torch
+        >>> column = torch.arange(6).view(2, 3)[:, :1]
+        >>> column.stride(), run_kernel(lambda x: x.stride(), column)
+        ((3, 1), (1, 1))
     """
     return kernel(*[_as_new(each) if isinstance(each, Tensor) else each for each in arguments])
 
@@ -57,11 +59,14 @@ MIDDLE = 8  # the 4-bit kernel's zero point
 def takes(x: Tensor, bits: int) -> bool:
     """Whether x, (..., k), is a few tokens in bf16 on a CPU, and needs no gradient.
 
-    bits: 8 or 4, those of the weight.
+    Args:
+        bits: 8 or 4, those of the weight.
 
-    >>> x = torch.zeros(20, 64, dtype=torch.bfloat16)
-    >>> takes(x, bits=8), takes(x, bits=4), takes(x.float(), bits=4)
-    (False, True, False)
+    Example:
+
+        >>> x = torch.zeros(20, 64, dtype=torch.bfloat16)
+        >>> takes(x, bits=8), takes(x, bits=4), takes(x.float(), bits=4)
+        (False, True, False)
     """
     few = x.dtype == torch.bfloat16 and 0 < x.numel() <= FEW[bits] * x.shape[-1]
     return few and x.is_cpu and not x.requires_grad
@@ -70,8 +75,10 @@ def takes(x: Tensor, bits: int) -> bool:
 def fits(shape: torch.Size, group_size: int | None = None) -> bool:
     """Whether the kernels take a weight of this shape, and in 4 bits this group size.
 
-    >>> fits(torch.Size((96, 64))), fits(torch.Size((96, 60))), fits(torch.Size((96, 64)), 16)
-    (True, False, False)
+    Example:
+
+        >>> fits(torch.Size((96, 64))), fits(torch.Size((96, 60))), fits(torch.Size((96, 64)), 16)
+        (True, False, False)
     """
     whole = all(size > 0 and size % MULTIPLE == 0 for size in shape)
     return whole and group_size in (None, *GROUPS)
@@ -80,12 +87,17 @@ def fits(shape: torch.Size, group_size: int | None = None) -> bool:
 def int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
     """x Ŵᵀ, (..., n), in bf16, for Ŵ = scale · codes.
 
-    x: bf16, (..., k). codes: int8, (n, k), of a shape that `fits`. scale: bf16, (n,).
+    Args:
+        x: bf16, (..., k).
+        codes: int8, (n, k), of a shape that `fits`.
+        scale: bf16, (n,).
 
-    >>> codes = torch.ones(32, 32, dtype=torch.int8)
-    >>> x = torch.ones(1, 32, dtype=torch.bfloat16)
-    >>> int8_product(x, codes, torch.full((32,), 0.5, dtype=torch.bfloat16))[0, 0].item()
-    16.0
+    Example:
+
+        >>> codes = torch.ones(32, 32, dtype=torch.int8)
+        >>> x = torch.ones(1, 32, dtype=torch.bfloat16)
+        >>> int8_product(x, codes, torch.full((32,), 0.5, dtype=torch.bfloat16))[0, 0].item()
+        16.0
     """
     rows = x.reshape(-1, x.shape[-1])
     result = run_kernel(torch._weight_int8pack_mm, rows, codes, scale)
@@ -95,13 +107,17 @@ def int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
 class Int4Weight:
     """A weight in groups of 4 bits, w = scale · code + offset, in the kernel's order.
 
-    codes: integers from 0 to 15, (n, k). scale and offset: (n, groups), of a group size in GROUPS.
-    They are copied: 4 bits per weight, and two bf16 numbers per group.
+    Args:
+        codes: integers from 0 to 15, (n, k).
+        scale and offset: (n, groups), of a group size in GROUPS. They are copied: 4 bits per
+            weight, and two bf16 numbers per group.
 
-    >>> codes = torch.full((32, 32), 9)
-    >>> weight = Int4Weight(codes, torch.full((32, 1), 0.5), torch.full((32, 1), -3.5))
-    >>> weight.product(torch.ones(1, 32, dtype=torch.bfloat16))[0, 0].item()  # 32 · (4.5 − 3.5)
-    32.0
+    Example:
+
+        >>> codes = torch.full((32, 32), 9)
+        >>> weight = Int4Weight(codes, torch.full((32, 1), 0.5), torch.full((32, 1), -3.5))
+        >>> weight.product(torch.ones(1, 32, dtype=torch.bfloat16))[0, 0].item()  # 32 · (4.5 − 3.5)
+        32.0
     """
 
     def __init__(self, codes: Tensor, scale: Tensor, offset: Tensor):

@@ -44,7 +44,8 @@ from course_pkg.common.arguments import require_choice
 def read_q4_k(blocks: Tensor) -> Tensor:
     """Weights of Q4_K blocks, uint8, (n, 144): d, d_min, 12 bytes of scales, 128 of codes.
 
-    Returns fp32, (n, 256).
+    Returns:
+        fp32, (n, 256).
     """
     d, d_min, packed, codes = _split(blocks, 2, 2, 12, 128)
     scales, minima = _six_bits(packed)
@@ -54,7 +55,10 @@ def read_q4_k(blocks: Tensor) -> Tensor:
 def read_q5_k(blocks: Tensor) -> Tensor:
     """Weights of Q5_K blocks, uint8, (n, 176): as Q4_K, with 32 bytes of fifth bits before codes.
 
-    Bit i of byte j belongs to weight j of sub-block i. Returns fp32, (n, 256).
+    Bit i of byte j belongs to weight j of sub-block i.
+
+    Returns:
+        fp32, (n, 256).
     """
     d, d_min, packed, fifth, codes = _split(blocks, 2, 2, 12, 32, 128)
     scales, minima = _six_bits(packed)
@@ -65,7 +69,8 @@ def read_q5_k(blocks: Tensor) -> Tensor:
 def read_q6_k(blocks: Tensor) -> Tensor:
     """Weights of Q6_K blocks, uint8, (n, 210): low 4 bits, high 2 bits, 16 int8 scales, d.
 
-    Returns fp32, (n, 256).
+    Returns:
+        fp32, (n, 256).
     """
     low, high, scales, d = _split(blocks, 128, 64, 16, 2)
     shifts = torch.arange(0, 8, 2, device=blocks.device)[:, None]
@@ -116,11 +121,16 @@ LARGEST_HALF = 65504.0
 class BlockFormat:
     """A format of blocks: `size` weights in `nbytes` bytes.
 
-    read: bytes, (n, nbytes), to fp32 weights, (n, size). write: the reverse, or None. fallback: the
-    format that llama.cpp uses in its place where blocks don't divide a row, or None: fp16.
+    Attributes:
+        read: bytes, (n, nbytes), to fp32 weights, (n, size).
+        write: the reverse, or None.
+        fallback: the format that llama.cpp uses in its place where blocks don't divide a row, or
+            None: fp16.
 
-    >>> FORMATS["Q6_K"].bits
-    6.5625
+    Example:
+
+        >>> FORMATS["Q6_K"].bits
+        6.5625
     """
 
     name: str
@@ -140,7 +150,9 @@ class BlockFormat:
 class GGUFWeight(QuantizedWeight):
     """A weight in the bytes of a GGUF file.
 
-    codes: uint8, (rows, bytes of a row), blocks with their scales. dtype: of the numbers read.
+    Attributes:
+        codes: uint8, (rows, bytes of a row), blocks with their scales.
+        dtype: of the numbers read.
     """
 
     codes: Tensor
@@ -183,13 +195,20 @@ class GGUFWeight(QuantizedWeight):
 def read_gguf(data: object, name: str, dtype: torch.dtype = torch.float32) -> GGUFWeight:
     """The weight in the bytes of a tensor of a GGUF file.
 
-    data: uint8, (rows, bytes of a row): a torch tensor or a NumPy array such as the `data` of
-    gguf.GGUFReader's tensors. name: "Q4_0" or another of FORMATS. Raises ValueError for another
-    name or a row that isn't whole blocks, TypeError for another dtype.
+    Args:
+        data: uint8, (rows, bytes of a row): a torch tensor or a NumPy array such as the `data` of
+            gguf.GGUFReader's tensors.
+        name: "Q4_0" or another of FORMATS.
 
-    >>> data = torch.tensor([[0x00, 0x3C, *[0x9A] * 16]], dtype=torch.uint8)  # d = 1 in fp16
-    >>> read_gguf(data, "Q4_0").dequantize()[0, [0, 16]]  # codes 10 and 9, less 8
-    tensor([2., 1.])
+    Raises:
+        ValueError: for another name or a row that isn't whole blocks.
+        TypeError: for another dtype.
+
+    Example:
+
+        >>> data = torch.tensor([[0x00, 0x3C, *[0x9A] * 16]], dtype=torch.uint8)  # d = 1 in fp16
+        >>> read_gguf(data, "Q4_0").dequantize()[0, [0, 16]]  # codes 10 and 9, less 8
+        tensor([2., 1.])
     """
     layout = FORMATS[require_choice(name, "name", FORMATS)]
     codes = data.detach() if isinstance(data, Tensor) else torch.tensor(data)
@@ -208,12 +227,18 @@ def read_gguf(data: object, name: str, dtype: torch.dtype = torch.float32) -> GG
 def write_gguf(weight: Tensor, name: str) -> GGUFWeight:
     """Quantize a weight, (rows, columns), as llama.cpp does.
 
-    name: "Q4_0", "Q4_1", "Q5_0", "Q5_1" or "Q8_0". Raises ValueError for another name, a number
-    that is not finite or whose scale is not in fp16, or blocks that do not divide the columns.
+    Args:
+        name: "Q4_0", "Q4_1", "Q5_0", "Q5_1" or "Q8_0".
 
-    >>> written = write_gguf(torch.linspace(-1, 1, 32)[None], "Q4_0")
-    >>> written.effective_bits, written.dequantize()[0, [0, 31]].tolist()  # of ±1, one is exact
-    (4.5, [-1.0, 0.875])
+    Raises:
+        ValueError: for another name, a number that is not finite or whose scale is not in fp16, or
+            blocks that do not divide the columns.
+
+    Example:
+
+        >>> written = write_gguf(torch.linspace(-1, 1, 32)[None], "Q4_0")
+        >>> written.effective_bits, written.dequantize()[0, [0, 31]].tolist()  # of ±1, one is exact
+        (4.5, [-1.0, 0.875])
     """
     layout = FORMATS[require_choice(name, "name", FORMATS)]
     columns = require_matrix(weight).shape[1]
@@ -228,12 +253,15 @@ def write_gguf(weight: Tensor, name: str) -> GGUFWeight:
 
 def require_columns(name: str, columns: int) -> int:
     """Return the columns if blocks of this format divide them; else raise ValueError, which says
+
     what llama.cpp does.
 
-    >>> require_columns("Q4_K", 576)
-    Traceback (most recent call last):
-    ...
-    ValueError: blocks of Q4_K, 256 weights, do not divide 576 columns; llama.cpp uses Q5_0 here
+    Example:
+
+        >>> require_columns("Q4_K", 576)
+        Traceback (most recent call last):
+        ...
+        ValueError: blocks of Q4_K, 256 weights, do not divide 576 columns; llama.cpp uses Q5_0 here
     """
     layout = FORMATS[require_choice(name, "name", FORMATS)]
     if columns % layout.size:
@@ -249,8 +277,10 @@ def fitting(name: str, columns: int) -> str:
 
     Source: llama-quant.cpp, the fallback of tensors whose blocks do not divide their rows.
 
-    >>> fitting("Q4_K", 1536), fitting("Q4_K", 576), fitting("Q6_K", 576), fitting("Q4_K", 100)
-    ('Q4_K', 'Q5_0', 'Q8_0', 'F16')
+    Example:
+
+        >>> fitting("Q4_K", 1536), fitting("Q4_K", 576), fitting("Q6_K", 576), fitting("Q4_K", 100)
+        ('Q4_K', 'Q5_0', 'Q8_0', 'F16')
     """
     while columns % FORMATS[name].size:
         if FORMATS[name].fallback is None:

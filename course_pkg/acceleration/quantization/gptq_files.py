@@ -60,13 +60,16 @@ PARTS = ("qweight", "qzeros", "scales", "g_idx")
 def to_gptq(weight: GroupedWeight, checkpoint_format: str = "gptq") -> dict[str, Tensor]:
     """The four tensors of a layer, by PARTS.
 
-    Raises ValueError for other bits than 2, 3, 4 and 8, rows or columns that are no multiples of
-    32, an unknown format, or a zero point of 0 in the format "gptq".
+    Raises:
+        ValueError: for other bits than 2, 3, 4 and 8, rows or columns that are no multiples of 32,
+            an unknown format, or a zero point of 0 in the format "gptq".
 
-    >>> from course_pkg.acceleration.quantization.grouped import round_to_nearest
-    >>> tensors = to_gptq(round_to_nearest(torch.eye(32) - 0.5, Grid(4, 16)))
-    >>> [(name, tuple(tensor.shape)) for name, tensor in tensors.items()]
-    [('qweight', (4, 32)), ('qzeros', (2, 4)), ('scales', (2, 32)), ('g_idx', (32,))]
+    Example:
+
+        >>> from course_pkg.acceleration.quantization.grouped import round_to_nearest
+        >>> tensors = to_gptq(round_to_nearest(torch.eye(32) - 0.5, Grid(4, 16)))
+        >>> [(name, tuple(tensor.shape)) for name, tensor in tensors.items()]
+        [('qweight', (4, 32)), ('qzeros', (2, 4)), ('scales', (2, 32)), ('g_idx', (32,))]
     """
     require_choice(checkpoint_format, "checkpoint_format", FORMATS)
     grid = weight.grid
@@ -100,8 +103,12 @@ def from_gptq(
 ) -> GroupedWeight:
     """The weight that a layer's four tensors stand for.
 
-    grid: as the checkpoint's configuration describes it. dtype: of the weight that was quantized.
-    Raises ValueError if the tensors do not fit together or the grid.
+    Args:
+        grid: as the checkpoint's configuration describes it.
+        dtype: of the weight that was quantized.
+
+    Raises:
+        ValueError: the tensors do not fit together or the grid.
     """
     require_choice(checkpoint_format, "checkpoint_format", FORMATS)
     if missing := [name for name in PARTS if name not in tensors]:
@@ -174,7 +181,9 @@ def _require_fitting(grid: Grid, rows: int, columns: int) -> None:
 class Checkpoint:
     """A checkpoint's contents. config: that of the model, without `quantization_config`.
 
-    weights: the quantized ones, by the layer's name. tensors: all others, by their names.
+    Attributes:
+        weights: the quantized ones, by the layer's name.
+        tensors: all others, by their names.
     """
 
     config: dict[str, Any]
@@ -185,9 +194,15 @@ class Checkpoint:
 def save_gptq(model: LlamaForCausalLM, folder: str | Path, checkpoint_format: str = "gptq") -> None:
     """Write a quantized model as config.json, generation_config.json and model.safetensors.
 
-    The tokenizer is not written. model: its quantized layers, of `quantize_layers`, must have one
-    grid. Raises TypeError for another model, ModelError for one with an adapter, ValueError if no
-    layer is quantized, their grids differ, or a weight does not fit the format.
+    The tokenizer is not written.
+
+    Args:
+        model: its quantized layers, of `quantize_layers`, must have one grid.
+
+    Raises:
+        TypeError: for another model.
+        ModelError: for one with an adapter.
+        ValueError: no layer is quantized, their grids differ, or a weight does not fit the format.
     """
     if not isinstance(model, LlamaForCausalLM):
         raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")
@@ -233,8 +248,10 @@ def save_gptq(model: LlamaForCausalLM, folder: str | Path, checkpoint_format: st
 def is_gptq(folder: str | Path) -> bool:
     """Whether a folder has a config.json that says that its weights are in GPTQ's format.
 
-    >>> is_gptq("/nowhere")
-    False
+    Example:
+
+        >>> is_gptq("/nowhere")
+        False
     """
     try:
         config = read_settings(Path(folder).expanduser() / "config.json")
@@ -246,8 +263,12 @@ def is_gptq(folder: str | Path) -> bool:
 def read_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> Checkpoint:
     """What is in a folder with config.json and .safetensors files, with the layers as weights.
 
-    dtype: of dequantized weights. Raises ModelError if the folder is not a checkpoint or not one of
-    GPTQ, CorruptModelError if its files do not fit together.
+    Args:
+        dtype: of dequantized weights.
+
+    Raises:
+        ModelError: the folder is not a checkpoint or not one of GPTQ.
+        CorruptModelError: its files do not fit together.
     """
     config, tensors = read_files(folder)
     settings = config.pop("quantization_config", None)
@@ -276,8 +297,11 @@ def read_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> Checkpo
 def load_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> LlamaForCausalLM:
     """The Llama in a GPTQ checkpoint, with QuantizedLinear layers, in evaluation mode.
 
-    dtype: of everything that is not quantized. Raises ModelError for another model, and as
-    `read_gptq` does.
+    Args:
+        dtype: of everything that is not quantized.
+
+    Raises:
+        ModelError: for another model, and as `read_gptq` does.
     """
     check_dtype(dtype)
     checkpoint = read_gptq(folder, dtype)

@@ -29,11 +29,20 @@ from course_pkg.common.arguments import require_integer
 def pack(codes: Tensor, bits: int) -> Tensor:
     """Pack codes along their last dimension, whose size becomes ceil(n / 8) · bits.
 
-    codes: integers in [0, 2^bits), (..., n); a last group of fewer than eight is filled with zeros.
-    Returns uint8. Raises ValueError for other codes or bits.
+    Args:
+        codes: integers in [0, 2^bits), (..., n); a last group of fewer than eight is filled with
+            zeros.
 
-    >>> pack(torch.tensor([1, 2, 3, 0, 0, 0, 0, 0]), 3).tolist()  # 1 + 2·8 + 3·64 = 209
-    [209, 0, 0]
+    Returns:
+        uint8.
+
+    Raises:
+        ValueError: for other codes or bits.
+
+    Example:
+
+        >>> pack(torch.tensor([1, 2, 3, 0, 0, 0, 0, 0]), 3).tolist()  # 1 + 2·8 + 3·64 = 209
+        [209, 0, 0]
     """
     require_bits(bits)
     if codes.is_floating_point() or codes.numel() == 0:
@@ -56,10 +65,13 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     """The first `count` codes of what `pack` made, uint8, (..., count).
 
-    Raises ValueError if the bytes are not those of so many codes.
+    Raises:
+        ValueError: the bytes are not those of so many codes.
 
-    >>> unpack(torch.tensor([209, 0, 0], dtype=torch.uint8), 3, 4).tolist()
-    [1, 2, 3, 0]
+    Example:
+
+        >>> unpack(torch.tensor([209, 0, 0], dtype=torch.uint8), 3, 4).tolist()
+        [1, 2, 3, 0]
     """
     require_bits(bits)
     if packed.shape[-1] != packed_size(count, bits):
@@ -78,8 +90,10 @@ def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
 def packed_size(count: int, bits: int) -> int:
     """The bytes of one row of codes.
 
-    >>> packed_size(576, 3)
-    216
+    Example:
+
+        >>> packed_size(576, 3)
+        216
     """
     return -(-count // 8) * bits
 
@@ -97,12 +111,19 @@ SCALE_DTYPE = torch.float16
 @dataclass(frozen=True)
 class Grid:
     """What a group may be rounded to. bits: 2 to 8. group_size: weights of a row that share a
-    scale; None, for the whole row. symmetric: whether the zero point is fixed in the middle.
 
-    Raises ValueError for other bits or sizes.
+    scale; None, for the whole row.
 
-    >>> Grid(4, 128).describe()
-    '4 bits, groups of 128'
+    Attributes:
+        symmetric: whether the zero point is fixed in the middle.
+
+    Raises:
+        ValueError: for other bits or sizes.
+
+    Example:
+
+        >>> Grid(4, 128).describe()
+        '4 bits, groups of 128'
     """
 
     bits: int = 4
@@ -136,13 +157,21 @@ class Grid:
     def fit(self, weight: Tensor, dtype: torch.dtype | None = SCALE_DTYPE) -> tuple[Tensor, Tensor]:
         """The scale and the zero point of each row of one group.
 
-        weight: (rows, columns). dtype: to which the scale is rounded; None, not at all. Returns two
-        tensors, (rows, 1), in the weight's dtype. A row of zeros has scale 1. Raises ValueError for
-        a scale that is too large for dtype.
+        Args:
+            weight: (rows, columns).
+            dtype: to which the scale is rounded; None, not at all.
 
-        >>> scale, zero = Grid(2, None).fit(torch.tensor([[-1.0, 0.5, 2.0]]), None)
-        >>> scale.item(), zero.item()
-        (1.0, 1.0)
+        Returns:
+            two tensors, (rows, 1), in the weight's dtype. A row of zeros has scale 1.
+
+        Raises:
+            ValueError: for a scale that is too large for dtype.
+
+        Example:
+
+            >>> scale, zero = Grid(2, None).fit(torch.tensor([[-1.0, 0.5, 2.0]]), None)
+            >>> scale.item(), zero.item()
+            (1.0, 1.0)
         """
         low = weight.amin(1, keepdim=True).clamp(max=0)
         high = weight.amax(1, keepdim=True).clamp(min=0)
@@ -171,9 +200,12 @@ class Grid:
 class GroupedWeight(QuantizedWeight):
     """A weight matrix in codes: everything that is stored.
 
-    codes: packed, uint8, (rows, bytes). scale: (rows, groups), fp16. zero: uint8, (rows, groups).
-    order: None, or the group of each column, (columns,), where groups are not neighbors (GPTQ's
-    act-order). rows, columns and dtype: those of the original.
+    Attributes:
+        codes: packed, uint8, (rows, bytes).
+        scale: (rows, groups), fp16.
+        zero: uint8, (rows, groups).
+        order: None, or the group of each column, (columns,), where groups are not neighbors (GPTQ's
+            act-order). rows, columns and dtype: those of the original.
     """
 
     codes: Tensor
@@ -249,7 +281,8 @@ def store(
 ) -> GroupedWeight:
     """Codes, scales and zero points of a weight, packed.
 
-    codes: (rows, columns), and scale and zero: (rows, groups); integers may be floats.
+    Args:
+        codes: (rows, columns), and scale and zero: (rows, groups); integers may be floats.
     """
     packed = pack(codes.to(torch.uint8), grid.bits)
     scale = scale.to(SCALE_DTYPE).contiguous()
@@ -261,12 +294,17 @@ def store(
 def round_to_nearest(weight: Tensor, grid: Grid) -> GroupedWeight:
     """Round each weight to the nearest point of its group's grid.
 
-    weight: (rows, columns), of finite numbers. Raises ValueError if groups do not divide the
-    columns, or a number is not finite or too large.
+    Args:
+        weight: (rows, columns), of finite numbers.
 
-    >>> rounded = round_to_nearest(torch.tensor([[-1.0, 0.0, 0.6, 2.0]]), Grid(2, 4))
-    >>> rounded.dequantize()
-    tensor([[-1.,  0.,  1.,  2.]])
+    Raises:
+        ValueError: groups do not divide the columns, or a number is not finite or too large.
+
+    Example:
+
+        >>> rounded = round_to_nearest(torch.tensor([[-1.0, 0.0, 0.6, 2.0]]), Grid(2, 4))
+        >>> rounded.dequantize()
+        tensor([[-1.,  0.,  1.,  2.]])
     """
     width = grid.width(require_matrix(weight).shape[1])
     numbers = weight.detach().float()

@@ -35,13 +35,15 @@ READERS = (  # the linear layers of a block; those in one line read the same inp
 class InputStatistics:
     """What the methods need to know of a layer's inputs x, over all calibration tokens.
 
-    tokens: how many. hessian: 2 · mean of x xᵀ, (size, size). mean_abs and absmax: mean and
-    largest |x| of each channel, (size,). All are in fp32, or fp64 if the inputs are.
+    tokens: how many. hessian: 2 · mean of x xᵀ, (size, size). mean_abs and absmax: mean and largest
+    |x| of each channel, (size,). All are in fp32, or fp64 if the inputs are.
 
-    >>> statistics = InputStatistics()
-    >>> statistics.add(torch.tensor([[1.0, -2.0], [0.0, 4.0]]))
-    >>> statistics.hessian, statistics.mean_abs, statistics.absmax
-    (tensor([[ 1., -2.], [-2., 20.]]), tensor([0.5000, 3.0000]), tensor([1., 4.]))
+    Example:
+
+        >>> statistics = InputStatistics()
+        >>> statistics.add(torch.tensor([[1.0, -2.0], [0.0, 4.0]]))
+        >>> statistics.hessian, statistics.mean_abs, statistics.absmax
+        (tensor([[ 1., -2.], [-2., 20.]]), tensor([0.5000, 3.0000]), tensor([1., 4.]))
     """
 
     def __init__(self) -> None:
@@ -83,7 +85,8 @@ class Method(Protocol):
 class EachWeight:
     """Each weight of a block by itself, as a function says; no calibration is needed.
 
-    make: such as `int8.int8_weight`.
+    Attributes:
+        make: such as `int8.int8_weight`.
     """
 
     make: Callable[[Tensor], QuantizedWeight]
@@ -117,9 +120,14 @@ class RoundToNearest:
 def calibrate(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, InputStatistics]:
     """Statistics of the inputs of each linear layer in the blocks, by the layer's full name.
 
-    model: a LlamaForCausalLM or a Decoder. batches: token ids, each (batch, tokens), without
-    padding. Layers that read the same input share one object. Raises TypeError for another model,
-    ValueError if there is no batch or a batch is not of ids.
+    Args:
+        model: a LlamaForCausalLM or a Decoder.
+        batches: token ids, each (batch, tokens), without padding. Layers that read the same input
+            share one object.
+
+    Raises:
+        TypeError: for another model.
+        ValueError: there is no batch or a batch is not of ids.
     """
     prefix = "model.layers" if isinstance(model, LlamaForCausalLM) else "layers"
     by_layer: dict[str, InputStatistics] = {}
@@ -139,17 +147,24 @@ def quantize_layers(
 ) -> None:
     """Quantize the linear layers in the model's blocks, in place; they become QuantizedLinear.
 
-    model: a LlamaForCausalLM or a Decoder. method: such as `GPTQ(Grid(4, 64))`. batches: token
-    ids, each (batch, tokens), without padding; a method that isn't calibrated ignores them.
-    progress: called after each block with the number of blocks that are done and of all. Raises
-    TypeError for another model, ValueError if a layer is quantized already or a needed batch is
-    missing.
+    Args:
+        model: a LlamaForCausalLM or a Decoder.
+        method: such as `GPTQ(Grid(4, 64))`.
+        batches: token ids, each (batch, tokens), without padding; a method that isn't calibrated
+            ignores them.
+        progress: called after each block with the number of blocks that are done and of all.
 
-    >>> from course_pkg.lm.load import load
-    >>> model = load("tiny").model
-    >>> quantize_layers(model, RoundToNearest(Grid(4, 16)))
-    >>> model.model.layers[0].mlp.up_proj.quantized.describe()
-    '4 bits, groups of 16'
+    Raises:
+        TypeError: for another model.
+        ValueError: a layer is quantized already or a needed batch is missing.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> model = load("tiny").model
+        >>> quantize_layers(model, RoundToNearest(Grid(4, 16)))
+        >>> model.model.layers[0].mlp.up_proj.quantized.describe()
+        '4 bits, groups of 16'
     """
     blocks = _blocks(model)
     for block in blocks:
@@ -215,7 +230,9 @@ def _run(
 ) -> dict[str, InputStatistics]:
     """Run all batches through a block.
 
-    collect: return statistics of its layers' inputs. replace: its outputs take the inputs' place.
+    Args:
+        collect: return statistics of its layers' inputs.
+        replace: its outputs take the inputs' place.
     """
     statistics = {names: InputStatistics() for names in READERS if collect and streams}
     handles = [

@@ -65,9 +65,13 @@ class QuantizedWeight(ABC):
 class QuantizedLinear(nn.Linear):
     """A linear layer whose weight is quantized and never trained.
 
-    weight: a `QuantizedWeight`. bias: (out_features,), shared, or None. `weight` holds the codes;
-    the other tensors are buffers, which keep their dtype when the model's is changed. Raises
-    TypeError for another weight.
+    Args:
+        weight: a `QuantizedWeight`.
+        bias: (out_features,), shared, or None. `weight` holds the codes; the other tensors are
+            buffers, which keep their dtype when the model's is changed.
+
+    Raises:
+        TypeError: for another weight.
     """
 
     def __init__(self, weight: QuantizedWeight, bias: nn.Parameter | None = None) -> None:

@@ -49,10 +49,16 @@ def export(
 ) -> ExportedModel:
     """Write a model, with its adapter merged, in another program's format.
 
-    source, base: as in `load_merged`. format: "gguf", a file; "hf" or "onnx", a folder. type: of a
-    GGUF file's matrices, one of TYPES. output: where to; by default in the current folder, named
-    after the source. Raises ModelError if that is not possible as asked, ValueError for rows that
-    are not whole blocks, OSError if the files can't be written.
+    Args:
+        source, base: as in `load_merged`.
+        format: "gguf", a file; "hf" or "onnx", a folder.
+        type: of a GGUF file's matrices, one of TYPES.
+        output: where to; by default in the current folder, named after the source.
+
+    Raises:
+        ModelError: the model can't be exported as asked.
+        ValueError: for rows that are not whole blocks.
+        OSError: the files can't be written.
     """
     _check_choices(format, type)
     kind = type or DEFAULT_TYPE
@@ -77,8 +83,10 @@ def export(
 def export_name(source: str) -> str:
     """The name of a model or an adapter's folder, in letters that Ollama allows.
 
-    >>> export_name("/home/me/My adapter/"), export_name("owner/model")
-    ('my-adapter', 'model')
+    Example:
+
+        >>> export_name("/home/me/My adapter/"), export_name("owner/model")
+        ('my-adapter', 'model')
     """
     name = Path(source).expanduser().resolve().name
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "model"
@@ -192,8 +200,10 @@ def _size(path: Path) -> int:
 def lines(exported: ExportedModel) -> list[str]:
     """What the command prints.
 
-    >>> lines(ExportedModel(Path("x.gguf"), 538_000_000, ("llama.cpp: llama-cli -m x.gguf",)))
-    ['x.gguf: 538 MB', '  llama.cpp: llama-cli -m x.gguf']
+    Example:
+
+        >>> lines(ExportedModel(Path("x.gguf"), 538_000_000, ("llama.cpp: llama-cli -m x.gguf",)))
+        ['x.gguf: 538 MB', '  llama.cpp: llama-cli -m x.gguf']
     """
     first = f"{exported.path}: {readable_size(exported.nbytes)}"
     return [first, *(f"  {step}" for step in exported.next_steps)]

@@ -42,9 +42,11 @@ LONGEST_PROBLEM = 200  # characters; a name in a damaged file may have any lengt
 def read_gguf_file(path: str | os.PathLike) -> GGUFFile:
     """The keys, the tensors' entries and a table of all bytes of a GGUF file.
 
-    Raises OSError if it cannot be opened, CorruptModelError if it is not GGUF version 3 in
-    little-endian, or contradicts itself: too short for what it announces, unknown types, texts that
-    are not UTF-8, names twice, tensors that are not whole blocks or not one after the other.
+    Raises:
+        OSError: it cannot be opened.
+        CorruptModelError: it is not GGUF version 3 in little-endian, or contradicts itself: too
+            short for what it announces, unknown types, texts that are not UTF-8, names twice,
+            tensors that are not whole blocks or not one after the other.
     """
     path = Path(path)
     with path.open("rb") as file:
@@ -241,15 +243,21 @@ def write_gguf_file(
 ) -> None:
     """Write a whole file, version 3, little-endian.
 
-    tensors: in the order of their data; their offsets are computed here. data: called once for each
-    of them; returns exactly its nbytes. Raises ValueError if it returns another number of bytes.
+    Args:
+        tensors: in the order of their data; their offsets are computed here.
+        data: called once for each of them; returns exactly its nbytes.
 
-    >>> from io import BytesIO
-    >>> file = BytesIO()
-    >>> key = {"general.architecture": MetadataValue("STRING", "llama")}
-    >>> write_gguf_file(file, key, [TensorInfo("x", (2,), "F32")], lambda info: bytes(8))
-    >>> len(file.getvalue()), file.getvalue()[:8]
-    (160, b'GGUF\\x03\\x00\\x00\\x00')
+    Raises:
+        ValueError: it returns another number of bytes.
+
+    Example:
+
+        >>> from io import BytesIO
+        >>> file = BytesIO()
+        >>> key = {"general.architecture": MetadataValue("STRING", "llama")}
+        >>> write_gguf_file(file, key, [TensorInfo("x", (2,), "F32")], lambda info: bytes(8))
+        >>> len(file.getvalue()), file.getvalue()[:8]
+        (160, b'GGUF\\x03\\x00\\x00\\x00')
     """
     alignment = metadata.get(ALIGNMENT_KEY, MetadataValue("UINT32", ALIGNMENT)).value
     placed = _with_offsets(tensors, alignment)

@@ -68,8 +68,10 @@ class MetadataValue:
 class TensorInfo:
     """A tensor's entry. shape: in torch's order, (rows, columns). offset: from the first data.
 
-    >>> TensorInfo("blk.0.attn_k.weight", (192, 576), "Q8_0").nbytes  # 18 blocks of 34 bytes a row
-    117504
+    Example:
+
+        >>> TensorInfo("blk.0.attn_k.weight", (192, 576), "Q8_0").nbytes  # 18 blocks in a row
+        117504
     """
 
     name: str
@@ -136,8 +138,10 @@ class GGUFFile:
 def block_of(name: str) -> tuple[int, int]:
     """Weights and bytes of a block of this type; a plain number is a block of one.
 
-    >>> block_of("F16"), block_of("Q4_0")
-    ((1, 2), (32, 18))
+    Example:
+
+        >>> block_of("F16"), block_of("Q4_0")
+        ((1, 2), (32, 18))
     """
     if name in PLAIN:
         return 1, PLAIN[name].itemsize
@@ -147,7 +151,9 @@ def block_of(name: str) -> tuple[int, int]:
 def padding(position: int, alignment: int = ALIGNMENT) -> int:
     """Bytes from a position to the next multiple of the alignment.
 
-    >>> padding(33), padding(64)
-    (31, 0)
+    Example:
+
+        >>> padding(33), padding(64)
+        (31, 0)
     """
     return -position % alignment

@@ -59,17 +59,24 @@ def write_gguf_model(
 ) -> None:
     """Write a model with its tokenizer and chat template as one file, atomically.
 
-    type: of the matrices, "F32", "F16", "Q8_0" or "Q4_0". name: the model's, for people.
-    Raises ValueError for another type or rows that aren't whole blocks of 32; ModelError for an
-    architecture, an adapter or a tokenizer that the file can't have, and for numbers that are not
-    finite in the type; OSError if the file can't be written. No file is then left.
+    Args:
+        type: of the matrices, "F32", "F16", "Q8_0" or "Q4_0".
+        name: the model's, for people.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.lm.load import load
-    >>> with TemporaryDirectory() as folder:
-    ...     write_gguf_model(*load("tiny"), Path(folder, "tiny.gguf"), "Q8_0")
-    ...     read_gguf_file(Path(folder, "tiny.gguf")).metadata["llama.block_count"].value
-    2
+    Raises:
+        ValueError: for another type or rows that aren't whole blocks of 32.
+        ModelError: for an architecture, an adapter or a tokenizer that the file can't have, and for
+            numbers that are not finite in the type.
+        OSError: the file can't be written. No file is then left.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> from course_pkg.lm.load import load
+        >>> with TemporaryDirectory() as folder:
+        ...     write_gguf_model(*load("tiny"), Path(folder, "tiny.gguf"), "Q8_0")
+        ...     read_gguf_file(Path(folder, "tiny.gguf")).metadata["llama.block_count"].value
+        2
     """
     require_choice(type, "type", FILE_TYPES)
     _require_llama(model)
@@ -100,7 +107,10 @@ def read_weights(source: str | os.PathLike | GGUFFile) -> dict[str, Tensor]:
     """The weights of a Llama's GGUF file, fp32, by transformers' names and in its order of rows.
 
     What `load_state_dict` of a LlamaForCausalLM takes; tied embeddings are there once. Raises what
-    `read_gguf_file` raises, and ModelError for another architecture.
+    `read_gguf_file` raises
+
+    Raises:
+        ModelError: for another architecture.
     """
     file = source if isinstance(source, GGUFFile) else read_gguf_file(source)
     architecture = file.metadata.get("general.architecture", MetadataValue("STRING", None)).value
@@ -123,10 +133,13 @@ def read_weights(source: str | os.PathLike | GGUFFile) -> dict[str, Tensor]:
 def interleave(weight: Tensor, heads: int) -> Tensor:
     """Rows in llama.cpp's order from rows in transformers': i and i + d/2 become 2i and 2i + 1.
 
-    weight: (heads · d, columns), or a bias, (heads · d,).
+    Args:
+        weight: (heads · d, columns), or a bias, (heads · d,).
 
-    >>> interleave(torch.arange(8), heads=2)
-    tensor([0, 2, 1, 3, 4, 6, 5, 7])
+    Example:
+
+        >>> interleave(torch.arange(8), heads=2)
+        tensor([0, 2, 1, 3, 4, 6, 5, 7])
     """
     halves = weight.unflatten(0, (heads, 2, -1))  # (heads, 2, d/2, …)
     return halves.transpose(1, 2).flatten(0, 2)
@@ -135,8 +148,10 @@ def interleave(weight: Tensor, heads: int) -> Tensor:
 def halve(weight: Tensor, heads: int) -> Tensor:
     """The reverse of `interleave`.
 
-    >>> halve(interleave(torch.arange(8), heads=2), heads=2)
-    tensor([0, 1, 2, 3, 4, 5, 6, 7])
+    Example:
+
+        >>> halve(interleave(torch.arange(8), heads=2), heads=2)
+        tensor([0, 1, 2, 3, 4, 5, 6, 7])
     """
     pairs = weight.unflatten(0, (heads, -1, 2))  # (heads, d/2, 2, …)
     return pairs.transpose(1, 2).flatten(0, 2)

@@ -31,13 +31,18 @@ _SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 def tokenizer_metadata(tokenizer: Tokenizer, rows: int) -> dict[str, MetadataValue]:
     """The keys tokenizer.* of a tokenizer and its chat template.
 
-    rows: of the embedding matrix. llama.cpp needs a token for each, so unused ones are added.
-    Raises ModelError for a tokenizer that llama.cpp can't have, or with more tokens than rows.
+    Args:
+        rows: of the embedding matrix. llama.cpp needs a token for each, so unused ones are added.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> keys = tokenizer_metadata(tiny_tokenizer(), 260)
-    >>> keys["tokenizer.ggml.tokens"].value[-4:]
-    ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '[PAD259]']
+    Raises:
+        ModelError: for a tokenizer that llama.cpp can't have, or with more tokens than rows.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> keys = tokenizer_metadata(tiny_tokenizer(), 260)
+        >>> keys["tokenizer.ggml.tokens"].value[-4:]
+        ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '[PAD259]']
     """
     described = _described(tokenizer)
     pre = _pre_tokenizer(described)

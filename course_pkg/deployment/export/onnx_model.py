@@ -61,15 +61,21 @@ Store = Callable[[str, Tensor], TensorProto]
 def decoder_graph(decoder: Decoder, store: Store) -> onnx.ModelProto:
     """The graph of a decoder, in fp32, with quantized layers as they are.
 
-    store: takes a weight's name and its values, and returns the tensor for the graph, which holds
-    the values or says where they are. Raises ModelError if the angles of RoPE depend on the length
-    of the text, or a layer is quantized in a format that no operator reads.
+    Args:
+        store: takes a weight's name and its values, and returns the tensor for the graph, which
+            holds the values or says where they are.
 
-    >>> from course_pkg.lm.load import load
-    >>> decoder = Decoder.from_transformers(load("tiny").model)
-    >>> model = decoder_graph(decoder, lambda name, x: numpy_helper.from_array(x.numpy(), name))
-    >>> [output.name for output in model.graph.output][:3]
-    ['logits', 'present.0.key', 'present.0.value']
+    Raises:
+        ModelError: the angles of RoPE depend on the length of the text, or a layer is quantized in
+            a format that no operator reads.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> decoder = Decoder.from_transformers(load("tiny").model)
+        >>> model = decoder_graph(decoder, lambda name, x: numpy_helper.from_array(x.numpy(), name))
+        >>> [output.name for output in model.graph.output][:3]
+        ['logits', 'present.0.key', 'present.0.value']
     """
     kind = decoder.config.rope["rope_type"]
     if kind in ("dynamic", "longrope"):
@@ -97,8 +103,10 @@ def _has_operator(layer: QuantizedLinear) -> bool:
 def cache_names(prefix: str, layer: int) -> list[str]:
     """The names of a layer's keys and values; prefix: "past_key_values" or "present".
 
-    >>> cache_names("present", 3)
-    ['present.3.key', 'present.3.value']
+    Example:
+
+        >>> cache_names("present", 3)
+        ['present.3.key', 'present.3.value']
     """
     return [f"{prefix}.{layer}.{part}" for part in ("key", "value")]
 
@@ -295,16 +303,21 @@ PAGE = 4096  # bytes; a tensor that starts at a multiple of it can be mapped int
 def export_onnx(model: PreTrainedModel, tokenizer: Tokenizer, folder: str | Path) -> Path:
     """Write a decoder with a KV cache, and its tokenizer, into a folder; return model.onnx.
 
-    model: transformers' Llama, Mistral or Qwen2; weights of any floating type are stored in fp32.
-    Layers that `quantize_layers` rounded to 4 or 8 bits in groups keep their codes. Raises
-    ModelError for other models or formats, and if an adapter is not merged.
+    Args:
+        model: transformers' Llama, Mistral or Qwen2; weights of any floating type are stored in
+            fp32. Layers that `quantize_layers` rounded to 4 or 8 bits in groups keep their codes.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.lm.load import load
-    >>> with TemporaryDirectory() as folder:
-    ...     path = export_onnx(*load("tiny"), folder)
-    ...     sorted(file.name for file in path.parent.glob("model*"))
-    ['model.onnx', 'model.onnx_data']
+    Raises:
+        ModelError: for other models or formats, and if an adapter is not merged.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> from course_pkg.lm.load import load
+        >>> with TemporaryDirectory() as folder:
+        ...     path = export_onnx(*load("tiny"), folder)
+        ...     sorted(file.name for file in path.parent.glob("model*"))
+        ['model.onnx', 'model.onnx_data']
     """
     decoder = Decoder.from_transformers(model)
     folder = Path(folder).expanduser()
@@ -328,7 +341,9 @@ def quantize_onnx(folder: str | Path) -> Path:
     becomes a second matrix. Two settings matter: only products are quantized, because the tool
     takes this graph's Attention for another operator of that name; and weights get 7 of the 8 bits,
     because processors without VNNI add pairs of 8-bit products in 16 bits, which would overflow.
-    Raises ModelError if the folder has no model.onnx.
+
+    Raises:
+        ModelError: the folder has no model.onnx.
 
     Source: ONNX Runtime's documentation, "Quantize ONNX models".
     """

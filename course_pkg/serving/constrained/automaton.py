@@ -32,8 +32,10 @@ class ConstraintError(ValueError):
 class Automaton:
     """States 0 to n - 1; 0 is the first. DEAD (-1) is in place of a state if nothing can follow.
 
-    rows: the next state by each class of bytes, (states, classes). class_of: the class of each
-    byte. final: whether the text may end, (states,).
+    Attributes:
+        rows: the next state by each class of bytes, (states, classes).
+        class_of: the class of each byte.
+        final: whether the text may end, (states,).
     """
 
     rows: Sequence[Sequence[int]]
@@ -57,9 +59,11 @@ class Automaton:
     def leads(self, state: int) -> dict[int, int]:
         """The bytes that can follow a state, and where they lead.
 
-        >>> from course_pkg.serving.constrained.regex import parse
-        >>> build_automaton(parse("ab|cd")).leads(0)
-        {97: 1, 99: 2}
+        Example:
+
+            >>> from course_pkg.serving.constrained.regex import parse
+            >>> build_automaton(parse("ab|cd")).leads(0)
+            {97: 1, 99: 2}
         """
         row = self.rows[state]
         targets = ((byte, row[which]) for byte, which in enumerate(self.class_of))
@@ -68,10 +72,12 @@ class Automaton:
     def run(self, data: bytes, state: int = 0) -> int:
         """The state after these bytes, DEAD if they cannot follow.
 
-        >>> from course_pkg.serving.constrained.regex import parse
-        >>> automaton = build_automaton(parse("ab|cd"))
-        >>> automaton.run(b"cb"), automaton.final[automaton.run(b"ab")]
-        (-1, True)
+        Example:
+
+            >>> from course_pkg.serving.constrained.regex import parse
+            >>> automaton = build_automaton(parse("ab|cd"))
+            >>> automaton.run(b"cb"), automaton.final[automaton.run(b"ab")]
+            (-1, True)
         """
         for byte in data:
             if state == DEAD:
@@ -83,8 +89,9 @@ class Automaton:
 def build_automaton(expression: Expression) -> Automaton:
     """The smallest automaton whose every state leads to the end.
 
-    Raises ConstraintError if no string belongs to the language, or if the automaton needs more than
-    MOST_STATES states before they are merged, or more than MOST_WORK to find them.
+    Raises:
+        ConstraintError: no string belongs to the language, or the automaton needs more than
+            MOST_STATES states before they are merged, or more than MOST_WORK to find them.
     """
     edges, final = _explore(expression)
     rows, class_of = _by_class(edges)
@@ -181,10 +188,14 @@ def _different_columns(rows: Rows, class_of: bytes) -> tuple[Rows, bytes]:
 def reaching(edges: Iterable[tuple[int, int]], final: Sequence[bool]) -> list[bool]:
     """The nodes of a graph with a path to a final one, themselves included, (n,).
 
-    edges: from a node to a node. final: (n,).
+    Args:
+        edges: from a node to a node.
+        final: (n,).
 
-    >>> reaching([(0, 1), (1, 0)], [False, True, False])
-    [True, True, False]
+    Example:
+
+        >>> reaching([(0, 1), (1, 0)], [False, True, False])
+        [True, True, False]
     """
     before = defaultdict(list)
     for source, target in edges:

@@ -47,8 +47,9 @@ AT_ONCE = 16  # states that walk together: at most about a million pairs of stat
 class TokenMasks:
     """states: (rows,), those that tokens reach and that tokens can finish from; state 0 is first.
 
-    bits: (rows, ceil(vocab / 8)) uint8, a bit for each allowed token, the lowest bit first; end
-    tokens are allowed in accepting states.
+    Attributes:
+        bits: (rows, ceil(vocab / 8)) uint8, a bit for each allowed token, the lowest bit first; end
+            tokens are allowed in accepting states.
     """
 
     states: np.ndarray
@@ -58,14 +59,17 @@ class TokenMasks:
 def token_masks(automaton: Automaton, vocabulary: Vocabulary) -> TokenMasks:
     """The masks of all states, trimmed.
 
-    Raises ConstraintError if no sequence of tokens writes a text that is allowed.
+    Raises:
+        ConstraintError: no sequence of tokens writes a text that is allowed.
 
-    >>> from course_pkg.serving.constrained.automaton import build_automaton
-    >>> from course_pkg.serving.constrained.regex import parse
-    >>> vocabulary = Vocabulary([b"ab", b"c", b"</s>"], eos=[2])
-    >>> masks = token_masks(build_automaton(parse("ab|cd")), vocabulary)
-    >>> np.unpackbits(masks.bits, axis=1, count=3, bitorder="little").tolist()
-    [[1, 0, 0], [0, 0, 1]]
+    Example:
+
+        >>> from course_pkg.serving.constrained.automaton import build_automaton
+        >>> from course_pkg.serving.constrained.regex import parse
+        >>> vocabulary = Vocabulary([b"ab", b"c", b"</s>"], eos=[2])
+        >>> masks = token_masks(build_automaton(parse("ab|cd")), vocabulary)
+        >>> np.unpackbits(masks.bits, axis=1, count=3, bitorder="little").tolist()
+        [[1, 0, 0], [0, 0, 1]]
     """
     states, bits, targets = _reachable(automaton, vocabulary)
     usable = _usable(states, targets, automaton.accepting)
@@ -123,7 +127,8 @@ def _masks(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """For each state its mask, (vocab / 8,), and the different states that its tokens lead to.
 
-    usable: (automaton's states,) bool, where tokens may lead; anywhere if left out.
+    Args:
+        usable: (automaton's states,) bool, where tokens may lead; anywhere if left out.
     """
     trie = vocabulary.trie
     for first in range(0, len(states), AT_ONCE):
@@ -169,8 +174,10 @@ def _walk(
 def _spans(firsts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """firsts[i], firsts[i] + 1, …, counts[i] of them, for all i in a row.
 
-    >>> _spans(np.array([5, 9]), np.array([3, 1])).tolist()
-    [5, 6, 7, 9]
+    Example:
+
+        >>> _spans(np.array([5, 9]), np.array([3, 1])).tolist()
+        [5, 6, 7, 9]
     """
     before = np.cumsum(counts) - counts
     return np.repeat(firsts - before, counts) + np.arange(counts.sum())
@@ -184,19 +191,25 @@ MOST_KEPT = 32  # guides that are kept; one takes 6 KB a state for SmolLM2
 class Guide:
     """The masks of a constraint, and the way from state to state.
 
-    automaton: of the texts that are allowed. vocabulary: the model's tokens. End tokens are allowed
-    in accepting states only, beside the tokens that continue the text; after one, only they are.
-    Raises ConstraintError if no sequence of tokens writes a text that is allowed.
+    Args:
+        automaton: of the texts that are allowed.
+        vocabulary: the model's tokens. End tokens are allowed in accepting states only, beside the
+            tokens that continue the text; after one, only they are.
 
-    >>> from course_pkg.serving.constrained.automaton import build_automaton
-    >>> from course_pkg.serving.constrained.regex import parse
-    >>> vocabulary = Vocabulary([b"a", b"aa", b"b", b"</s>"], eos=[3])
-    >>> guide = Guide(build_automaton(parse("a{1,2}")), vocabulary)
-    >>> guide.allowed(guide.start)
-    [0, 1]
-    >>> after = guide.advance(guide.start, 0)
-    >>> guide.allowed(after), guide.advance(after, 3) == FINISHED
-    ([0, 3], True)
+    Raises:
+        ConstraintError: no sequence of tokens writes a text that is allowed.
+
+    Example:
+
+        >>> from course_pkg.serving.constrained.automaton import build_automaton
+        >>> from course_pkg.serving.constrained.regex import parse
+        >>> vocabulary = Vocabulary([b"a", b"aa", b"b", b"</s>"], eos=[3])
+        >>> guide = Guide(build_automaton(parse("a{1,2}")), vocabulary)
+        >>> guide.allowed(guide.start)
+        [0, 1]
+        >>> after = guide.advance(guide.start, 0)
+        >>> guide.allowed(after), guide.advance(after, 3) == FINISHED
+        ([0, 3], True)
     """
 
     start = 0
@@ -256,12 +269,14 @@ class Guide:
         A token at the end of the forced text is left to the model if it could also be the beginning
         of a longer one.
 
-        >>> from course_pkg.serving.constrained.automaton import build_automaton
-        >>> from course_pkg.serving.constrained.regex import parse
-        >>> words = Vocabulary([b"x", b" ", b"=", b" 1", b"1", b"2", b"</s>"], eos=[6])
-        >>> guide = Guide(build_automaton(parse("x = [12]")), words)
-        >>> [words.tokens[token] for token in guide.forced(guide.start)]
-        [b'x', b' ', b'=']
+        Example:
+
+            >>> from course_pkg.serving.constrained.automaton import build_automaton
+            >>> from course_pkg.serving.constrained.regex import parse
+            >>> words = Vocabulary([b"x", b" ", b"=", b" 1", b"1", b"2", b"</s>"], eos=[6])
+            >>> guide = Guide(build_automaton(parse("x = [12]")), words)
+            >>> [words.tokens[token] for token in guide.forced(guide.start)]
+            [b'x', b' ', b'=']
         """
         forced: list[int] = []
         while state != FINISHED:
@@ -324,13 +339,17 @@ def _next_bytes(automaton: Automaton) -> list[int]:
 def regex_guide(pattern: str, vocabulary: Vocabulary) -> Guide:
     """The guide of texts that match the whole regular expression.
 
-    Raises RegexError for what `regex` does not support, ConstraintError if no text matches, if the
-    vocabulary can't write one, or if the automaton is too large.
+    Raises:
+        RegexError: for what `regex` does not support.
+        ConstraintError: no text matches, or the vocabulary can't write one, or the automaton is too
+            large.
 
-    >>> vocabulary = Vocabulary([b"ab", b"c", b"</s>"], eos=[2])
-    >>> guide = regex_guide("(ab){2}", vocabulary)
-    >>> guide.forced(guide.start)
-    [0, 0, 2]
+    Example:
+
+        >>> vocabulary = Vocabulary([b"ab", b"c", b"</s>"], eos=[2])
+        >>> guide = regex_guide("(ab){2}", vocabulary)
+        >>> guide.forced(guide.start)
+        [0, 0, 2]
     """
     return Guide(build_automaton(parse(pattern)), vocabulary)
 
@@ -340,12 +359,15 @@ def json_schema_guide(
 ) -> Guide:
     """The guide of JSON texts that satisfy a schema: see `json_schema.schema_expression`.
 
-    Raises SchemaError for what is not supported, and what `regex_guide` raises.
+    Raises:
+        SchemaError: for what is not supported, and what `regex_guide` raises.
 
-    >>> vocabulary = Vocabulary([b"true", b"false", b"</s>"], eos=[2])
-    >>> guide = json_schema_guide({"type": "boolean"}, vocabulary)
-    >>> guide.allowed(guide.start)
-    [0, 1]
+    Example:
+
+        >>> vocabulary = Vocabulary([b"true", b"false", b"</s>"], eos=[2])
+        >>> guide = json_schema_guide({"type": "boolean"}, vocabulary)
+        >>> guide.allowed(guide.start)
+        [0, 1]
     """
     # Equal schemas have the same text; the order of properties counts.
     return _schema_guide(json.dumps(schema), vocabulary, max_whitespace, max_depth)

@@ -62,8 +62,10 @@ class SchemaError(ValueError):
 def has_type(value: Any, name: str) -> bool:
     """Whether a JSON value has a type by its JSON Schema name.
 
-    >>> has_type(2.0, "integer"), has_type(True, "integer")
-    (True, False)
+    Example:
+
+        >>> has_type(2.0, "integer"), has_type(True, "integer")
+        (True, False)
     """
     if name == "null":
         return value is None
@@ -115,8 +117,10 @@ def check_keywords(given: set[str], types: list[str], path: str) -> None:
 def length_bounds(schema: dict, low: str, high: str, path: str) -> tuple[int, int | None]:
     """The bounds of a length, by their keywords, such as minLength and maxLength.
 
-    >>> length_bounds({"minLength": 2}, "minLength", "maxLength", "#")
-    (2, None)
+    Example:
+
+        >>> length_bounds({"minLength": 2}, "minLength", "maxLength", "#")
+        (2, None)
     """
     bounds: list[int | None] = []
     for keyword in (low, high):
@@ -142,19 +146,25 @@ def schema_expression(
 ) -> Expression:
     """The JSON texts that satisfy a schema, within the bounds that this module states.
 
-    max_whitespace: characters of white space at each place where JSON allows it. max_depth: arrays
-    and objects inside each other where the schema allows any value; the number of states doubles
-    with each. Raises SchemaError.
+    Args:
+        max_whitespace: characters of white space at each place where JSON allows it.
+        max_depth: arrays and objects inside each other where the schema allows any value; the
+            number of states doubles with each.
 
-    >>> from course_pkg.serving.constrained.expression import matches
-    >>> digits = schema_expression({"type": "string", "pattern": "^[0-9]+$", "maxLength": 2})
-    >>> [matches(digits, text) for text in (b'"12"', b'"123"', b'"x"')]
-    [True, False, False]
-    >>> schema_expression({"type": "array", "items": {"type": "number", "multipleOf": 2}})
-    Traceback (most recent call last):
-    ...
-    course_pkg.serving.constrained.json_schema.SchemaError: the keyword multipleOf is not
-    supported (at #/items of the schema)
+    Raises:
+        SchemaError: for a schema that is wrong or not supported.
+
+    Example:
+
+        >>> from course_pkg.serving.constrained.expression import matches
+        >>> digits = schema_expression({"type": "string", "pattern": "^[0-9]+$", "maxLength": 2})
+        >>> [matches(digits, text) for text in (b'"12"', b'"123"', b'"x"')]
+        [True, False, False]
+        >>> schema_expression({"type": "array", "items": {"type": "number", "multipleOf": 2}})
+        Traceback (most recent call last):
+        ...
+        course_pkg.serving.constrained.json_schema.SchemaError: the keyword multipleOf is not
+        supported (at #/items of the schema)
     """
     require_integer(max_whitespace, "max_whitespace", least=0)
     require_integer(max_depth, "max_depth")

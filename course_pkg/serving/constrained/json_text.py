@@ -45,9 +45,11 @@ class Member(NamedTuple):
 def character(ranges: Ranges) -> Expression:
     r"""One character of the set, as a JSON string writes it.
 
-    >>> from course_pkg.serving.constrained.expression import matches
-    >>> matches(character(((10, 10),)), b"\\n"), matches(character(((10, 10),)), b"\n")
-    (True, False)
+    Example:
+
+        >>> from course_pkg.serving.constrained.expression import matches
+        >>> matches(character(((10, 10),)), b"\\n"), matches(character(((10, 10),)), b"\n")
+        (True, False)
     """
     spelled = [utf8(common(ranges, UNESCAPED))]
     for low, high in common(ranges, ESCAPED):
@@ -68,9 +70,12 @@ def integer(low: int | None = None, high: int | None = None) -> Expression:
 
     It has at most MOST_DIGITS digits, or as many as the other bound. -0 is left out.
 
-    >>> from course_pkg.serving.constrained.expression import matches
-    >>> [n for n in range(-15, 15) if matches(integer(-12, 3), str(n).encode())] == [*range(-12, 4)]
-    True
+    Example:
+
+        >>> from course_pkg.serving.constrained.expression import matches
+        >>> inside = [n for n in range(-15, 15) if matches(integer(-12, 3), str(n).encode())]
+        >>> inside == [*range(-12, 4)]
+        True
     """
     digits = max(MOST_DIGITS, *(len(str(abs(bound))) for bound in (low or 0, high or 0)))
     low = 1 - 10**digits if low is None else low
@@ -113,12 +118,15 @@ def _digit(low: str, high: str) -> Expression:
 
 class JsonTexts:
     """Arrays, objects and whole values with at most max_whitespace characters of white space at
+
     each place where JSON allows it.
 
-    >>> from course_pkg.serving.constrained.expression import matches
-    >>> texts = JsonTexts(max_whitespace=1)
-    >>> [matches(texts.value([1, 2]), text) for text in (b"[1,2]", b"[1, 2]", b"[1,  2]")]
-    [True, True, False]
+    Example:
+
+        >>> from course_pkg.serving.constrained.expression import matches
+        >>> texts = JsonTexts(max_whitespace=1)
+        >>> [matches(texts.value([1, 2]), text) for text in (b"[1,2]", b"[1, 2]", b"[1,  2]")]
+        [True, True, False]
     """
 
     def __init__(self, max_whitespace: int):
