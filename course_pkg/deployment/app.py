@@ -47,7 +47,7 @@ def create_app(
 
         >>> from course_pkg.lm.load import load
         >>> app = create_app(Engine(*load("tiny"), blocks=8), "tiny")
-        >>> [each["id"] for each in app.state.service.models()]
+        >>> [model["id"] for model in app.state.service.models()]
         ['tiny']
     """
     limits = limits or Limits()

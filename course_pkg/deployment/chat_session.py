@@ -79,8 +79,8 @@ class ChatSession:
     def _pasted(self, lines: Iterator[str]) -> str:
         """The lines up to the one that ends a paste, as one text."""
         self.note(f"(paste your lines; {PASTED} on a line of its own ends them)")
-        pasted = takewhile(lambda each: each.strip() != PASTED, lines)
-        return "\n".join(each.rstrip("\r\n") for each in pasted).strip()
+        pasted = takewhile(lambda line: line.strip() != PASTED, lines)
+        return "\n".join(line.rstrip("\r\n") for line in pasted).strip()
 
     def ask(self, question: str) -> bool:
         """Write the answer to a question, and keep both; without an answer, keep neither.

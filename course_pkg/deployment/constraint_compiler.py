@@ -209,7 +209,7 @@ class ConstraintCompiler:
 
     def _keep(self, key: Key, guide: Guide) -> None:
         self._guides[key] = guide
-        while sum(len(each.states) for each in self._guides.values()) > MOST_STATES_KEPT:
+        while sum(len(guide.states) for guide in self._guides.values()) > MOST_STATES_KEPT:
             del self._guides[next(iter(self._guides))]
 
     def _end(self) -> None:

@@ -61,10 +61,12 @@ def right_path(path: str, paths: Sequence[str]) -> str:
         ': did you mean /v1/chat/completions? The base URL of a client ends in /v1'
     """
     asked = path.rstrip("/").lower()
-    known = {each.partition("/{")[0] for each in paths}
-    ends = [each for each in known if asked.endswith(each.removeprefix("/v1"))]
+    known = {route.partition("/{")[0] for route in paths}
+    ends = [route for route in known if asked.endswith(route.removeprefix("/v1"))]
     if not ends:  # a misspelled one, or one with something behind it, such as a model's name
-        starts = [each for each in known if f"{asked}/".startswith(f"{each.removeprefix('/v1')}/")]
+        starts = [
+            route for route in known if f"{asked}/".startswith(f"{route.removeprefix('/v1')}/")
+        ]
         ends = starts or difflib.get_close_matches(asked, known, 1, 0.8)
     if not ends:
         return ""

@@ -98,7 +98,7 @@ class TextAnswer:
         choices = (
             [self._choice(self.call.index(chunk.completion), [chunk], True)] for chunk in chunks
         )
-        return b"".join(self._event({"choices": each, **usage}) for each in choices)
+        return b"".join(self._event({"choices": choice, **usage}) for choice in choices)
 
     def usage_event(self) -> bytes:
         """The event with the numbers of tokens, after all others."""
@@ -165,7 +165,7 @@ class TextAnswer:
             tops.append({text: _finite(logprob.logprob)} | top)
         return {
             "tokens": tokens,
-            "token_logprobs": [each and _finite(each.logprob) for each in logprobs],
+            "token_logprobs": [logprob and _finite(logprob.logprob) for logprob in logprobs],
             "top_logprobs": tops,
             "text_offset": offsets,
         }
@@ -189,7 +189,7 @@ class ChatAnswer(TextAnswer):
 
         return {
             "content": [
-                entry(token, value) | {"top_logprobs": [entry(*each) for each in top]}
+                entry(token, value) | {"top_logprobs": [entry(*alternative) for alternative in top]}
                 for token, value, top in logprobs
             ]
         }

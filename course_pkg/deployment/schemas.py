@@ -314,13 +314,13 @@ class CompletionRequest(GenerationRequest):
     @field_validator("prompt")
     @classmethod
     def _prompts(cls, value: Any) -> list[Prompt]:
-        def ids(each: Any) -> bool:
-            return isinstance(each, list) and all(type(token) is int for token in each)
+        def ids(prompt: Any) -> bool:
+            return isinstance(prompt, list) and all(type(token) is int for token in prompt)
 
         several = [value] if isinstance(value, str) or (value and ids(value)) else value
         if not isinstance(several, list) or not several:
             several = [None]
-        if not all(isinstance(each, str) for each in several) and not all(map(ids, several)):
+        if not all(isinstance(prompt, str) for prompt in several) and not all(map(ids, several)):
             raise ValueError("expected a text, a list of texts, token ids, or lists of token ids")
         return several
 

@@ -49,9 +49,9 @@ class TokenBound:
         if described is None or described["model"]["type"] != "BPE":
             return
         added = described["added_tokens"]
-        if any(each["lstrip"] or each["rstrip"] for each in added):
+        if any(token["lstrip"] or token["rstrip"] for token in added):
             return
-        vocabulary = tokenizer.get_vocab().keys() - {each["content"] for each in added}
+        vocabulary = tokenizer.get_vocab().keys() - {token["content"] for token in added}
         if _is_byte_level(described):
             symbols = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
             raw = [bytes(symbols[s] for s in token) for token in vocabulary]
@@ -63,7 +63,7 @@ class TokenBound:
             known = set(range(256))
         else:
             return
-        raw += [self._written(each["content"]) for each in added]
+        raw += [self._written(token["content"]) for token in added]
         for kind in _KINDS:
             others = bytes(byte for byte in range(256) if byte not in kind & known)
             if most := max(len(token.translate(None, others)) for token in raw):

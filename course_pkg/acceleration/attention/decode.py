@@ -63,7 +63,7 @@ def decode_attention(
     dtype = torch.promote_types(query.dtype, torch.float32)
     parts = []
     for start, stop in pairwise(bounds):
-        k, v = (each[:, :, start:stop].to(dtype) for each in (key, value))
+        k, v = (tensor[:, :, start:stop].to(dtype) for tensor in (key, value))
         real = None if key_mask is None else key_mask[:, start:stop]
         parts.append(attention(query.to(dtype), k, v, scale=scale, key_mask=real, return_lse=True))
     output, lse = merge(*zip(*parts, strict=True))

@@ -148,7 +148,7 @@ def _forward(
                 weights.mul_(t.keep(rows, columns, weights.device))
             partial = partial * rescale + weights @ v
             maximum = new_maximum
-            state = (t.unstack(each) for each in (maximum, rescale, total, partial))
+            state = (t.unstack(part) for part in (maximum, rescale, total, partial))
             loaded = k.numel() + v.numel()
             watch(TileStep("tile", "forward", rows, columns, loaded, 0, *state))
         done = t.unstack(partial / total.masked_fill(total == 0, 1))

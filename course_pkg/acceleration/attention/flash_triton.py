@@ -397,10 +397,10 @@ class _FlashAttention(torch.autograd.Function):
         if grad_output is None:
             grad_output = torch.zeros_like(output)
         grad_output = with_adjacent_numbers(grad_output)
-        gradients = [torch.empty_like(each) for each in (query, key, value)]
+        gradients = [torch.empty_like(tensor) for tensor in (query, key, value)]
         grad_query, grad_key, grad_value = map(rows, gradients)
         row_sums = torch.empty_like(lse)
-        tensors = [rows(each) for each in (query, key, value, grad_output, lse, row_sums)]
+        tensors = [rows(tensor) for tensor in (query, key, value, grad_output, lse, row_sums)]
 
         query_grid = _grid(queries, "BLOCK_QUERIES", heads, batch)
         key_grid = _grid(keys, "BLOCK_KEYS", kv_heads, batch)

@@ -173,7 +173,7 @@ class PagedBatch:
             skip = max(0, length - (stop - start) - window + 1) // size if window else 0
             blocks = list(table[skip : -(-length // size)])
             sequences.append(_VisibleBlocks(stop - start, blocks, length - skip * size, start))
-        sequences.sort(key=lambda each: (each.queries, len(each.blocks)))
+        sequences.sort(key=lambda sequence: (sequence.queries, len(sequence.blocks)))
         groups: list[list[_VisibleBlocks]] = []
         for sequence in sequences:
             if not groups or not _of_similar_size(groups[-1][0], sequence):
@@ -280,12 +280,12 @@ def _padded(group: list[_VisibleBlocks], cache: Cache, window: int | None) -> _P
     _, kv_heads, size, head_dim = cache[0].shape
     device = cache[0].device
     queries = group[0].queries
-    most = max(len(each.blocks) for each in group)
-    padded = [each.blocks + [0] * (most - len(each.blocks)) for each in group]
+    most = max(len(sequence.blocks) for sequence in group)
+    padded = [sequence.blocks + [0] * (most - len(sequence.blocks)) for sequence in group]
     blocks = torch.tensor(padded, device=device)[:, None]  # (sequences, 1, blocks)
     blocks = blocks * kv_heads + torch.arange(kv_heads, device=device)[:, None]
-    lengths = torch.tensor([each.length for each in group], device=device)[:, None]
-    firsts = torch.tensor([each.first for each in group], device=device)[:, None]
+    lengths = torch.tensor([sequence.length for sequence in group], device=device)[:, None]
+    firsts = torch.tensor([sequence.first for sequence in group], device=device)[:, None]
     steps = torch.arange(queries, device=device)
     keys = torch.arange(most * size, device=device)
     positions = (lengths - queries + steps)[..., None]  # (sequences, queries, 1)

@@ -290,7 +290,7 @@ def _results(started: list[tuple[BaseProcess, Connection]], folder: Path, timeou
                 # also the process: if it has forked another, that one keeps the pipe open
                 waiting |= {pipe: rank, process.sentinel: rank}
         ready = wait(list(waiting), timeout=max(0.0, left))
-        for rank in {waiting[each] for each in ready}:
+        for rank in {waiting[source] for source in ready}:
             process, pipe = started[rank]
             try:
                 report = pipe.recv_bytes() if pipe.poll() else None

@@ -45,12 +45,12 @@ def ring_states(numbers: Sequence[Sequence[float]]) -> list[RingState]:
         >>> [state.sending for state in states], states[-1].held[0]
         ([(1, 0), (0, 1), ()], ((11,), (22,)))
     """
-    lengths = {len(each) for each in numbers}
+    lengths = {len(own) for own in numbers}
     if len(lengths) != 1:
-        given = ", ".join(map(str, sorted(lengths))) or "no ranks"
-        raise ValueError(f"got {given}: give each rank a list of the same length")
+        shown = ", ".join(map(str, sorted(lengths))) or "no ranks"
+        raise ValueError(f"got {shown}: give each rank a list of the same length")
     size = len(numbers)
-    held = [_split(each, size) for each in numbers]
+    held = [_split(own, size) for own in numbers]
     states = []
     for step in range(2 * (size - 1)):
         adds = step < size - 1

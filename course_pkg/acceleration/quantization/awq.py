@@ -169,7 +169,7 @@ def rounded(weight: Tensor, grid: Grid, hessian: Tensor | None = None) -> Groupe
     width = grid.width(weight.shape[1])
     W = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
     W = W.unflatten(1, (-1, width))  # (rows, groups, width)
-    scale, zero = (each.view(*W.shape[:2], 1) for each in grid.fit(W.flatten(0, 1)))
+    scale, zero = (values.view(*W.shape[:2], 1) for values in grid.fit(W.flatten(0, 1)))
     codes = grid.codes(W, scale, zero)
     if hessian is not None:
         own = hessian.unflatten(1, (-1, width)).unflatten(0, (-1, width))

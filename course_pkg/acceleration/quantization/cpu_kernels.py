@@ -38,7 +38,9 @@ def run_kernel(kernel: Callable[..., Result], *arguments: object) -> Result:
         >>> column.stride(), run_kernel(lambda x: x.stride(), column)
         ((3, 1), (1, 1))
     """
-    return kernel(*[_as_new(each) if isinstance(each, Tensor) else each for each in arguments])
+    return kernel(
+        *[_as_new(argument) if isinstance(argument, Tensor) else argument for argument in arguments]
+    )
 
 
 def _as_new(x: Tensor) -> Tensor:

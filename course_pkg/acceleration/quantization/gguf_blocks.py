@@ -244,7 +244,7 @@ def write_gguf(weight: Tensor, name: str) -> GGUFWeight:
     columns = require_matrix(weight).shape[1]
     require_columns(name, columns)
     if layout.write is None:
-        writable = ", ".join(each.name for each in FORMATS.values() if each.write)
+        writable = ", ".join(layout.name for layout in FORMATS.values() if layout.write)
         raise ValueError(f"{name} can be read only; these can be written: {writable}")
     blocks = weight.detach().float().reshape(-1, layout.size)
     codes = layout.write(blocks).view(len(weight), -1)
@@ -368,8 +368,8 @@ def _reciprocal(d: Tensor) -> Tensor:
 
 
 FORMATS = {
-    each.name: each
-    for each in (
+    layout.name: layout
+    for layout in (
         BlockFormat("Q4_0", 32, 18, _read_symmetric, partial(_write_symmetric, 4)),
         BlockFormat("Q4_1", 32, 20, _read_affine, partial(_write_affine, 4)),
         BlockFormat("Q5_0", 32, 22, _read_symmetric, partial(_write_symmetric, 5)),

@@ -162,7 +162,7 @@ class QuantizedLinear(nn.Linear):
         if stored is not None and stored.is_floating_point():
             errors.append(f"{prefix}weight is not quantized: load it before you quantize the model")
         elif not torch.equal(stored_format.cpu(), self.format_name.cpu()):
-            names = (bytes(each.tolist()).decode() for each in (stored_format, self.format_name))
+            names = (bytes(name.tolist()).decode() for name in (stored_format, self.format_name))
             errors.append("{}weight has the format {}, but the layer has {}".format(prefix, *names))
         else:
             super()._load_from_state_dict(state_dict, prefix, *args)

@@ -67,7 +67,8 @@ def w4a16_matmul(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tenso
         >>> DEVICE = "cpu" if INTERPRETED else "cuda"
         >>> codes = torch.full((1, 8), 0x97, dtype=torch.uint8)  # 7 9 7 9 …
         >>> scale, zero = torch.tensor([[0.5]]).half(), torch.tensor([[8]], dtype=torch.uint8)
-        >>> given = [each.to(DEVICE) for each in (torch.arange(16.0).half(), codes, scale, zero)]
+        >>> x = torch.arange(16.0).half()
+        >>> given = [tensor.to(DEVICE) for tensor in (x, codes, scale, zero)]
         >>> w4a16_matmul(*given).tolist() if INSTALLED else [4.0]  # ½ · (1 − 0 + 3 − 2 + …)
         [4.0]
     """
@@ -88,7 +89,7 @@ def w4a16_matmul(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tenso
         w4a16_kernel[grid](
             matrix,
             matrix.stride(0),
-            *(each.contiguous() for each in (codes, scale, zero)),
+            *(tensor.contiguous() for tensor in (codes, scale, zero)),
             sums,
             tokens,
             rows,
@@ -227,7 +228,7 @@ def _check(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> None:
             "x requires a gradient, which the kernel doesn't compute: use QuantizedLinear, or "
             "torch.no_grad()"
         )
-    devices = {each.device for each in (x, codes, scale, zero)}
+    devices = {tensor.device for tensor in (x, codes, scale, zero)}
     if len(devices) > 1:
         raise ValueError(
             f"x is on {x.device}, codes, scale and zero on {codes.device}, {scale.device}, "

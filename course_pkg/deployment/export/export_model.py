@@ -119,7 +119,7 @@ def _check_output(path: Path, format: str, force: bool) -> None:
         return
     if path.is_dir():
         raise ModelError(f"--output {path} is a folder: give a file's name, such as model.gguf")
-    taken = [each for each in (path, _modelfile_path(path)) if each.exists()]
+    taken = [target for target in (path, _modelfile_path(path)) if target.exists()]
     if taken and not force:
         raise ModelError(f"{taken[0]} exists: give --force to replace it, or another --output")
 
@@ -133,10 +133,10 @@ def _not_exported(path: Path) -> str | None:
         own = {WRITTEN: None} | written["bytes"]
     except (OSError, ValueError, KeyError, TypeError):
         own = {}
-    for each in sorted(path.iterdir()):
-        size = each.stat().st_size if each.is_file() else -1
-        if each.name not in own or own[each.name] not in (None, size):
-            return each.name
+    for entry in sorted(path.iterdir()):
+        size = entry.stat().st_size if entry.is_file() else -1
+        if entry.name not in own or own[entry.name] not in (None, size):
+            return entry.name
     return None
 
 
@@ -178,7 +178,7 @@ def _write_folder(path: Path, write: Callable[[Path], object]) -> None:
     try:
         temporary.mkdir()
         write(temporary)
-        sizes = {each.name: each.stat().st_size for each in sorted(temporary.iterdir())}
+        sizes = {file.name: file.stat().st_size for file in sorted(temporary.iterdir())}
         (temporary / WRITTEN).write_text(json.dumps({"bytes": sizes}, indent=1) + "\n", "utf-8")
         if path.exists():
             path.rename(old)
@@ -194,7 +194,7 @@ def _write_folder(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _size(path: Path) -> int:
-    return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
 def lines(exported: ExportedModel) -> list[str]:

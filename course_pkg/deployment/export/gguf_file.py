@@ -136,7 +136,7 @@ class _Reader:
         if not 1 <= count <= MOST_DIMENSIONS:
             raise self._corrupt(f"gives {name} {count} dimensions, expected 1 to {MOST_DIMENSIONS}")
         sizes = [self._number("UINT64", "dimension") for _ in range(count)]
-        codes = {code: each for each, code in TENSOR_CODES.items()}
+        codes = {code: name for name, code in TENSOR_CODES.items()}
         kind = self._type("type", codes)
         offset = self._number("UINT64", "offset of the data")
         columns = block_of(kind)[0]
@@ -228,7 +228,9 @@ class _Reader:
             raise self._corrupt(f"announces {what}, but only {left} bytes follow")
 
     def _corrupt(self, problem: str) -> CorruptModelError:
-        shown = "".join(each if each.isprintable() else "?" for each in problem[:LONGEST_PROBLEM])
+        shown = "".join(
+            character if character.isprintable() else "?" for character in problem[:LONGEST_PROBLEM]
+        )
         return CorruptModelError(
             f"{self.path} {shown} (at byte {self.position}): it is damaged or cut off; copy it "
             "again"
@@ -293,7 +295,7 @@ def _typed(value: MetadataValue) -> bytes:
     if value.type != "ARRAY":
         return kind + _plain(value.type, value.value)
     element = struct.pack("<IQ", VALUE_TYPES.index(value.element), len(value.value))
-    return kind + element + b"".join(_plain(value.element, each) for each in value.value)
+    return kind + element + b"".join(_plain(value.element, item) for item in value.value)
 
 
 def _plain(kind: str, value: object) -> bytes:

@@ -82,11 +82,11 @@ def write_gguf_model(
     _require_llama(model)
     weights = _by_gguf_name(model)
     infos = []
-    for each, weight in weights.items():
-        kind = _stored_type(each, weight, type, tied=OUTPUT not in weights)
+    for tensor, weight in weights.items():
+        kind = _stored_type(tensor, weight, type, tied=OUTPUT not in weights)
         if kind not in PLAIN:
             require_columns(kind, weight.shape[-1])
-        infos.append(TensorInfo(each, tuple(weight.shape), kind))
+        infos.append(TensorInfo(tensor, tuple(weight.shape), kind))
     metadata = _model_metadata(model, name)
     metadata["general.file_type"] = MetadataValue("UINT32", FILE_TYPES[type])
     metadata["general.quantization_version"] = MetadataValue("UINT32", QUANTIZATION_VERSION)

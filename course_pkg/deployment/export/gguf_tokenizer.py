@@ -52,7 +52,7 @@ def tokenizer_metadata(tokenizer: Tokenizer, rows: int) -> dict[str, MetadataVal
             "give the tokenizer that belongs to the model"
         )
     tokens, types = _tokens(tokenizer, described, rows)
-    merges = [each if isinstance(each, str) else " ".join(each) for each in _merges(described)]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in _merges(described)]
     begins, ends = _added(tokenizer)
     metadata = {
         "ggml.model": MetadataValue("STRING", "gpt2"),
@@ -115,9 +115,9 @@ def _pre_tokenizer(described: dict[str, Any]) -> str:
 def _without_offsets(rule: Any) -> Any:
     """The rule without `trim_offsets`, which doesn't change the ids."""
     if isinstance(rule, list):
-        return [_without_offsets(each) for each in rule]
+        return [_without_offsets(part) for part in rule]
     if isinstance(rule, dict):
-        return {k: _without_offsets(each) for k, each in rule.items() if k != "trim_offsets"}
+        return {k: _without_offsets(part) for k, part in rule.items() if k != "trim_offsets"}
     return rule
 
 
@@ -125,7 +125,7 @@ def _tokens(
     tokenizer: Tokenizer, described: dict[str, Any], rows: int
 ) -> tuple[list[str], list[int]]:
     """Each row's token and its type."""
-    added = {each["id"]: each["special"] for each in described["added_tokens"]}
+    added = {token["id"]: token["special"] for token in described["added_tokens"]}
     texts = {number: text for text, number in tokenizer.get_vocab().items()}
     tokens = []
     types = []

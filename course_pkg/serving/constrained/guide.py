@@ -79,7 +79,9 @@ def token_masks(automaton: Automaton, vocabulary: Vocabulary) -> TokenMasks:
             "no tokens for a part of it"
         )
     leading_astray = [
-        row for row, each in enumerate(targets) if usable[states[row]] and not usable[each].all()
+        row
+        for row, target in enumerate(targets)
+        if usable[states[row]] and not usable[target].all()
     ]
     again = _masks(automaton, vocabulary, states[leading_astray], usable)
     for row, (mask, _) in zip(leading_astray, again, strict=True):
@@ -114,7 +116,7 @@ def _usable(states: np.ndarray, targets: list[np.ndarray], accepting: np.ndarray
     """(automaton's states,) bool: those from which tokens lead to the end."""
     reached = np.zeros(len(accepting), bool)
     reached[states] = True
-    sources = np.repeat(states, [len(each) for each in targets])
+    sources = np.repeat(states, [len(ends) for ends in targets])
     edges = zip(sources.tolist(), np.concatenate(targets).tolist(), strict=True)
     return np.array(reaching(edges, (accepting & reached).tolist()))
 

@@ -205,7 +205,7 @@ class _Compiler:
             raise SchemaError(f"enum is {values!r:.80}: expected a list", path)
         if "enum" in schema and "const" in schema:
             raise SchemaError("enum and const stand together: leave one out", path)
-        kept = [v for v in values if not types or any(has_type(v, each) for each in types)]
+        kept = [v for v in values if not types or any(has_type(v, kind) for kind in types)]
         if not kept:
             raise SchemaError(f"no value of {values!r:.80} has the type {' or '.join(types)}", path)
         return alternate(*(self._value(value, path) for value in kept))

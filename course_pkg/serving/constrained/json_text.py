@@ -88,11 +88,11 @@ def integer(low: int | None = None, high: int | None = None) -> Expression:
 def _natural(low: int, high: int) -> Expression:
     """A number from low to high without leading zeros; low is at least 0."""
     lengths = range(len(str(low)), len(str(high)) + 1) if low <= high else ()
-    each = []
+    by_length = []
     for length in lengths:
         smallest = max(low, 10 ** (length - 1) if length > 1 else 0)
-        each.append(_between(str(smallest), str(min(high, 10**length - 1))))
-    return alternate(*each)
+        by_length.append(_between(str(smallest), str(min(high, 10**length - 1))))
+    return alternate(*by_length)
 
 
 def _between(low: str, high: str) -> Expression:
@@ -191,6 +191,9 @@ class JsonTexts:
             return concat(literal(b"["), *parts, literal(b"]"))
         if isinstance(value, dict):
             return self.object(
-                [Member(self.value(name), self.value(each), True) for name, each in value.items()]
+                [
+                    Member(self.value(name), self.value(member), True)
+                    for name, member in value.items()
+                ]
             )
         return literal(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())

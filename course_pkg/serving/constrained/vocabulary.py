@@ -161,10 +161,10 @@ def vocabulary_of(tokenizer: Tokenizer, eos: Collection[int] | None = None) -> V
         eos = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     special = set(tokenizer.all_special_ids)
     added = {}
-    for each in described["added_tokens"]:
-        added[each["id"]] = each["content"]
-        if each["special"]:
-            special.add(each["id"])
+    for token in described["added_tokens"]:
+        added[token["id"]] = token["content"]
+        if token["special"]:
+            special.add(token["id"])
     texts = {number: text for text, number in tokenizer.get_vocab().items()}
     tokens: list[bytes | None] = [None] * (max(texts) + 1)
     for number, text in texts.items():
@@ -229,5 +229,5 @@ def _trie(used: list[tuple[bytes, int]]) -> Trie:
             start = stop
     first_child.append(len(spans))
     first_token.append(len(tokens))
-    arrays = (np.array(each, np.int32) for each in (first_child, tokens, first_token))
+    arrays = (np.array(numbers, np.int32) for numbers in (first_child, tokens, first_token))
     return Trie(np.array(byte, np.uint8), *arrays)
