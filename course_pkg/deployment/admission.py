@@ -66,7 +66,9 @@ class Limits:
 class Gate:
     """Who may come in: places for `places` samples at once, until it is closed.
 
-    open: requests that are in. taken: their places.
+    Attributes:
+        open: requests that are in.
+        taken: their places.
     """
 
     def __init__(self, places: int):

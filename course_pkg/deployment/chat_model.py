@@ -58,7 +58,7 @@ class ChatReply:
 class ChatModel(Protocol):
     """What the chat needs of a model. name: for its first line.
 
-    Args:
+    Attributes:
         in_process: whether it computes here, so that Ctrl-C must wait for the next part of an
             answer.
     """

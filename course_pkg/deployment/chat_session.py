@@ -35,11 +35,12 @@ HELP = (
 class ChatSession:
     """A conversation with a model. seed: of the first answer; each further one has the next number.
 
-    unanswered: how many questions got no answer.
-
     Args:
         write: gets the parts of answers, as they come.
         note: gets messages to the user, line by line.
+
+    Attributes:
+        unanswered: how many questions got no answer.
     """
 
     def __init__(self, model: ChatModel, write: Write, note: Write, seed: int | None = None):

@@ -75,7 +75,7 @@ class Constraint(NamedTuple):
 
     the JSON text of a schema ("json").
 
-    Args:
+    Attributes:
         field: of the request, for messages.
     """
 

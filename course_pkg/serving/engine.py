@@ -37,7 +37,8 @@ Prompt = str | list[int]
 class Engine:
     """Continuous batching of a Llama-style model with a paged KV cache.
 
-    max_model_len: tokens of a prompt and its completion together.
+    Each rank of a `tensor_parallel` decoder has an engine. All engines must get the same calls in
+    the same order; then all ranks get the same tokens.
 
     Args:
         model: a Decoder, or a transformers model that it can run. Give either blocks, of block_size
@@ -47,8 +48,10 @@ class Engine:
         swap_blocks: blocks on the host for preempted sequences.
         quantize: "int8" or "int4", the format of the weights (`quantized_decoder`); everything else
             is in bf16 then, or in the model's 16-bit type. A model whose layers are quantized needs
-            nothing. Of a `tensor_parallel` decoder, each rank has an engine, and all get the same
-            calls in the same order; then all ranks get the same tokens.
+            nothing.
+
+    Attributes:
+        max_model_len: tokens of a prompt and its completion together.
 
     Raises:
         ValueError: for sizes that make no sense, and what `ModelRunner` raises.

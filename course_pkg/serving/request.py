@@ -25,7 +25,7 @@ from course_pkg.serving.text_stream import TextStream
 class Chunk(NamedTuple):
     """What a step added to a completion: a token, and the text that became certain with it.
 
-    Args:
+    Attributes:
         logprob: the token's, if it was asked for.
         finish_reason: the completion's after this token.
     """
@@ -40,10 +40,12 @@ class Chunk(NamedTuple):
 class Completion:
     """One sample of a request: its text, tokens and log-probabilities so far.
 
-    finish_reason: None while it grows; "stop" (an end token or a stop string), "length", "abort",
-    or "error". The tokens include those of the stop, the text does not. sequence: its tokens for
-    the scheduler; None until it has its first. state: the guide's, after these tokens; preemption
-    and swapping keep it, because they keep the tokens.
+    Attributes:
+        finish_reason: None while it grows; "stop" (an end token or a stop string), "length",
+            "abort", or "error". The tokens include those of the stop, the text does not.
+        sequence: its tokens for the scheduler; None until it has its first.
+        state: the guide's, after these tokens; preemption and swapping keep it, because they keep
+            the tokens.
     """
 
     def __init__(self, request: "Request", index: int, tokenizer: Tokenizer):

@@ -19,7 +19,7 @@ LN_2 = tl.constexpr(0.6931471805599453)
 class Rows(NamedTuple):
     """A tensor as a kernel sees it: the address of its first number, and how far apart rows are.
 
-    Args:
+    Attributes:
         batch, head, row: steps between neighbors, counted in numbers. Numbers of a row are
             adjacent.
     """

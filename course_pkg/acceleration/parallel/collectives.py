@@ -41,15 +41,18 @@ PIECES = 8  # into which a broadcast cuts its tensor
 class Group:
     """The ranks that communicate with each other, as one of them sees it.
 
-    rank, size: this rank's number, and how many there are. sent_bytes, messages: what this rank has
-    sent by rings, `send` and `exchange`; set them to 0 to count anew. All ranks must call the same
-    collectives in the same order, with tensors of one shape and dtype. gloo notices only a message
-    that is too long, and then ends the process.
+    All ranks must call the same collectives in the same order, with tensors of one shape and dtype.
+    gloo notices only a message that is too long, and then ends the process.
 
     Args:
         process_group: one of torch, None for all ranks.
         algorithm: "ring" is this file, and counts bytes; "torch" calls torch's collectives, which
             are faster and not counted.
+
+    Attributes:
+        rank, size: this rank's number, and how many there are.
+        sent_bytes, messages: what this rank has sent by rings, `send` and `exchange`; set them to 0
+            to count anew.
     """
 
     def __init__(self, process_group: dist.ProcessGroup | None = None, algorithm: str = "ring"):

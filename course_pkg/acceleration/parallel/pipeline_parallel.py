@@ -138,13 +138,15 @@ class Messages:
 class PipelineRun:
     """One pass of this rank.
 
-    results: of the last stage, by microbatch: losses, or outputs. events: when each action began
-    and ended, without the wait before it, by time.monotonic. in_flight, in_flight_bytes: the most
-    microbatches that were held at once, counted per chunk, and the most bytes.
-
     Args:
         loss: from the last stage's output and the labels to a number; None runs forward passes
             alone.
+
+    Attributes:
+        results: of the last stage, by microbatch: losses, or outputs.
+        events: when each action began and ended, without the wait before it, by time.monotonic.
+        in_flight, in_flight_bytes: the most microbatches that were held at once, counted per chunk,
+            and the most bytes.
     """
 
     def __init__(

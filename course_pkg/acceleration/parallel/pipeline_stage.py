@@ -130,11 +130,13 @@ class _Kept:
 class Stage:
     """A module as a schedule runs it: F, B, or B in two halves, I and W, of each microbatch.
 
-    in_flight: microbatches whose activations are kept. in_flight_bytes: of the floating-point
-    tensors that autograd has saved for them, without parameters.
-
     Args:
         split: whether I and W will be called.
+
+    Attributes:
+        in_flight: microbatches whose activations are kept.
+        in_flight_bytes: of the floating-point tensors that autograd has saved for them, without
+            parameters.
     """
 
     def __init__(self, module: nn.Module, split: bool = False):

@@ -44,7 +44,7 @@ class Action(NamedTuple):
 class Value(NamedTuple):
     """What a stage hands over; kind: "activation" to the next stage, "gradient" to the one before.
 
-    Args:
+    Attributes:
         stage: the one that computes it.
     """
 

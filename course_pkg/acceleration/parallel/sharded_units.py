@@ -33,14 +33,16 @@ from course_pkg.acceleration.parallel.collectives import Group
 class FlatParameter:
     """Parameters of one dtype, flat: (N · shard_size,), of which rank r has shard r.
 
-    flat: the whole tensor, or one without memory. shard: (shard_size,), this rank's part of it.
-    gradient: None, or after `reduce_gradients` the sum over the ranks: (shard_size,), or in `whole`
-    form (N · shard_size,), in which only this rank's part is the sum.
-
     Args:
         parameters: by name; all have one dtype, and all or none are trained. Rank 0's values
             replace those of the others. Until `keep_only_shard`, the flat tensor is whole on each
             rank.
+
+    Attributes:
+        flat: the whole tensor, or one without memory.
+        shard: (shard_size,), this rank's part of it.
+        gradient: None, or after `reduce_gradients` the sum over the ranks: (shard_size,), or in
+            `whole` form (N · shard_size,), in which only this rank's part is the sum.
     """
 
     def __init__(self, parameters: dict[str, nn.Parameter], group: Group):

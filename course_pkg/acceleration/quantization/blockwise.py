@@ -115,7 +115,7 @@ class QuantizedTensor(QuantizedWeight):
     Attributes:
         codes: uint8, (ceil(n / 2),), two codes per byte.
         absmax: one fp32 scale per block, or these scales in 8 bits.
-        shape and dtype: those of the original. A matrix can be the weight of a `QuantizedLinear`.
+        shape, dtype: those of the original. A matrix can be the weight of a `QuantizedLinear`.
     """
 
     codes: Tensor

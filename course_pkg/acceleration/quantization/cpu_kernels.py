@@ -111,7 +111,7 @@ class Int4Weight:
 
     Args:
         codes: integers from 0 to 15, (n, k).
-        scale and offset: (n, groups), of a group size in GROUPS. They are copied: 4 bits per
+        scale, offset: (n, groups), of a group size in GROUPS. They are copied: 4 bits per
             weight, and two bf16 numbers per group.
 
     Example:

@@ -43,7 +43,7 @@ class Solution:
         permutation: the original index of each column, (columns,). Q: quantized weights. E: errors,
             scaled so that W − Q = E U. U: the upper factor of the damped H⁻¹.
         codes: (rows, columns).
-        scale and zero: (rows, groups).
+        scale, zero: (rows, groups).
         groups: the group of each column, (columns,).
     """
 

@@ -112,7 +112,7 @@ def calibrate(
 def quantize(x: Tensor, scale: Tensor, zero: Tensor | None = None, bits: int = 8) -> Tensor:
     """The int8 codes clamp(round(x / scale) + zero): ties to even, as torch rounds.
 
-    scale and zero: such as broadcast to x. Without a zero point, codes are symmetric: −127 … 127.
+    scale, zero: such as broadcast to x. Without a zero point, codes are symmetric: −127 … 127.
 
     Example:
 
@@ -214,7 +214,7 @@ class W8A8(QuantizedWeight):
     Attributes:
         codes, scale, dtype: as in `W8A16`.
         row_sums: int32, (out_features,), what a zero point of the activations is multiplied with.
-        static_scale and static_zero: None, or fp32, (1,), from `calibrate`. `int8_weight` makes
+        static_scale, static_zero: None, or fp32, (1,), from `calibrate`. `int8_weight` makes
             one.
     """
 

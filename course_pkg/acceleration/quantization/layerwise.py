@@ -35,8 +35,11 @@ READERS = (  # the linear layers of a block; those in one line read the same inp
 class InputStatistics:
     """What the methods need to know of a layer's inputs x, over all calibration tokens.
 
-    tokens: how many. hessian: 2 · mean of x xᵀ, (size, size). mean_abs and absmax: mean and largest
-    |x| of each channel, (size,). All are in fp32, or fp64 if the inputs are.
+    Attributes:
+        tokens: how many.
+        hessian: 2 · mean of x xᵀ, (size, size).
+        mean_abs, absmax: mean and largest |x| of each channel, (size,). All are in fp32, or fp64
+            if the inputs are.
 
     Example:
 

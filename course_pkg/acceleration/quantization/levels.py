@@ -145,9 +145,8 @@ SMALLEST_SCALE = 2.0**-126  # a scale below it has no finite reciprocal
 class AffineRow:
     """The code of each number, and the scale and the zero point that they share.
 
-    codes and zero: integers from −8 to 7.
-
     Attributes:
+        codes, zero: integers from −8 to 7.
         scale: positive.
     """
 

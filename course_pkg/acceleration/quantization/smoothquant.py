@@ -33,7 +33,7 @@ MODELS = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Decoder)
 def smoothing_scales(input_maxima: Tensor, weight_maxima: Tensor, alpha: float = 0.5) -> Tensor:
     """s_j = max|X_j|^α / max|W_j|^(1−α), in fp64, and 1 where a maximum is 0.
 
-    input_maxima and weight_maxima: (features,).
+    input_maxima, weight_maxima: (features,).
 
     Args:
         alpha: from 0, which flattens the weight, to 1, which flattens the activations.

@@ -22,11 +22,13 @@ ALL_BYTES = (1 << 256) - 1
 class Expression:
     """A language of byte strings. Make one with the functions of this module.
 
-    kind and parts: "bytes" (a mask of 256 bits: one byte of these), "concat" (first, rest),
-    "alternate" and "intersect" (a frozenset of expressions), "repeat" (inner, least, most or None).
-
     Args:
         nullable: whether the empty string belongs to it.
+
+    Attributes:
+        kind, parts: "bytes" (a mask of 256 bits: one byte of these), "concat" (first, rest),
+            "alternate" and "intersect" (a frozenset of expressions), "repeat" (inner, least, most
+            or None).
     """
 
     __slots__ = ("__weakref__", "kind", "nullable", "parts")
