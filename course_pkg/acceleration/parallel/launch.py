@@ -45,7 +45,6 @@ from course_pkg.common.arguments import require_between, require_integer
 
 FRAME = re.compile(r'  File "(.+)", line (\d+) in (\S+)')
 LIBRARIES = ("site-packages", "/multiprocessing/", "threading.py", "<frozen ")
-OWN = {str(Path(__file__).with_name(name)) for name in ("launch.py", "rank_reports.py")}
 
 
 class RankError(RuntimeError):
@@ -127,7 +126,7 @@ def _place(folder: Path, rank: int) -> str:
         file, line, function = frame.groups()
         library = any(part in file for part in LIBRARIES)
         server = (file, function) == ("<string>", "<module>")  # the one that forks
-        if not library and not server and file not in OWN:
+        if not library and not server and file != __file__:
             return f" in {function} ({Path(file).name}, line {line})"
     return ""
 
