@@ -96,8 +96,12 @@ class ConstraintCompiler:
         self._stopping = False
 
     async def guide(self, constraint: Constraint) -> Guide:
-        """The compiled constraint. Raises ApiError: 400 with the reason, also if it takes too long;
-        429 if too many others wait; 503 while the server stops."""
+        """The compiled constraint.
+
+        Raises:
+            ApiError: 400 with the reason, also if it takes too long; 429 if too many others wait;
+                503 while the server stops.
+        """
         self._check_running()
         key = constraint.kind, constraint.text
         if (kept := self._guides.get(key)) is not None:

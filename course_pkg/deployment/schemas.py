@@ -71,11 +71,10 @@ Choices = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=
 
 
 class Constraint(NamedTuple):
-    """What an output must satisfy. kind: of the text, which is a regular expression ("regex") or
-
-    the JSON text of a schema ("json").
+    """What an output must satisfy.
 
     Attributes:
+        kind: whether the text is a regular expression ("regex") or a schema's JSON ("json").
         field: of the request, for messages.
     """
 
@@ -123,10 +122,7 @@ class ResponseFormat(Fields):
 
 
 class StructuredOutputs(Fields):
-    """vLLM's structured_outputs: a regular expression, a schema, texts to choose from, or any JSON
-
-    object; one of them.
-    """
+    """vLLM's structured_outputs: one of a regular expression, a schema, texts, or any object."""
 
     regex: str | None = None
     json_: dict[str, Any] | None = Field(None, alias="json")

@@ -296,7 +296,7 @@ class KVCache(ABC):
         """Keep the new tokens' keys and values; let their queries attend to all that is kept.
 
         Args:
-            query: (batch, heads, new, head_dim), and so the result.
+            query: (batch, heads, new, head_dim); the result has the same shape.
             key, value: (batch, kv_heads, new, head_dim).
 
         Raises:

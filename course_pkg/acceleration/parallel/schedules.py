@@ -69,7 +69,12 @@ class Receive(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """actions: of each rank, in its order. chunks: how many stages a rank has."""
+    """What each rank does, in its order.
+
+    Attributes:
+        chunks: how many stages a rank has.
+        actions: of each rank.
+    """
 
     name: str
     microbatches: int

@@ -31,9 +31,10 @@ MOST_LISTED = 64  # ranks that an error may name
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """dim: along which the ranks cut a tensor; None: it is whole on every rank.
+    """Where a tensor of a decoder is.
 
     Attributes:
+        dim: along which the ranks cut it; None if it is whole on every rank.
         replicas: how many neighboring ranks have the same part.
     """
 

@@ -139,7 +139,10 @@ class ZeroAdamW:
         """End a backward pass: reduce the gradients that are left, free gathered weights.
 
         At stages 2 and 3 it may follow every microbatch's backward pass, and the shards add up.
-        Stage 1 keeps whole gradients, so there it comes once in a step; else RuntimeError.
+        Stage 1 keeps whole gradients, so call it once in a step.
+
+        Raises:
+            RuntimeError: stage 1 has synchronized already in this step.
         """
         if self.stage == 1 and any(flat.gradient is not None for flat in self._trained()):
             raise RuntimeError(

@@ -252,9 +252,10 @@ def write_gguf(weight: Tensor, name: str) -> GGUFWeight:
 
 
 def require_columns(name: str, columns: int) -> int:
-    """Return the columns if blocks of this format divide them; else raise ValueError, which says
+    """Return the columns if blocks of this format divide them.
 
-    what llama.cpp does.
+    Raises:
+        ValueError: they don't; the message says what llama.cpp does.
 
     Example:
 

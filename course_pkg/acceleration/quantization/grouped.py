@@ -110,11 +110,11 @@ SCALE_DTYPE = torch.float16
 
 @dataclass(frozen=True)
 class Grid:
-    """What a group may be rounded to. bits: 2 to 8. group_size: weights of a row that share a
-
-    scale; None, for the whole row.
+    """What a group may be rounded to.
 
     Attributes:
+        bits: 2 to 8.
+        group_size: weights of a row that share a scale; None for the whole row.
         symmetric: whether the zero point is fixed in the middle.
 
     Raises:

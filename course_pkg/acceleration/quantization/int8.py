@@ -112,7 +112,9 @@ def calibrate(
 def quantize(x: Tensor, scale: Tensor, zero: Tensor | None = None, bits: int = 8) -> Tensor:
     """The int8 codes clamp(round(x / scale) + zero): ties to even, as torch rounds.
 
-    scale, zero: such as broadcast to x. Without a zero point, codes are symmetric: −127 … 127.
+    Args:
+        scale, zero: of shapes that broadcast to x's. Without a zero point, codes are symmetric,
+            −127 … 127.
 
     Example:
 
@@ -185,11 +187,11 @@ class W8A16(QuantizedWeight):
 
 @dataclass(frozen=True)
 class Activations:
-    """How activations are quantized. per: "row", each token by itself, or "tensor". affine: whether
-
-    there is a zero point.
+    """How activations are quantized.
 
     Attributes:
+        per: "row", each token by itself, or "tensor".
+        affine: whether there is a zero point.
         bits: 8, or 7, with which a CPU is faster.
 
     Raises:

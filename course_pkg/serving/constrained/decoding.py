@@ -111,11 +111,11 @@ def _key(tokens: list[int]) -> bytes:
 
 @dataclass(frozen=True)
 class ConstrainedGeneration:
-    """tokens: the new ones, with the end token if there is one. passes: forward passes, including
-
-    the prompt's.
+    """What was generated under a constraint.
 
     Attributes:
+        tokens: the new ones, with the end token if there is one.
+        passes: forward passes, including the prompt's.
         finished: whether the text is complete; otherwise max_new_tokens cut it off.
     """
 

@@ -15,8 +15,7 @@ Where only one text can follow, such as `{"name": "` of a schema, the model need
 tokenizer's. The model might have divided it in another way, which changes what it writes later.
 
 Sources: Willard and Louf (2023), Efficient guided generation for large language models, sections 3
-and 4;
-the blog of outlines (2024) on coalescence; llguidance's "fast-forward tokens".
+and 4; the blog of outlines (2024) on coalescence; llguidance's "fast-forward tokens".
 Chapter: evaluation/constrained-output.
 """
 
@@ -45,9 +44,10 @@ AT_ONCE = 16  # states that walk together: at most about a million pairs of stat
 
 @dataclass(frozen=True, eq=False)
 class TokenMasks:
-    """states: (rows,), those that tokens reach and that tokens can finish from; state 0 is first.
+    """The states that tokens reach and can finish from, and the tokens that each of them allows.
 
     Attributes:
+        states: (rows,), of the automaton; state 0 is first.
         bits: (rows, ceil(vocab / 8)) uint8, a bit for each allowed token, the lowest bit first; end
             tokens are allowed in accepting states.
     """

@@ -117,9 +117,10 @@ def _digit(low: str, high: str) -> Expression:
 
 
 class JsonTexts:
-    """Arrays, objects and whole values with at most max_whitespace characters of white space at
+    """Arrays, objects and whole values.
 
-    each place where JSON allows it.
+    Args:
+        max_whitespace: characters of white space, at each place where JSON allows it.
 
     Example:
 
