@@ -271,8 +271,8 @@ class GenerationRequest(Fields):
         for name in GUIDED:
             if (value := getattr(self, name)) is not None:
                 return constraint_of(name.removeprefix("guided_"), value, name)
-        given = self.structured_outputs or self.response_format
-        return None if given is None else given.constraint
+        source = self.structured_outputs or self.response_format
+        return None if source is None else source.constraint
 
     @property
     def scores_only(self) -> bool:
@@ -284,9 +284,9 @@ class GenerationRequest(Fields):
 
         The engine always generates a token; an answer that only scores the prompt leaves it out.
         """
-        given = {name: getattr(self, name) for name in SAMPLING} | self.reported
+        values = {name: getattr(self, name) for name in SAMPLING} | self.reported
         most = 1 if self.scores_only else max_tokens
-        return SamplingParams(max_tokens=most, guide=guide, **given)
+        return SamplingParams(max_tokens=most, guide=guide, **values)
 
     @property
     def reported(self) -> dict[str, int | None]:

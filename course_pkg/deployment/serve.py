@@ -114,7 +114,7 @@ def model_name(model: str) -> str:
     return folder.resolve().name if folder.is_dir() or folder.is_absolute() else model
 
 
-def adapter_folders(given: Sequence[str], base: str) -> dict[str, Path]:
+def adapter_folders(texts: Sequence[str], base: str) -> dict[str, Path]:
     """The folders by name, from texts `name=folder`. Raises ServeError for a wrong one.
 
     Example:
@@ -125,7 +125,7 @@ def adapter_folders(given: Sequence[str], base: str) -> dict[str, Path]:
         course_pkg.deployment.api_errors.ServeError: --adapter poet: expected name=folder
     """
     folders: dict[str, Path] = {}
-    for text in given:
+    for text in texts:
         name, equals, folder = text.partition("=")
         if not equals or not folder:
             raise ServeError(f"--adapter {text}: expected name=folder")

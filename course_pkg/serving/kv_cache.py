@@ -232,10 +232,10 @@ def _empty(like: Tensor, tokens: int) -> Tensor:
 
 
 def _check_shape(held: Tensor, new: Tensor) -> None:
-    expected, given = ((batch, heads, dim) for batch, heads, _, dim in (held.shape, new.shape))
-    if expected != given:
+    expected, shape = ((batch, heads, dim) for batch, heads, _, dim in (held.shape, new.shape))
+    if expected != shape:
         raise ValueError(
-            f"the cache was made for (batch, kv_heads, head_dim) = {expected}, got {given}: make a "
+            f"the cache was made for (batch, kv_heads, head_dim) = {expected}, got {shape}: make a "
             "new cache for another batch or model"
         )
 

@@ -91,16 +91,16 @@ def types_of(schema: dict, path: str) -> list[str]:
     return types
 
 
-def check_only(given: set[str], allowed: set[str], where: str, path: str) -> None:
+def check_only(keywords: set[str], allowed: set[str], where: str, path: str) -> None:
     """Raise SchemaError for a keyword that is not allowed; where: "beside …"."""
-    for keyword in sorted(given - allowed):
+    for keyword in sorted(keywords - allowed):
         raise SchemaError(f"the keyword {keyword} is not supported {where}", path)
 
 
-def check_keywords(given: set[str], types: list[str], path: str) -> None:
+def check_keywords(keywords: set[str], types: list[str], path: str) -> None:
     """Raise SchemaError unless each keyword is supported for one of the types."""
     known = set().union(*KEYWORDS.values())
-    for keyword in sorted(given - {"type"}):
+    for keyword in sorted(keywords - {"type"}):
         if keyword not in known:
             raise SchemaError(f"the keyword {keyword} is not supported", path)
         if not types:
@@ -184,17 +184,17 @@ class _Compiler:
             return self.texts.any_value(self.max_depth)
         if not isinstance(schema, dict):
             raise SchemaError(f"expected an object or true, got {schema!r:.80}", path)
-        given = set(schema) - ANNOTATIONS
+        keywords = set(schema) - ANNOTATIONS
         for keyword in ALONE:
-            if keyword in given:
-                check_only(given, {keyword}, f"beside {keyword}", path)
+            if keyword in keywords:
+                check_only(keywords, {keyword}, f"beside {keyword}", path)
                 return self._refer(schema, path) if keyword == "$ref" else self._any(schema, path)
         types = types_of(schema, path)
-        if given & VALUES:
-            check_only(given, VALUES | {"type"}, "beside enum or const", path)
+        if keywords & VALUES:
+            check_only(keywords, VALUES | {"type"}, "beside enum or const", path)
             return self._values(schema, types, path)
-        check_keywords(given, types, path)
-        if not given:
+        check_keywords(keywords, types, path)
+        if not keywords:
             return self.texts.any_value(self.max_depth)
         return alternate(*(getattr(self, f"_{name}")(schema, path) for name in types))
 
