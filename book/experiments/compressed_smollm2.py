@@ -21,7 +21,7 @@ from quantized_smollm2 import CALIBRATION, START, Models
 from record import main
 from torch import Tensor, nn
 
-from course_pkg.acceleration.quantization.calibration import calibrate
+from course_pkg.acceleration.quantization.layerwise import calibrate
 from course_pkg.adapters.injection import remove_adapters
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.config import TrainConfig

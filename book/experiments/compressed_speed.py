@@ -30,8 +30,8 @@ import torch
 from record import main
 from speed_worker import PROMPT, STEPS
 
-from course_pkg.acceleration.quantization.calibration import RoundToNearest, quantize_layers
 from course_pkg.acceleration.quantization.grouped import Grid
+from course_pkg.acceleration.quantization.layerwise import RoundToNearest, quantize_layers
 from course_pkg.deployment.export.gguf_model import write_gguf_model
 from course_pkg.deployment.export.onnx_model import export_onnx, quantize_onnx
 from course_pkg.deployment.export.onnx_session import OnnxDecoder

@@ -25,11 +25,10 @@ from torch import Tensor, nn
 from course_pkg.acceleration.parallel.collectives import Group
 from course_pkg.acceleration.parallel.data_parallel import DataParallel
 from course_pkg.acceleration.parallel.launch import launch
-from course_pkg.acceleration.parallel.parallel_decoder import tensor_parallel
+from course_pkg.acceleration.parallel.parallel_decoder import finish_gradients, tensor_parallel
 from course_pkg.acceleration.parallel.pipeline_parallel import Pipeline, split_batch
 from course_pkg.acceleration.parallel.pipeline_stage import split_decoder
 from course_pkg.acceleration.parallel.schedules import gpipe, interleaved, one_f_one_b, zero_bubble
-from course_pkg.acceleration.parallel.tensor_gradients import finish_gradients
 from course_pkg.acceleration.parallel.timeline import bubble_fraction, simulate
 from course_pkg.acceleration.parallel.trace import measure as measure_timeline
 from course_pkg.acceleration.parallel.vocab_parallel import vocab_parallel_cross_entropy

@@ -28,15 +28,15 @@ from torch import Tensor, nn
 
 from course_pkg.acceleration.quantization.awq import AWQ
 from course_pkg.acceleration.quantization.blockwise import quantize
-from course_pkg.acceleration.quantization.calibration import (
-    EachWeight,
-    RoundToNearest,
-    quantize_layers,
-)
 from course_pkg.acceleration.quantization.gguf_blocks import write_gguf
 from course_pkg.acceleration.quantization.gptq import GPTQ
 from course_pkg.acceleration.quantization.grouped import Grid
 from course_pkg.acceleration.quantization.int8 import Activations, int8_weight
+from course_pkg.acceleration.quantization.layerwise import (
+    EachWeight,
+    RoundToNearest,
+    quantize_layers,
+)
 from course_pkg.acceleration.quantization.llm_int8 import llm_int8_weight
 from course_pkg.acceleration.quantization.quantized_decoder import quantize_decoder
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear

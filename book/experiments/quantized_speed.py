@@ -21,13 +21,13 @@ import torch
 from record import main
 
 from course_pkg.acceleration.quantization.blockwise import quantize
-from course_pkg.acceleration.quantization.calibration import (
+from course_pkg.acceleration.quantization.grouped import Grid
+from course_pkg.acceleration.quantization.int8 import Activations, int8_weight
+from course_pkg.acceleration.quantization.layerwise import (
     EachWeight,
     RoundToNearest,
     quantize_layers,
 )
-from course_pkg.acceleration.quantization.grouped import Grid
-from course_pkg.acceleration.quantization.int8 import Activations, int8_weight
 from course_pkg.acceleration.quantization.llm_int8 import llm_int8_weight
 from course_pkg.common.peak_memory import measure_memory
 from course_pkg.lm.load import load

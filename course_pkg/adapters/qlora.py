@@ -25,10 +25,10 @@ from course_pkg.acceleration.quantization.blockwise import (
     BLOCK_SIZE,
     DTYPES,
     DoubleQuantized,
+    code_book,
     quantize,
     require_block_size,
 )
-from course_pkg.acceleration.quantization.code_books import code_book
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.adapters.argument_checks import require_model
 from course_pkg.adapters.injection import adapter_layers, merge_all

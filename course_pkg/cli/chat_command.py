@@ -80,8 +80,7 @@ def chat(
 def _load(model, adapter, base_url, served, timeout, params, device, dtype):
     """A model here, or behind an address. Raises ChatError for options that don't go together."""
     from course_pkg.common.http_client import HttpClient, key_for
-    from course_pkg.deployment.chat_errors import ChatError
-    from course_pkg.deployment.chat_model import ServerChat, load_chat
+    from course_pkg.deployment.chat_model import ChatError, ServerChat, load_chat
     from course_pkg.serving.sampling import SamplingParams
 
     try:

@@ -17,20 +17,26 @@ from course_pkg.deployment.api_errors import ApiError, busy
 class Limits:
     """The limits of a server. Raises ValueError or TypeError for one that makes no sense.
 
-    prompt_tokens: of one prompt; None means as many as the model takes. max_tokens: new tokens of
-    one sample. choices: samples of one request, over all its prompts. waiting: requests that may
-    wait beyond those that the engine runs at once. connections: open ones. body_bytes: of a
-    request. backlog: tokens that a reader may be behind before its request is aborted.
-    constraint_characters: of a regular expression, or a schema as JSON. compiling: different
-    constraints that may wait for their compiler.
-    Seconds: read_seconds for the headers, and again for the body; write_seconds without a byte
-    taken by the reader; compile_seconds for a constraint; request_seconds for a whole answer;
-    shutdown_seconds to finish requests.
+    Attributes:
+        prompt_tokens: of one prompt; None means as many as the model takes.
+        max_tokens: new tokens of one sample.
+        choices: samples of one request, over all its prompts.
+        waiting: requests that may wait beyond those that the engine runs at once.
+        connections: open ones.
+        body_bytes: of a request.
+        backlog: tokens that a reader may be behind before its request is aborted.
+        constraint_characters: of a regular expression, or a schema as JSON.
+        compiling: different constraints that may wait for their compiler. Seconds: read_seconds for
+            the headers, and again for the body; write_seconds without a byte taken by the reader;
+            compile_seconds for a constraint; request_seconds for a whole answer; shutdown_seconds
+            to finish requests.
 
-    >>> Limits(choices=0)
-    Traceback (most recent call last):
-    ...
-    ValueError: choices must be an integer of at least 1, got 0
+    Example:
+
+        >>> Limits(choices=0)
+        Traceback (most recent call last):
+        ...
+        ValueError: choices must be an integer of at least 1, got 0
     """
 
     prompt_tokens: int | None = None
@@ -60,7 +66,9 @@ class Limits:
 class Gate:
     """Who may come in: places for `places` samples at once, until it is closed.
 
-    open: requests that are in. taken: their places.
+    Attributes:
+        open: requests that are in.
+        taken: their places.
     """
 
     def __init__(self, places: int):
@@ -71,14 +79,15 @@ class Gate:
         self._seconds = 1.0  # an average of how long requests take; recent ones count more
 
     @contextmanager
-    def place(self) -> Iterator["Places"]:
+    def place(self) -> Iterator["Reservation"]:
         """A place for one request, which can take further ones for its samples.
 
-        Raises ApiError: 503 after closing, 429 if all places are taken.
+        Raises:
+            ApiError: 503 after closing, 429 if all places are taken.
         """
         if self.closing:
             raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
-        places = Places(self)
+        places = Reservation(self)
         places.take(1)
         self.open += 1
         start = time.monotonic()
@@ -97,7 +106,7 @@ class Gate:
             raise busy(f"{running}, and this server takes {self.places}", seconds)
 
 
-class Places:
+class Reservation:
     """One request's places. own: how many it has now."""
 
     def __init__(self, gate: Gate):

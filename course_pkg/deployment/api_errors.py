@@ -16,12 +16,15 @@ class ServeError(CourseError, RuntimeError):
 class ApiError(Exception):
     """A request is refused or fails. status: HTTP's. code: for programs. param: the field.
 
-    log: the reason for the server's log; give one without it if the message repeats what the
-    client has sent, which may be a prompt or a key.
+    Args:
+        log: the reason for the server's log; give one without it if the message repeats what the
+            client has sent, which may be a prompt or a key.
 
-    >>> ApiError(404, "unknown model", code="model_not_found", param="model").body["error"]
-    {'message': 'unknown model', 'type': 'invalid_request_error', 'param': 'model', 'code': \
-'model_not_found'}
+    Example:
+
+        >>> ApiError(404, "unknown model", code="model_not_found", param="model").body["error"]
+        {'message': 'unknown model', 'type': 'invalid_request_error', 'param': 'model', 'code': \
+        el_not_found'}
     """
 
     def __init__(
@@ -57,8 +60,10 @@ def invalid(
 ) -> ApiError:
     """A request that is wrong in itself, so that repeating it is useless: status 400.
 
-    >>> invalid("n is 0: expected at least 1", "n").status
-    400
+    Example:
+
+        >>> invalid("n is 0: expected at least 1", "n").status
+        400
     """
     return ApiError(400, message, code=code, param=param, log=log)
 
@@ -66,10 +71,13 @@ def invalid(
 def busy(message: str, seconds: int) -> ApiError:
     """A request that is right, but too many others are under way: status 429.
 
-    seconds: after which the client may ask again; the message says so too.
+    Args:
+        seconds: after which the client may ask again; the message says so too.
 
-    >>> busy("3 samples are running", 2).message
-    '3 samples are running; try again in 2 s'
+    Example:
+
+        >>> busy("3 samples are running", 2).message
+        '3 samples are running; try again in 2 s'
     """
     return ApiError(
         429,

@@ -37,14 +37,18 @@ def create_app(
 ) -> FastAPI:
     """An ASGI application that serves an engine, which from now on belongs to it.
 
-    model: the base's name; each adapter is a model by its own. key: what clients must send.
-    origins: of web pages whose scripts may use it; "*" means all.
-    app.state has the gate, which `close` uses, and the service.
+    Args:
+        model: the base's name; each adapter is a model by its own.
+        key: what clients must send.
+        origins: of web pages whose scripts may use it; "*" means all. app.state has the gate, which
+            `close` uses, and the service.
 
-    >>> from course_pkg.lm.load import load
-    >>> app = create_app(Engine(*load("tiny"), blocks=8), "tiny")
-    >>> [each["id"] for each in app.state.service.models()]
-    ['tiny']
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> app = create_app(Engine(*load("tiny"), blocks=8), "tiny")
+        >>> [model["id"] for model in app.state.service.models()]
+        ['tiny']
     """
     limits = limits or Limits()
     service = Service(engine, model, limits)
@@ -112,11 +116,11 @@ def create_app(
 
     @app.get("/v1/models/{name:path}")
     async def model_by_name(name: str) -> dict[str, Any]:
-        found = [model for model in service.models() if model["id"] == name]
-        if not found:
+        models = [model for model in service.models() if model["id"] == name]
+        if not models:
             message = f"there is no model {name!r:.80}"
             raise ApiError(404, message, code="model_not_found", log="no such model")
-        return found[0]
+        return models[0]
 
     def state(good: bool) -> Response:
         return JSONResponse({"status": "ok" if good else "unavailable"}, 200 if good else 503)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from course_pkg.adapters.peft_files import read_settings
+from course_pkg.common.errors import CourseError
 from course_pkg.common.http_client import HttpClient, RefusedError
-from course_pkg.deployment.chat_errors import ChatError
 from course_pkg.deployment.export.merged import load_merged
 from course_pkg.deployment.load_engine import load_engine
 from course_pkg.evaluation.server_model import ServerModel
@@ -29,17 +29,24 @@ from course_pkg.serving.engine import Engine
 from course_pkg.serving.lora_rows import check_adapter
 from course_pkg.serving.sampling import SamplingParams
 
+
+class ChatError(CourseError, ValueError):
+    """A chat can't start as asked, or a turn can't be answered; the message says what to do."""
+
+
 ADAPTER = "adapter"  # its name in the engine
 CACHE_GB = 1.0
 TOO_LONG = ("context_length_exceeded", "exceed_context_size_error")  # OpenAI's, llama.cpp's
 
 
 @dataclass(frozen=True)
-class Reply:
+class ChatReply:
     """An answer on its way. dropped: how many of the oldest messages the model doesn't see.
 
-    tokens: of the prompt; None if only the server knows. texts: the parts of the answer, in order.
-    notes: how the model was asked otherwise than was wanted.
+    Attributes:
+        tokens: of the prompt; None if only the server knows.
+        texts: the parts of the answer, in order.
+        notes: how the model was asked otherwise than was wanted.
     """
 
     dropped: int
@@ -51,13 +58,15 @@ class Reply:
 class ChatModel(Protocol):
     """What the chat needs of a model. name: for its first line.
 
-    in_process: whether it computes here, so that Ctrl-C must wait for the next part of an answer.
+    Attributes:
+        in_process: whether it computes here, so that Ctrl-C must wait for the next part of an
+            answer.
     """
 
     name: str
     in_process: bool
 
-    def reply(self, messages: Sequence[Message], seed: int | None) -> Reply:
+    def reply(self, messages: Sequence[Message], seed: int | None) -> ChatReply:
         """Begin to answer the last message. Raises ValueError if even that one is too long."""
         ...
 
@@ -65,8 +74,11 @@ class ChatModel(Protocol):
 class LocalChat:
     """A model in this process, which gives out its answer token by token.
 
-    params: how to choose tokens, and how many at most. Raises ChatError if these leave no room for
-    a prompt, or if the tokenizer has no chat template.
+    Args:
+        params: how to choose tokens, and how many at most.
+
+    Raises:
+        ChatError: these leave no room for a prompt, or the tokenizer has no chat template.
     """
 
     in_process = True
@@ -88,7 +100,7 @@ class LocalChat:
             raise ChatError(f"{name} has no chat template: choose a model that is tuned for chat")
         self._settings = params
 
-    def reply(self, messages: Sequence[Message], seed: int | None) -> Reply:
+    def reply(self, messages: Sequence[Message], seed: int | None) -> ChatReply:
         """Begin to answer, with as many of the latest exchanges as fit beside the answer."""
         tokenizer = self.tokenizer
         try:
@@ -103,14 +115,17 @@ class LocalChat:
         params = SamplingParams(**self._settings, seed=seed)
         chunks = self.engine.stream(ids, params, adapter=self.adapter)
         dropped = len(messages) - len(kept)
-        return Reply(dropped, prompt_tokens(kept, tokenizer), (chunk.text for chunk in chunks))
+        return ChatReply(dropped, prompt_tokens(kept, tokenizer), (chunk.text for chunk in chunks))
 
 
 class ServerChat:
     """A model behind an address; its answer comes in one piece, through `course eval`'s client.
 
-    Ctrl-C closes the connection, on which servers such as `course serve` stop the answer.
-    served: the model's name there; None asks for the only one. Raises what ServerModel raises.
+    Ctrl-C closes the connection, on which servers such as `course serve` stop the answer. Raises
+    what ServerModel raises.
+
+    Args:
+        served: the model's name there; None asks for the only one.
     """
 
     in_process = False
@@ -121,7 +136,7 @@ class ServerChat:
         self.name = f"{self._server.name} at {client.address}"
         self._settings = params
 
-    def reply(self, messages: Sequence[Message], seed: int | None) -> Reply:
+    def reply(self, messages: Sequence[Message], seed: int | None) -> ChatReply:
         """The answer, without the oldest exchanges if the server refuses all of them together."""
         body = dict(self._settings)
         if seed is not None:
@@ -134,7 +149,7 @@ class ServerChat:
                 asked = body | {"messages": as_dicts(kept)}
                 answer = self._server.ask("/chat/completions", asked)
                 text = _content(answer["choices"][0])
-                return Reply(dropped, None, iter([text]), self._server.notes)
+                return ChatReply(dropped, None, iter([text]), self._server.notes)
             except RefusedError as error:
                 if not _may_be_too_long(error) or len(kept) - rules < 3:
                     raise ChatError(str(error)) from None
@@ -175,10 +190,14 @@ def load_chat(
     """A model by name or folder, with an adapter. model: None is the adapter's own, or the default.
 
     The engine takes LoRA beside the model. An adapter of another method is merged, if it can be.
-    Raises ModelError, ServeError or ChatError, with what to do.
 
-    >>> load_chat("tiny", None, {"max_tokens": 4}).name
-    'tiny'
+    Raises:
+        ModelError, ServeError, ChatError: the chat can't start; the message says what to do.
+
+    Example:
+
+        >>> load_chat("tiny", None, {"max_tokens": 4}).name
+        'tiny'
     """
     merge = False
     if adapter is not None:

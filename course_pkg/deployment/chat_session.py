@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from course_pkg.common.http_client import ServerError
-from course_pkg.deployment.chat_model import ChatModel, Reply
+from course_pkg.deployment.chat_model import ChatModel, ChatReply
 from course_pkg.finetuning.conversations import Message
 from course_pkg.finetuning.formats import as_dicts
 
@@ -35,8 +35,12 @@ HELP = (
 class ChatSession:
     """A conversation with a model. seed: of the first answer; each further one has the next number.
 
-    write: gets the parts of answers, as they come. note: gets messages to the user, line by line.
-    unanswered: how many questions got no answer.
+    Args:
+        write: gets the parts of answers, as they come.
+        note: gets messages to the user, line by line.
+
+    Attributes:
+        unanswered: how many questions got no answer.
     """
 
     def __init__(self, model: ChatModel, write: Write, note: Write, seed: int | None = None):
@@ -76,13 +80,14 @@ class ChatSession:
     def _pasted(self, lines: Iterator[str]) -> str:
         """The lines up to the one that ends a paste, as one text."""
         self.note(f"(paste your lines; {PASTED} on a line of its own ends them)")
-        pasted = takewhile(lambda each: each.strip() != PASTED, lines)
-        return "\n".join(each.rstrip("\r\n") for each in pasted).strip()
+        pasted = takewhile(lambda line: line.strip() != PASTED, lines)
+        return "\n".join(line.rstrip("\r\n") for line in pasted).strip()
 
     def ask(self, question: str) -> bool:
         """Write the answer to a question, and keep both; without an answer, keep neither.
 
-        Returns whether Ctrl-C stopped it.
+        Returns:
+            whether Ctrl-C stopped it.
         """
         self._asked += 1
         seed = None if self.seed is None else self.seed + self._asked - 1
@@ -122,7 +127,7 @@ class ChatSession:
     def _rules(self) -> Sequence[Message]:
         return [] if self.system is None else [self.system]
 
-    def _say_dropped(self, reply: Reply) -> None:
+    def _say_dropped(self, reply: ChatReply) -> None:
         if reply.dropped != self._dropped:
             self._dropped = reply.dropped
             size = "" if reply.tokens is None else f", {reply.tokens} tokens are left"
@@ -131,7 +136,7 @@ class ChatSession:
                 f"{reply.dropped} messages{size})"
             )
 
-    def _say_notes(self, reply: Reply) -> None:
+    def _say_notes(self, reply: ChatReply) -> None:
         for note in reply.notes:
             if note not in self._noted:
                 self._noted.add(note)

@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from course_pkg.deployment.api_errors import ApiError, busy, invalid
-from course_pkg.deployment.output_format import Constraint
+from course_pkg.deployment.schemas import Constraint
 from course_pkg.serving.constrained.automaton import build_automaton
 from course_pkg.serving.constrained.guide import Guide
 from course_pkg.serving.constrained.json_schema import schema_expression
@@ -46,12 +46,18 @@ log = logging.getLogger(__name__)
 def compile_constraint(kind: str, text: str, vocabulary: Vocabulary) -> Guide:
     """The guide of a constraint: a regular expression, or the JSON text of a schema.
 
-    kind: "regex" or "json". Raises ValueError for a constraint that is wrong, not supported or
-    impossible, RecursionError for one that is nested too deeply.
+    Args:
+        kind: "regex" or "json".
 
-    >>> guide = compile_constraint("json", "true", Vocabulary([b"null", b"</s>"], eos=[1]))
-    >>> guide.allowed(guide.start)
-    [0]
+    Raises:
+        ValueError: for a constraint that is wrong, not supported or impossible.
+        RecursionError: for one that is nested too deeply.
+
+    Example:
+
+        >>> guide = compile_constraint("json", "true", Vocabulary([b"null", b"</s>"], eos=[1]))
+        >>> guide.allowed(guide.start)
+        [0]
     """
     if kind == "regex":
         expression = parse(text, anchors=True)
@@ -63,9 +69,11 @@ def compile_constraint(kind: str, text: str, vocabulary: Vocabulary) -> Guide:
 class ConstraintCompiler:
     """Compiles constraints for one vocabulary.
 
-    vocabulary: gives it, in another thread, when the first constraint comes. seconds: for one
-    constraint, from the time that the process is ready for it. waiting: different constraints that
-    may wait or be compiled at once. clock: of time.monotonic's kind.
+    Args:
+        vocabulary: gives it, in another thread, when the first constraint comes.
+        seconds: for one constraint, from the time that the process is ready for it.
+        waiting: different constraints that may wait or be compiled at once.
+        clock: of time.monotonic's kind.
     """
 
     def __init__(
@@ -88,8 +96,12 @@ class ConstraintCompiler:
         self._stopping = False
 
     async def guide(self, constraint: Constraint) -> Guide:
-        """The compiled constraint. Raises ApiError: 400 with the reason, also if it takes too long;
-        429 if too many others wait; 503 while the server stops."""
+        """The compiled constraint.
+
+        Raises:
+            ApiError: 400 with the reason, also if it takes too long; 429 if too many others wait;
+                503 while the server stops.
+        """
         self._check_running()
         key = constraint.kind, constraint.text
         if (kept := self._guides.get(key)) is not None:
@@ -143,14 +155,14 @@ class ConstraintCompiler:
         self._check_refused(key)
         vocabulary = self._vocabulary()
         process = self._running(vocabulary)
-        found = self._ask(process, key, vocabulary)
-        if isinstance(found, str):
-            self._refusals[key] = self._clock() + REFUSED_SECONDS, found
+        answer = self._ask(process, key, vocabulary)
+        if isinstance(answer, str):
+            self._refusals[key] = self._clock() + REFUSED_SECONDS, answer
             if len(self._refusals) > MOST_REFUSALS:
                 del self._refusals[next(iter(self._refusals))]
-            raise ValueError(found)
-        self._keep(key, found)
-        return found
+            raise ValueError(answer)
+        self._keep(key, answer)
+        return answer
 
     def _ask(self, process: "_Process", key: Key, vocabulary: Vocabulary) -> Guide | str:
         """What the process answers, or why it was ended."""
@@ -201,7 +213,7 @@ class ConstraintCompiler:
 
     def _keep(self, key: Key, guide: Guide) -> None:
         self._guides[key] = guide
-        while sum(len(each.states) for each in self._guides.values()) > MOST_STATES_KEPT:
+        while sum(len(guide.states) for guide in self._guides.values()) > MOST_STATES_KEPT:
             del self._guides[next(iter(self._guides))]
 
     def _end(self) -> None:
@@ -298,15 +310,15 @@ def main() -> None:
         except EOFError:
             return  # the server has ended
         try:
-            found = compile_constraint(kind, text, vocabulary)
+            answer = compile_constraint(kind, text, vocabulary)
         except ValueError as error:
-            found = str(error)
+            answer = str(error)
         except RecursionError:
-            found = "it is nested too deeply"
+            answer = "it is nested too deeply"
         except Exception:  # whatever it is, the next constraint is compiled here
             traceback.print_exc()
-            found = "the compiler failed on it"
-        _send(answers, found)
+            answer = "the compiler failed on it"
+        _send(answers, answer)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 
 from course_pkg.deployment.api_errors import ApiError, invalid
-from course_pkg.deployment.schemas import ChatRequest, CompletionRequest
-from course_pkg.deployment.strict_fields import NEUTRAL
+from course_pkg.deployment.schemas import NEUTRAL, ChatRequest, CompletionRequest
 
 _FIELDS = CompletionRequest.model_fields | ChatRequest.model_fields | NEUTRAL
 
@@ -23,8 +22,10 @@ _FIELDS = CompletionRequest.model_fields | ChatRequest.model_fields | NEUTRAL
 def explain(errors: Sequence[dict[str, Any]]) -> ApiError:
     """The first of pydantic's errors about a body, as an ApiError (400).
 
-    >>> explain([{"type": "missing", "loc": ("body", "model"), "msg": "", "input": {}}]).message
-    'model is missing'
+    Example:
+
+        >>> explain([{"type": "missing", "loc": ("body", "model"), "msg": "", "input": {}}]).message
+        'model is missing'
     """
     error = errors[0]
     path = ".".join(str(part) for part in error["loc"][1:])
@@ -54,14 +55,18 @@ def right_path(path: str, paths: Sequence[str]) -> str:
 
     The message has the server's own path and never the client's, which may hold anything.
 
-    >>> right_path("/api/v1/chat/completions/", ["/v1/completions", "/v1/chat/completions"])
-    ': did you mean /v1/chat/completions? The base URL of a client ends in /v1'
+    Example:
+
+        >>> right_path("/api/v1/chat/completions/", ["/v1/completions", "/v1/chat/completions"])
+        ': did you mean /v1/chat/completions? The base URL of a client ends in /v1'
     """
     asked = path.rstrip("/").lower()
-    known = {each.partition("/{")[0] for each in paths}
-    ends = [each for each in known if asked.endswith(each.removeprefix("/v1"))]
+    known = {route.partition("/{")[0] for route in paths}
+    ends = [route for route in known if asked.endswith(route.removeprefix("/v1"))]
     if not ends:  # a misspelled one, or one with something behind it, such as a model's name
-        starts = [each for each in known if f"{asked}/".startswith(f"{each.removeprefix('/v1')}/")]
+        starts = [
+            route for route in known if f"{asked}/".startswith(f"{route.removeprefix('/v1')}/")
+        ]
         ends = starts or difflib.get_close_matches(asked, known, 1, 0.8)
     if not ends:
         return ""

@@ -84,8 +84,8 @@ class Guard:
             if not is_loopback(re.sub(r"^\[(.*)\]$", r"\1", name)):
                 raise ApiError(403, "without a key, this server answers local host names only")
             return
-        scheme, _, given = _header(scope, b"authorization").partition(b" ")
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self.key):
+        scheme, _, key = _header(scope, b"authorization").partition(b" ")
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self.key):
             raise ApiError(
                 401,
                 "the API key is missing or wrong: send it as `Authorization: Bearer <key>`",

@@ -56,7 +56,7 @@ class Metrics:
     def finished(self, model: str, call: Call) -> None:
         """Count a call that is over, whether it ended well or not."""
         self.prompt_tokens.labels(model).inc(sum(map(len, call.prompts)))
-        self.cached_tokens.labels(model).inc(sum(each.hit_tokens for each in call.requests))
+        self.cached_tokens.labels(model).inc(sum(request.hit_tokens for request in call.requests))
         self.new_tokens.labels(model).inc(call.tokens)
         if not call.tokens:
             return
@@ -107,7 +107,10 @@ class Throughput:
     def line(self, now: float) -> str:
         """The rates since the last call; empty if nothing was computed and nothing waits.
 
-        A prompt counts when its first new token comes. now: of time.monotonic.
+        A prompt counts when its first new token comes.
+
+        Args:
+            now: of time.monotonic.
         """
         passed = now - self._before
         prompt = self.thread.prompt_tokens - self._prompt_tokens

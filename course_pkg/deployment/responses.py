@@ -27,10 +27,12 @@ DONE = b"data: [DONE]\n\n"
 class TokenTexts:
     """The text and the bytes of single tokens; some tokens are parts of a character.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> texts = TokenTexts(tiny_tokenizer())
-    >>> texts(65), texts(195)
-    (('A', b'A'), ('bytes:\\\\xc3', b'\\xc3'))
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> texts = TokenTexts(tiny_tokenizer())
+        >>> texts(65), texts(195)
+        (('A', b'A'), ('bytes:\\\\xc3', b'\\xc3'))
     """
 
     def __init__(self, tokenizer: Tokenizer):
@@ -57,8 +59,9 @@ class TokenTexts:
 class TextAnswer:
     """The objects of one response of /v1/completions, as `Call` gives the chunks.
 
-    echo: the text of each prompt, to begin its choices with. If the request only scores the prompt,
-    the token that the engine generated after it is left out.
+    Args:
+        echo: the text of each prompt, to begin its choices with. If the request only scores the
+            prompt, the token that the engine generated after it is left out.
     """
 
     kind = chunk_kind = "text_completion"
@@ -95,7 +98,7 @@ class TextAnswer:
         choices = (
             [self._choice(self.call.index(chunk.completion), [chunk], True)] for chunk in chunks
         )
-        return b"".join(self._event({"choices": each, **usage}) for each in choices)
+        return b"".join(self._event({"choices": choice, **usage}) for choice in choices)
 
     def usage_event(self) -> bytes:
         """The event with the numbers of tokens, after all others."""
@@ -119,35 +122,35 @@ class TextAnswer:
     def _choice(self, index: int, chunks: list[Chunk], delta: bool) -> dict[str, Any]:
         first = index not in self._offsets
         self._offsets.setdefault(index, 0)
-        found = [chunk.logprob for chunk in chunks]
+        logprobs = [chunk.logprob for chunk in chunks]
         text = "".join(chunk.text for chunk in chunks)
         reason = chunks[-1].finish_reason
         if self.scores_only:
-            found = []
+            logprobs = []
             text = ""
             reason = "length"
         if first and self.echo:
             number = index // self.call.params.n
             text = self.echo[number] + text
-            found = self.call.requests[number].prompt_logprobs + found
+            logprobs = self.call.requests[number].prompt_logprobs + logprobs
         asked = self.call.params.logprobs is not None
         return {
             "index": index,
             **self._content(text, first, delta),
-            "logprobs": self._logprobs(index, found) if asked else None,
+            "logprobs": self._logprobs(index, logprobs) if asked else None,
             "finish_reason": reason,
         }
 
     def _content(self, text: str, first: bool, delta: bool) -> dict[str, Any]:
         return {"text": text}
 
-    def _logprobs(self, index: int, found: list[LogProb | None]) -> dict[str, Any]:
+    def _logprobs(self, index: int, logprobs: list[LogProb | None]) -> dict[str, Any]:
         """Four lists in parallel. The first token of a prompt has no log-probability."""
         tokens: list[str] = []
         offsets: list[int] = []
         tops: list[dict[str, float] | None] = []
         ids = self.call.prompts[index // self.call.params.n]
-        for logprob in found:
+        for logprob in logprobs:
             text, raw = self.texts(ids[0] if logprob is None else logprob.token)
             tokens.append(text)
             # Where its text starts. Bytes 0x80 to 0xBF continue the character before them.
@@ -162,7 +165,7 @@ class TextAnswer:
             tops.append({text: _finite(logprob.logprob)} | top)
         return {
             "tokens": tokens,
-            "token_logprobs": [each and _finite(each.logprob) for each in found],
+            "token_logprobs": [logprob and _finite(logprob.logprob) for logprob in logprobs],
             "top_logprobs": tops,
             "text_offset": offsets,
         }
@@ -179,15 +182,15 @@ class ChatAnswer(TextAnswer):
         role = {"role": "assistant"} if first else {}
         return {"delta" if delta else "message": {**role, "content": text}}
 
-    def _logprobs(self, index: int, found: list[LogProb | None]) -> dict[str, Any]:
+    def _logprobs(self, index: int, logprobs: list[LogProb | None]) -> dict[str, Any]:
         def entry(token: int, value: float) -> dict[str, Any]:
             text, raw = self.texts(token)
             return {"token": text, "logprob": _finite(value), "bytes": list(raw)}
 
         return {
             "content": [
-                entry(token, value) | {"top_logprobs": [entry(*each) for each in top]}
-                for token, value, top in found
+                entry(token, value) | {"top_logprobs": [entry(*alternative) for alternative in top]}
+                for token, value, top in logprobs
             ]
         }
 
@@ -195,8 +198,10 @@ class ChatAnswer(TextAnswer):
 def event(data: dict[str, Any]) -> bytes:
     """A server-sent event.
 
-    >>> event({"text": "é"})
-    b'data: {"text":"\\xc3\\xa9"}\\n\\n'
+    Example:
+
+        >>> event({"text": "é"})
+        b'data: {"text":"\\xc3\\xa9"}\\n\\n'
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return f"data: {text}\n\n".encode()

@@ -3,25 +3,165 @@
 Types are strict ("5" is not a number), and a field that this server does not have is refused: a
 client that asks for tools must not get an answer that ignores them. Fields at values that change
 nothing are accepted, because client libraries send them. SamplingParams checks the ranges.
+
+response_format, which constrains the output, is OpenAI's. structured_outputs is vLLM's;
+guided_regex, guided_choice and guided_json are its older names, which vLLM removed in version 0.12
+and other servers still have.
+
+Sources: OpenAI's API reference on structured outputs; vLLM's documentation, Structured Outputs.
 Chapter: deployment/server.
 """
 
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import FailFast, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator, model_validator
 
-from course_pkg.deployment.output_format import (
-    Choices,
-    Constraint,
-    ResponseFormat,
-    StructuredOutputs,
-    constraint_of,
-)
-from course_pkg.deployment.strict_fields import Fields
 from course_pkg.serving.constrained.guide import Guide
 from course_pkg.serving.sampling import MOST_BIASES, MOST_LOGPROBS, SamplingParams
+
+MOST_FIELDS = 100
+
+# Values that ask for nothing; other values of these fields are refused.
+NEUTRAL: dict[str, Sequence[Any]] = {
+    "best_of": (1,),
+    "suffix": ("",),
+    "store": (False,),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "modalities": (["text"],),
+    "parallel_tool_calls": (False, True),  # of tools, which there are none
+    "top_k": (-1,),  # vLLM's for all tokens
+    "tool_calls": ([],),  # of a message, as an answer has them
+    "annotations": ([],),
+}
+
+
+def _is_neutral(name: str, value: Any) -> bool:
+    """Whether a field with this value asks for nothing; null counts as absent."""
+    if value is None:
+        return True
+    # 0 == False, but only one of them is a number.
+    same_kind = [v for v in NEUTRAL.get(name, ()) if isinstance(v, bool) == isinstance(value, bool)]
+    return value in same_kind
+
+
+def _without_neutral(data: Any) -> Any:
+    """An object without the fields that ask for nothing."""
+    if not isinstance(data, dict):
+        return data
+    if len(data) > MOST_FIELDS:
+        raise ValueError(f"an object has {len(data)} fields")
+    return {name: value for name, value in data.items() if not _is_neutral(name, value)}
+
+
+class Fields(BaseModel):
+    """An object of a request: strict types, no unknown fields, null for the default."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    _drop_neutral = model_validator(mode="before")(staticmethod(_without_neutral))
+
+
+Choices = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+
+
+class Constraint(NamedTuple):
+    """What an output must satisfy.
+
+    Attributes:
+        kind: whether the text is a regular expression ("regex") or a schema's JSON ("json").
+        field: of the request, for messages.
+    """
+
+    kind: Literal["regex", "json"]
+    text: str
+    field: str
+
+
+class JsonSchemaFormat(Fields):
+    """OpenAI's json_schema. strict changes nothing: the schema is always followed."""
+
+    name: Annotated[str, Field(max_length=64)]
+    schema_: dict[str, Any] = Field(alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Fields):
+    """OpenAI's response_format: any text, any JSON object, or JSON of a schema.
+
+    Example:
+
+        >>> ResponseFormat(type="json_object").constraint
+        Constraint(kind='json', text='{"type": "object"}', field='response_format')
+    """
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaFormat | None = None
+
+    @model_validator(mode="after")
+    def _check_pair(self) -> "ResponseFormat":
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            raise ValueError("give json_schema with the type json_schema, and only with it")
+        return self
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """None for any text."""
+        if self.type == "text":
+            return None
+        if self.json_schema is None:
+            return Constraint("json", json.dumps({"type": "object"}), "response_format")
+        schema = json.dumps(self.json_schema.schema_)
+        return Constraint("json", schema, "response_format.json_schema.schema")
+
+
+class StructuredOutputs(Fields):
+    """vLLM's structured_outputs: one of a regular expression, a schema, texts, or any object."""
+
+    regex: str | None = None
+    json_: dict[str, Any] | None = Field(None, alias="json")
+    choice: Choices | None = None
+    json_object: Literal[True] | None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> "StructuredOutputs":
+        if len(self.model_fields_set) != 1:
+            raise ValueError("expected one of regex, json, choice and json_object")
+        return self
+
+    @property
+    def constraint(self) -> Constraint:
+        """Of the field that is given."""
+        [name] = self.model_fields_set
+        bare = name.rstrip("_")
+        return constraint_of(bare, getattr(self, name), f"structured_outputs.{bare}")
+
+
+def constraint_of(kind: str, value: Any, field: str) -> Constraint:
+    """What a field asks for; a regular expression also for texts to choose from.
+
+    Args:
+        kind: regex, choice, json or json_object.
+        field: its whole name.
+
+    Example:
+
+        >>> constraint_of("choice", ["a+b", "c"], "guided_choice").text
+        'a\\\\+b|c'
+    """
+    if kind == "regex":
+        return Constraint("regex", value, field)
+    if kind == "choice":
+        return Constraint("regex", "|".join(map(re.escape, value)), field)
+    schema = {"type": "object"} if kind == "json_object" else value
+    return Constraint("json", json.dumps(schema), field)
+
 
 TOKEN = re.compile(r"[0-9]{1,9}")  # an id as the key of a JSON object
 MOST_STOPS = 16  # each new token is compared with all beginnings of them
@@ -131,8 +271,8 @@ class GenerationRequest(Fields):
         for name in GUIDED:
             if (value := getattr(self, name)) is not None:
                 return constraint_of(name.removeprefix("guided_"), value, name)
-        given = self.structured_outputs or self.response_format
-        return None if given is None else given.constraint
+        source = self.structured_outputs or self.response_format
+        return None if source is None else source.constraint
 
     @property
     def scores_only(self) -> bool:
@@ -144,9 +284,9 @@ class GenerationRequest(Fields):
 
         The engine always generates a token; an answer that only scores the prompt leaves it out.
         """
-        given = {name: getattr(self, name) for name in SAMPLING} | self.reported
+        values = {name: getattr(self, name) for name in SAMPLING} | self.reported
         most = 1 if self.scores_only else max_tokens
-        return SamplingParams(max_tokens=most, guide=guide, **given)
+        return SamplingParams(max_tokens=most, guide=guide, **values)
 
     @property
     def reported(self) -> dict[str, int | None]:
@@ -170,13 +310,13 @@ class CompletionRequest(GenerationRequest):
     @field_validator("prompt")
     @classmethod
     def _prompts(cls, value: Any) -> list[Prompt]:
-        def ids(each: Any) -> bool:
-            return isinstance(each, list) and all(type(token) is int for token in each)
+        def ids(prompt: Any) -> bool:
+            return isinstance(prompt, list) and all(type(token) is int for token in prompt)
 
         several = [value] if isinstance(value, str) or (value and ids(value)) else value
         if not isinstance(several, list) or not several:
             several = [None]
-        if not all(isinstance(each, str) for each in several) and not all(map(ids, several)):
+        if not all(isinstance(prompt, str) for prompt in several) and not all(map(ids, several)):
             raise ValueError("expected a text, a list of texts, token ids, or lists of token ids")
         return several
 

@@ -43,8 +43,12 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. Raises ServeError or ModelError if it cannot start.
 
-    dtype: see `weights_dtype`. quantize: None, "int8" or "int4". name: of the model, for clients.
-    chat_template: a file with a Jinja template, instead of the model's. origins: see `create_app`.
+    Args:
+        dtype: see `weights_dtype`.
+        quantize: None, "int8" or "int4".
+        name: of the model, for clients.
+        chat_template: a file with a Jinja template, instead of the model's.
+        origins: see `create_app`.
     """
     key = read_key(key_file)
     check_origins(origins, key)
@@ -83,7 +87,8 @@ def serve(
 def read_key(file: Path | None) -> str | None:
     """The key in the file, or in COURSE_API_KEY; None if there is neither.
 
-    Raises ServeError for a file that cannot be read and for a key that is easy to guess.
+    Raises:
+        ServeError: for a file that cannot be read and for a key that is easy to guess.
     """
     try:
         key = os.environ.get(KEY_VARIABLE) if file is None else file.read_text("utf-8").strip()
@@ -100,23 +105,27 @@ def read_key(file: Path | None) -> str | None:
 def model_name(model: str) -> str:
     """The model's name for clients: a folder's last part, without the path on this machine.
 
-    >>> model_name("smollm2-135m"), model_name("/home/me/my-model/")
-    ('smollm2-135m', 'my-model')
+    Example:
+
+        >>> model_name("smollm2-135m"), model_name("/home/me/my-model/")
+        ('smollm2-135m', 'my-model')
     """
     folder = Path(model).expanduser()
     return folder.resolve().name if folder.is_dir() or folder.is_absolute() else model
 
 
-def adapter_folders(given: Sequence[str], base: str) -> dict[str, Path]:
+def adapter_folders(texts: Sequence[str], base: str) -> dict[str, Path]:
     """The folders by name, from texts `name=folder`. Raises ServeError for a wrong one.
 
-    >>> adapter_folders(["poet"], "tiny")
-    Traceback (most recent call last):
-    ...
-    course_pkg.deployment.api_errors.ServeError: --adapter poet: expected name=folder
+    Example:
+
+        >>> adapter_folders(["poet"], "tiny")
+        Traceback (most recent call last):
+        ...
+        course_pkg.deployment.api_errors.ServeError: --adapter poet: expected name=folder
     """
     folders: dict[str, Path] = {}
-    for text in given:
+    for text in texts:
         name, equals, folder = text.partition("=")
         if not equals or not folder:
             raise ServeError(f"--adapter {text}: expected name=folder")
@@ -138,7 +147,9 @@ def adapter_folders(given: Sequence[str], base: str) -> dict[str, Path]:
 def check_origins(origins: Sequence[str], key: str | None) -> None:
     """Raise ServeError for a malformed origin, and for "*" (all origins) without a key.
 
-    >>> check_origins(["https://example.org", "http://localhost:3000"], None)
+    Example:
+
+        >>> check_origins(["https://example.org", "http://localhost:3000"], None)
     """
     for origin in origins:
         if origin != "*" and not re.fullmatch(r"https?://[^/\s*]+", origin):

@@ -142,9 +142,11 @@ def bind(host: str, port: int) -> socket.socket:
 
     Clients that connect before the server runs wait for it.
 
-    >>> with bind("127.0.0.1", 0) as bound:
-    ...     bound.getsockname()[0]
-    '127.0.0.1'
+    Example:
+
+        >>> with bind("127.0.0.1", 0) as bound:
+        ...     bound.getsockname()[0]
+        '127.0.0.1'
     """
     try:
         family, *_, address = socket.getaddrinfo(

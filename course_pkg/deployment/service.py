@@ -65,7 +65,7 @@ class Service:
 
     async def complete(self, body: CompletionRequest, waiting: Waiting = nullcontext) -> Call:
         """Start to continue one or several texts. waiting: around the wait for a constraint."""
-        texts = [each for each in body.prompt if isinstance(each, str)]
+        texts = [prompt for prompt in body.prompt if isinstance(prompt, str)]
         for text in texts:
             self._check_length(text, "prompt")
 

@@ -32,9 +32,11 @@ class TokenBound:
     with a token for each byte (SentencePiece: Llama 2, Mistral), in which every byte belongs to one
     token; for other tokenizers, the bound is 0.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> TokenBound(tiny_tokenizer())("a text" * 100)  # one token covers at most one space
-    100
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> TokenBound(tiny_tokenizer())("a text" * 100)  # one token covers at most one space
+        100
     """
 
     def __init__(self, tokenizer: Tokenizer):
@@ -47,9 +49,9 @@ class TokenBound:
         if described is None or described["model"]["type"] != "BPE":
             return
         added = described["added_tokens"]
-        if any(each["lstrip"] or each["rstrip"] for each in added):
+        if any(token["lstrip"] or token["rstrip"] for token in added):
             return
-        vocabulary = tokenizer.get_vocab().keys() - {each["content"] for each in added}
+        vocabulary = tokenizer.get_vocab().keys() - {token["content"] for token in added}
         if _is_byte_level(described):
             symbols = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
             raw = [bytes(symbols[s] for s in token) for token in vocabulary]
@@ -61,7 +63,7 @@ class TokenBound:
             known = set(range(256))
         else:
             return
-        raw += [self._written(each["content"]) for each in added]
+        raw += [self._written(token["content"]) for token in added]
         for kind in _KINDS:
             others = bytes(byte for byte in range(256) if byte not in kind & known)
             if most := max(len(token.translate(None, others)) for token in raw):

@@ -12,7 +12,7 @@ A block gets its hash when `append` makes room for its last token, which is befo
 computes it. So another sequence can hit it in the same step: in each layer, the engine must write
 the keys and values of all tokens of the step before it reads any.
 
-Not here: what runs when (`scheduler`), blocks on the host (`swap_space`), keys and values
+Not here: what runs when (`scheduler`), blocks on the host (`SwapSpace`), keys and values
 (`attention.paged`). Sources: Kwon et al. (2023), "Efficient memory management for large
 language model serving with PagedAttention", section 4; prefix hashes as in vLLM.
 Chapter: acceleration/paged-attention.
@@ -20,6 +20,7 @@ Chapter: acceleration/paged-attention.
 
 import hashlib
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from course_pkg.common.arguments import require_between, require_integer
 from course_pkg.serving.block_pool import Block, BlockPool, Content, OutOfBlocksError, block_hash
@@ -37,16 +38,22 @@ class _Table:
 class BlockManager:
     """Block tables over a pool of `blocks` blocks of `block_size` tokens, numbered from 1.
 
-    prefix_cache: find earlier sequences' full blocks by their hash. watermark: the share of the
-    blocks, rounded, that stays free when a sequence is admitted, so that the running ones can grow.
-    Raises ValueError for sizes that make no sense.
+    Args:
+        prefix_cache: find earlier sequences' full blocks by their hash.
+        watermark: the share of the blocks, rounded, that stays free when a sequence is admitted, so
+            that the running ones can grow.
 
-    >>> manager = BlockManager(blocks=10, block_size=16)
-    >>> first, second = Sequence("a", list(range(55))), Sequence("b", [*range(48), 7, 7])
-    >>> manager.allocate(first), manager.table(first)  # no hit; four blocks
-    (0, [1, 2, 3, 4])
-    >>> manager.allocate(second), manager.table(second)  # 48 tokens are there already
-    (48, [1, 2, 3, 5])
+    Raises:
+        ValueError: for sizes that make no sense.
+
+    Example:
+
+        >>> manager = BlockManager(blocks=10, block_size=16)
+        >>> first, second = Sequence("a", list(range(55))), Sequence("b", [*range(48), 7, 7])
+        >>> manager.allocate(first), manager.table(first)  # no hit; four blocks
+        (0, [1, 2, 3, 4])
+        >>> manager.allocate(second), manager.table(second)  # 48 tokens are there already
+        (48, [1, 2, 3, 5])
     """
 
     def __init__(
@@ -57,6 +64,8 @@ class BlockManager:
         self.prefix_cache = prefix_cache
         self.reserve = round(require_between(watermark, "watermark", 0, 1, closed=True) * blocks)
         self._tables: dict[int | str, _Table] = {}  # by the sequence's id
+        # What the full blocks of a sequence hold, also while it waits.
+        self._contents: WeakKeyDictionary[Sequence, list[Content]] = WeakKeyDictionary()
 
     def table(self, sequence: Sequence) -> list[int]:
         """The numbers of the sequence's blocks. Raises ValueError if it has none."""
@@ -91,10 +100,16 @@ class BlockManager:
     def allocate(self, sequence: Sequence, upto: int | None = None) -> int:
         """Start a table with what the prefix cache has, then make room for the other tokens.
 
-        upto: make room for the first `upto` tokens only; `append` adds the others, chunk by chunk.
-        Returns how many tokens were hit. The last one never is, because the logits after it are
-        needed. Raises ValueError if the sequence has a table, OutOfBlocksError if blocks are
-        lacking; then nothing changes.
+        Args:
+            upto: make room for the first `upto` tokens only; `append` adds the others, chunk by
+                chunk.
+
+        Returns:
+            how many tokens were hit. The last one never is, because the logits after it are needed.
+
+        Raises:
+            ValueError: the sequence has a table.
+            OutOfBlocksError: blocks are lacking; then nothing changes.
         """
         if sequence.id in self._tables:
             raise ValueError(f"sequence {sequence.id!r} has blocks already: free it first")
@@ -120,9 +135,13 @@ class BlockManager:
     def append(self, sequence: Sequence, count: int) -> Copy | None:
         """Make room for the next `count` of sequence.tokens; hash the blocks that become full.
 
-        Returns the copy to make before the tokens are written, if the last block is partly empty
-        and shared. Raises ValueError if the sequence has no table or fewer tokens,
-        OutOfBlocksError if blocks are lacking; then nothing changes.
+        Returns:
+            the copy to make before the tokens are written, if the last block is partly empty and
+            shared.
+
+        Raises:
+            ValueError: the sequence has no table or fewer tokens.
+            OutOfBlocksError: blocks are lacking; then nothing changes.
         """
         table = self._get(sequence)
         if not 0 <= count <= len(sequence.tokens) - table.stored:
@@ -147,7 +166,8 @@ class BlockManager:
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Give the child the parent's table; both use its blocks.
 
-        Raises ValueError unless the child is new and begins with what the parent has stored.
+        Raises:
+            ValueError: unless the child is new and begins with what the parent has stored.
         """
         table = self._get(parent)
         first_tokens = parent.tokens[: table.stored]
@@ -159,6 +179,7 @@ class BlockManager:
         for block in table.blocks:
             self.pool.share(block)
         self._tables[child.id] = _Table(list(table.blocks), table.stored)
+        self._contents[child] = list(self._contents.get(parent, ()))
 
     def free(self, sequence: Sequence) -> None:
         """Give the sequence's blocks back, the last one first, so that it is evicted first."""
@@ -207,7 +228,7 @@ class BlockManager:
 
     def _content(self, sequence: Sequence, index: int) -> Content:
         """What a full block of the sequence holds; each is hashed once."""
-        contents = sequence.contents
+        contents = self._contents.setdefault(sequence, [])
         size = self.block_size
         while len(contents) <= index:
             parent = contents[-1] if contents else _root(sequence)
@@ -223,7 +244,7 @@ class BlockManager:
         """
         block = self.pool.find(self._content(sequence, index))
         if block is not None:
-            sequence.contents[index] = block.content
+            self._contents[sequence][index] = block.content
         return block
 
     def _remember(self, sequence: Sequence, index: int) -> None:
@@ -234,15 +255,15 @@ class BlockManager:
 
     def _hits(self, sequence: Sequence) -> list[Block]:
         """The longest cached prefix, without the last token."""
-        found = []
+        hits: list[Block] = []
         if self.prefix_cache and sequence.takes_hits:
             full = (len(sequence.tokens) - 1) // self.block_size
             for index in range(full):
                 block = self._find(sequence, index)
                 if block is None:
                     break
-                found.append(block)
-        return found
+                hits.append(block)
+        return hits
 
 
 def _root(sequence: Sequence) -> Content:

@@ -19,8 +19,10 @@ class OutOfBlocksError(RuntimeError):
 class Content:
     """What a full block holds: its tokens, after the content of the block before it.
 
-    hash: of the tokens and of the parent's hash. A root stands before the first block. It has no
-    parent, and its `tokens` are the cache key and salt, so blocks match only under the same ones.
+    Attributes:
+        hash: of the tokens and of the parent's hash. A root stands before the first block. It has
+            no parent, and its `tokens` are the cache key and salt, so blocks match only under the
+            same ones.
     """
 
     hash: bytes
@@ -46,7 +48,8 @@ class Content:
 class Block:
     """One block: its number, how many tables use it, and what it holds.
 
-    content: None unless the prefix cache can find the block by it.
+    Attributes:
+        content: None unless the prefix cache can find the block by it.
     """
 
     number: int
@@ -60,9 +63,11 @@ def block_hash(parent: bytes, tokens: list[int] | tuple[int, ...]) -> bytes:
     Keys and values depend on all earlier tokens, so equal tokens after different ones need
     different hashes. Python's own `hash` has only 64 bits, and hash(-1) == hash(-2).
 
-    >>> first = block_hash(b"", [1, 2])
-    >>> block_hash(first, [3, 4]) == block_hash(b"", [3, 4])
-    False
+    Example:
+
+        >>> first = block_hash(b"", [1, 2])
+        >>> block_hash(first, [3, 4]) == block_hash(b"", [3, 4])
+        False
     """
     return hashlib.sha256(parent + array("q", tokens).tobytes()).digest()
 
@@ -70,11 +75,13 @@ def block_hash(parent: bytes, tokens: list[int] | tuple[int, ...]) -> bytes:
 class BlockPool:
     """Blocks 1 … `blocks`; 0 is left for padding.
 
-    >>> pool = BlockPool(3)
-    >>> first, second = pool.take(), pool.take()
-    >>> pool.release(first)
-    >>> first.number, second.number, pool.num_free
-    (1, 2, 2)
+    Example:
+
+        >>> pool = BlockPool(3)
+        >>> first, second = pool.take(), pool.take()
+        >>> pool.release(first)
+        >>> first.number, second.number, pool.num_free
+        (1, 2, 2)
     """
 
     def __init__(self, blocks: int):
@@ -90,7 +97,8 @@ class BlockPool:
     def take(self) -> Block:
         """A free block for one user: an empty one, or else the least recently used cached one.
 
-        Raises OutOfBlocksError if none is free.
+        Raises:
+            OutOfBlocksError: none is free.
         """
         if not self._free:
             raise OutOfBlocksError(f"all {len(self.blocks)} blocks are in use")
@@ -107,7 +115,8 @@ class BlockPool:
     def release(self, block: Block) -> None:
         """Count one user fewer. The last one frees the block, and its content stays cached.
 
-        Raises RuntimeError if it has no user.
+        Raises:
+            RuntimeError: it has no user.
         """
         if block.users == 0:
             raise RuntimeError(f"block {block.number} is freed twice")

@@ -37,21 +37,32 @@ Prompt = str | list[int]
 class Engine:
     """Continuous batching of a Llama-style model with a paged KV cache.
 
-    model: a Decoder, or a transformers model that it can run. Give either blocks, of block_size
-    tokens, or the memory_bytes for them. token_budget, max_sequences: as the Scheduler's. adapters:
-    by name, the folder of a LoRA adapter, or a model that has it active. swap_blocks: blocks on the
-    host for preempted sequences. max_model_len: tokens of a prompt and its completion together.
-    quantize: "int8" or "int4", the format of the weights (`quantized_decoder`); everything else is
-    in bf16 then, or in the model's 16-bit type. A model whose layers are quantized needs nothing.
-    Of a `tensor_parallel` decoder, each rank has an engine, and all get the same calls in the same
-    order; then all ranks get the same tokens.
-    Raises ValueError for sizes that make no sense, and what `ModelRunner` raises.
+    Each rank of a `tensor_parallel` decoder has an engine. All engines must get the same calls in
+    the same order; then all ranks get the same tokens.
 
-    >>> from course_pkg.lm.load import load
-    >>> engine = Engine(*load("tiny"), blocks=8)
-    >>> [request] = engine.generate(["ab"], SamplingParams(max_tokens=3, temperature=0))
-    >>> len(request.completions[0].tokens), request.completions[0].finish_reason
-    (3, 'length')
+    Args:
+        model: a Decoder, or a transformers model that it can run. Give either blocks, of block_size
+            tokens, or the memory_bytes for them.
+        token_budget, max_sequences: as the Scheduler's.
+        adapters: by name, the folder of a LoRA adapter, or a model that has it active.
+        swap_blocks: blocks on the host for preempted sequences.
+        quantize: "int8" or "int4", the format of the weights (`quantized_decoder`); everything else
+            is in bf16 then, or in the model's 16-bit type. A model whose layers are quantized needs
+            nothing.
+
+    Attributes:
+        max_model_len: tokens of a prompt and its completion together.
+
+    Raises:
+        ValueError: for sizes that make no sense, and what `ModelRunner` raises.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> engine = Engine(*load("tiny"), blocks=8)
+        >>> [request] = engine.generate(["ab"], SamplingParams(max_tokens=3, temperature=0))
+        >>> len(request.completions[0].tokens), request.completions[0].finish_reason
+        (3, 'length')
     """
 
     def __init__(
@@ -92,10 +103,12 @@ class Engine:
         self.runner = ModelRunner(decoder, blocks, block_size, swap_blocks, adapters)
         # An adapter of a folder may have been trained with a chat template of its own.
         folders = {
-            n: each for n, each in (adapters or {}).items() if not isinstance(each, nn.Module)
+            name: source
+            for name, source in (adapters or {}).items()
+            if not isinstance(source, nn.Module)
         }
         self.chat_templates = own_templates(folders, tokenizer, self.config.vocab_size)
-        ends = (answer_end(tokenizer, each) for each in self.chat_templates.values())
+        ends = (answer_end(tokenizer, template) for template in self.chat_templates.values())
         self.eos = end_tokens(model, tokenizer).union(ends) - {None}
         self.requests: dict[int, Request] = {}  # those that are not done
         self._completions: dict[int, Completion] = {}  # those that grow, by their sequence's id
@@ -112,16 +125,19 @@ class Engine:
     def vocabulary(self) -> Vocabulary:
         """What guides of requests are compiled with: the tokens' bytes, and the end tokens.
 
-        Raises ValueError for a tokenizer of an unknown family, or without end tokens.
+        Raises:
+            ValueError: for a tokenizer of an unknown family, or without end tokens.
 
-        >>> from course_pkg.serving.constrained.guide import regex_guide
-        >>> from course_pkg.lm.load import load
-        >>> engine = Engine(*load("tiny"), blocks=8)
-        >>> guide = regex_guide("[0-9]{4}-[0-9]{2}", engine.vocabulary)
-        >>> [request] = engine.generate(["Date: "], SamplingParams(guide=guide))
-        >>> text = request.completions[0].text
-        >>> len(text), text[4], (text[:4] + text[5:]).isdecimal()
-        (7, '-', True)
+        Example:
+
+            >>> from course_pkg.serving.constrained.guide import regex_guide
+            >>> from course_pkg.lm.load import load
+            >>> engine = Engine(*load("tiny"), blocks=8)
+            >>> guide = regex_guide("[0-9]{4}-[0-9]{2}", engine.vocabulary)
+            >>> [request] = engine.generate(["Date: "], SamplingParams(guide=guide))
+            >>> text = request.completions[0].text
+            >>> len(text), text[4], (text[:4] + text[5:]).isdecimal()
+            (7, '-', True)
         """
         return vocabulary_of(self.tokenizer, self.eos)
 
@@ -134,15 +150,17 @@ class Engine:
     ) -> list[Request]:
         """Complete all prompts, texts or lists of token ids; return their requests in order.
 
-        params, adapter: one for all, or a list. If `add` or a step fails, none of them goes on.
+        Args:
+            params, adapter: one for all, or a list. If `add` or a step fails, none of them goes on.
         """
         if isinstance(prompts, str):
             raise TypeError("prompts is a string: give a list of prompts")
-        given = zip(prompts, _one_each(params, prompts), _one_each(adapter, prompts), strict=True)
+        params = _one_each(params, prompts)
+        adapters = _one_each(adapter, prompts)
         requests: list[Request] = []
         try:
-            for prompt, each, name in given:
-                requests.append(self.add(prompt, each, adapter=name))
+            for prompt, own_params, name in zip(prompts, params, adapters, strict=True):
+                requests.append(self.add(prompt, own_params, adapter=name))
             while any(request.id in self.requests for request in requests):
                 self.step()
                 failed = [request for request in requests if request.error]
@@ -178,8 +196,12 @@ class Engine:
     ) -> Request:
         """Queue a request, which later steps fill.
 
-        prompt: a text, or a list of token ids. Raises ValueError if it is empty or too long, if a
-        token or the adapter is unknown, or if the guide is of another vocabulary.
+        Args:
+            prompt: a text, or a list of token ids.
+
+        Raises:
+            ValueError: it is empty or too long, or a token or the adapter is unknown, or the guide
+                is of another vocabulary.
         """
         params = params or SamplingParams()
         if adapter is not None and adapter not in self.adapters:
@@ -283,12 +305,12 @@ class Engine:
         self._completions[sequence.id] = completion
 
 
-def _one_each(given: object, prompts: list[Prompt]) -> list:
-    """A list with one for each prompt, from such a list or from one for all."""
-    each = list(given) if isinstance(given, list | tuple) else [given] * len(prompts)
-    if len(each) != len(prompts):
+def _one_each(values: object, prompts: list[Prompt]) -> list:
+    """A list with one value for each prompt, from such a list or from one for all."""
+    listed = list(values) if isinstance(values, list | tuple) else [values] * len(prompts)
+    if len(listed) != len(prompts):
         raise ValueError(
-            f"{len(prompts)} prompts, and a list of {len(each)} params or adapters: "
+            f"{len(prompts)} prompts, and a list of {len(listed)} params or adapters: "
             "give one for all prompts, or one for each"
         )
-    return each
+    return listed

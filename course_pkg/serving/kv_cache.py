@@ -5,8 +5,13 @@ A cache is made for a decoder's config, and its `attend` is what the decoder cal
     cache = ContiguousCache(model.config)
     logits = model(ids, cache.positions(ids.shape[1]), cache.attend)
 
-Use it under `torch.no_grad()`. `generate` writes greedily with a cache, and `recompute` the same
-tokens without one.
+Each layer's keys and values are in a `Storage`: a growing tensor, a preallocated one, or a ring.
+`append(key, value)` takes those of new tokens, (batch, kv_heads, new, head_dim), and returns what
+the new tokens may attend to, in the order of the tokens. Only a ring may permute them, for a single
+new token, which sees them all. `Int8` makes any storage one of 8 bits.
+
+Use a cache under `torch.no_grad()`. `generate` writes greedily with a cache, and `recompute` the
+same tokens without one.
 
 Keys are kept as they were rotated. RoPE of type "dynamic" or "longrope" changes all rotations when
 the text outgrows the original length; from then on, a cache and a recomputation differ, here as in
@@ -18,6 +23,7 @@ Chapter: serving/kv-cache.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,16 +32,226 @@ from course_pkg.acceleration.attention import plain
 from course_pkg.common.arguments import require_integer
 from course_pkg.lm.decoder import Decoder, causal_attend
 from course_pkg.lm.decoder_config import DecoderConfig
-from course_pkg.serving.kv_storage import Contiguous, Int8, Ring, Static, Storage
+
+
+class Kept(NamedTuple):
+    """Keys and values, (batch, kv_heads, kept, head_dim), and their tokens' indices, (kept,)."""
+
+    key: Tensor
+    value: Tensor
+    index: Tensor
+
+
+class Storage(ABC):
+    """What every storage offers. length: tokens appended so far, less those truncated."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.held: tuple[Tensor, Tensor] | None = None  # keys and values, from the first token on
+
+    @abstractmethod
+    def append(self, key: Tensor, value: Tensor) -> Kept:
+        """Keep new tokens; return what they may attend to.
+
+        Raises:
+            ValueError: the shape does not fit the tokens before.
+        """
+
+    def can_truncate(self, tokens: int) -> bool:
+        """Whether `truncate(tokens)` leaves all that later tokens may attend to."""
+        return True
+
+    def truncate(self, tokens: int) -> None:
+        """Forget all but the first `tokens` tokens."""
+        self.length = min(self.length, tokens)
+
+    @property
+    def bytes(self) -> int:
+        """The memory of the tensors, with what is allocated but not used."""
+        return sum(tensor.nbytes for tensor in self.held or ())
+
+
+class Contiguous(Storage):
+    """One tensor that grows: simple, but every append copies all that came before."""
+
+    def append(self, key: Tensor, value: Tensor) -> Kept:
+        if self.held is not None:
+            _check_shape(self.held[0], key)
+            key = torch.cat((self.held[0], key), dim=2)  # (batch, kv_heads, kept, head_dim)
+            value = torch.cat((self.held[1], value), dim=2)  # (batch, kv_heads, kept, head_dim)
+        self.held = (key, value)
+        self.length = key.shape[2]
+        return Kept(key, value, torch.arange(self.length, device=key.device))
+
+    def truncate(self, tokens: int) -> None:
+        """Copy the first tokens, so that the memory of the others is freed."""
+        if self.held is not None and tokens < self.length:
+            key, value = (tensor[:, :, :tokens].clone() for tensor in self.held)
+            self.held = (key, value) if tokens else None
+            self.length = tokens
+
+
+class Static(Storage):
+    """Tensors of a fixed capacity, allocated at the first append: no copies, but all the memory."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self.capacity = capacity
+
+    def append(self, key: Tensor, value: Tensor) -> Kept:
+        """Write into the free part. Raises ValueError if it is too small, and then changes nothing.
+
+        The result is a view, valid until the next append.
+        """
+        end = self.length + key.shape[2]
+        if end > self.capacity:
+            raise ValueError(
+                f"the cache is full: {self.length} of {self.capacity} tokens are used, and "
+                f"{key.shape[2]} more do not fit; give a capacity of {end} or more, or truncate it"
+            )
+        if self.held is None:
+            self.held = _empty(key, self.capacity), _empty(value, self.capacity)
+        _check_shape(self.held[0], key)
+        for tensor, new in zip(self.held, (key, value), strict=True):
+            tensor[:, :, self.length : end] = new
+        self.length = end
+        kept = (tensor[:, :, :end] for tensor in self.held)  # (batch, kv_heads, kept, head_dim)
+        return Kept(*kept, torch.arange(end, device=key.device))
+
+
+class Ring(Storage):
+    """The last `window` tokens: token t is in slot t mod window, where it overwrites t − window."""
+
+    def __init__(self, window: int) -> None:
+        super().__init__()
+        self.window = window
+        self.written = 0  # tokens ever written; more than length after a truncation
+
+    def append(self, key: Tensor, value: Tensor) -> Kept:
+        """Write over the oldest tokens.
+
+        Several new tokens, even more than the window, are all returned after those of the last
+        window, because the first of them still sees the tokens before it.
+        """
+        if self.held is None:
+            self.held = _empty(key, self.window), _empty(value, self.window)
+        _check_shape(self.held[0], key)
+        start = self.length
+        end = start + key.shape[2]
+        first = max(0, start - self.window)
+        index = torch.arange(first, end, device=key.device)
+        if end - start != 1:  # in order: what is kept, then what is new
+            old = index[: start - first] % self.window
+            key, value = (
+                torch.cat((tensor[:, :, old], new), dim=2)  # (batch, kv_heads, old + new, head_dim)
+                for tensor, new in zip(self.held, (key, value), strict=True)
+            )
+        last = torch.arange(max(start, end - self.window), end, device=key.device)
+        for tensor, new in zip(self.held, (key, value), strict=True):
+            tensor[:, :, last % self.window] = new[:, :, new.shape[2] - len(last) :]
+        self.length = end
+        self.written = max(self.written, end)
+        if end - start != 1:
+            return Kept(key, value, index)
+        slots = torch.arange(min(end, self.window), device=key.device)
+        kept = (tensor[:, :, : len(slots)] for tensor in self.held)  # (batch, kv_heads, kept, d)
+        return Kept(*kept, end - 1 - (end - 1 - slots) % self.window)
+
+    def can_truncate(self, tokens: int) -> bool:
+        """Whether no token in the window of the next one was overwritten: one step back, or all."""
+        return tokens == 0 or self.written <= self.window or tokens >= self.written - 1
+
+    def truncate(self, tokens: int) -> None:
+        super().truncate(tokens)
+        if tokens == 0:
+            self.written = 0
+
+
+class Int8(Storage):
+    """Any storage in 8 bits: one for the codes, and one for the scales, in fp32.
+
+    New tokens are attended to as they will be read later, so that it makes no difference whether
+    they come one by one or together.
+    """
+
+    def __init__(self, new_storage: Callable[[], Storage]) -> None:
+        super().__init__()
+        self.codes = new_storage()
+        self.scales = new_storage()
+
+    def append(self, key: Tensor, value: Tensor) -> Kept:
+        key_codes, key_scales = quantize(key)
+        value_codes, value_scales = quantize(value)
+        codes = self.codes.append(key_codes, value_codes)
+        scales = self.scales.append(key_scales, value_scales)
+        self.length = self.codes.length
+        return Kept(
+            dequantize(codes.key, scales.key).to(key.dtype),
+            dequantize(codes.value, scales.value).to(value.dtype),
+            codes.index,
+        )
+
+    def can_truncate(self, tokens: int) -> bool:
+        return self.codes.can_truncate(tokens)
+
+    def truncate(self, tokens: int) -> None:
+        self.codes.truncate(tokens)
+        self.scales.truncate(tokens)
+        self.length = self.codes.length
+
+    @property
+    def bytes(self) -> int:
+        """The memory of the codes and the scales: head_dim + 4 bytes per token and head."""
+        return self.codes.bytes + self.scales.bytes
+
+
+def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes from −127 to 127, int8, x's shape, and one scale per token and head, fp32, (…, 1).
+
+    The scale is the largest absolute value / 127, so the error is at most half a scale. All zeros
+    have scale 0.
+
+    Example:
+
+        >>> codes, scales = quantize(torch.tensor([[127.0, -63.6, 0.4]]))
+        >>> codes, dequantize(codes, scales)
+        (tensor([[127, -64,   0]], dtype=torch.int8), tensor([[127., -64.,   0.]]))
+    """
+    scales = x.float().abs().amax(-1, keepdim=True) / 127  # (…, 1)
+    codes = (x.float() / scales.clamp(min=torch.finfo(torch.float32).tiny)).round()
+    return codes.to(torch.int8), scales
+
+
+def dequantize(codes: Tensor, scales: Tensor) -> Tensor:
+    """The values that the codes stand for, fp32."""
+    return codes * scales
+
+
+def _empty(like: Tensor, tokens: int) -> Tensor:
+    return like.new_zeros(*like.shape[:2], tokens, like.shape[3])
+
+
+def _check_shape(held: Tensor, new: Tensor) -> None:
+    expected, shape = ((batch, heads, dim) for batch, heads, _, dim in (held.shape, new.shape))
+    if expected != shape:
+        raise ValueError(
+            f"the cache was made for (batch, kv_heads, head_dim) = {expected}, got {shape}: make a "
+            "new cache for another batch or model"
+        )
 
 
 class KVCache(ABC):
     """The keys and values of all layers; a subclass says how a layer's are stored.
 
-    key_mask: (batch, tokens), false at the padding before the first token of each prompt; later
-    tokens are real. eight_bit: store int8 codes and one scale per token and head.
-    attention: a function with the signature of `course_pkg.acceleration.attention.plain.attention`.
-    Raises ValueError if the padding is not on the left, or a prompt is all padding.
+    Args:
+        key_mask: (batch, tokens), false at the padding before the first token of each prompt; later
+            tokens are real.
+        eight_bit: store int8 codes and one scale per token and head.
+        attention: a function with the signature of
+            `course_pkg.acceleration.attention.plain.attention`.
+
+    Raises:
+        ValueError: the padding is not on the left, or a prompt is all padding.
     """
 
     def __init__(
@@ -79,8 +295,12 @@ class KVCache(ABC):
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Keep the new tokens' keys and values; let their queries attend to all that is kept.
 
-        query: (batch, heads, new, head_dim), and so the result; key, value: (batch, kv_heads, new,
-        head_dim). Raises ValueError if the shape does not fit the cache, or if it is full.
+        Args:
+            query: (batch, heads, new, head_dim); the result has the same shape.
+            key, value: (batch, kv_heads, new, head_dim).
+
+        Raises:
+            ValueError: the shape does not fit the cache, or it is full.
         """
         kept = self.layers[layer].append(key, value)
         window = self.config.window(layer)
@@ -96,8 +316,9 @@ class KVCache(ABC):
     def truncate(self, tokens: int) -> None:
         """Forget all but the first `tokens` tokens: a rejected guess, or all after a shared prefix.
 
-        Raises ValueError if there are fewer, or if a sliding window has overwritten tokens that the
-        next one would see; then nothing changes.
+        Raises:
+            ValueError: there are fewer, or a sliding window has overwritten tokens that the next
+                one would see; then nothing changes.
         """
         if not 0 <= tokens <= self.tokens:
             raise ValueError(f"the cache holds {self.tokens} tokens, so it cannot keep {tokens}")
@@ -118,13 +339,15 @@ class KVCache(ABC):
 class ContiguousCache(KVCache):
     """Tensors that grow with every token; each growth copies them.
 
-    >>> from course_pkg.lm.tiny import tiny_model
-    >>> model = Decoder.from_transformers(tiny_model())
-    >>> cache = ContiguousCache(model.config)
-    >>> with torch.no_grad():
-    ...     logits = model(torch.tensor([[1, 2, 3]]), attend=cache.attend)
-    >>> cache.tokens, cache.positions(1), cache.bytes  # 2 · 2 layers · 2 heads · 16 · 3 tokens · 4
-    (3, tensor([3]), 1536)
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_model
+        >>> model = Decoder.from_transformers(tiny_model())
+        >>> cache = ContiguousCache(model.config)
+        >>> with torch.no_grad():
+        ...     logits = model(torch.tensor([[1, 2, 3]]), attend=cache.attend)
+        >>> cache.tokens, cache.positions(1), cache.bytes  # 2 · 2 · 2 · 16 · 3 · 4 bytes
+        (3, tensor([3]), 1536)
     """
 
     def new_storage(self, layer: int) -> Storage:
@@ -134,7 +357,8 @@ class ContiguousCache(KVCache):
 class StaticCache(KVCache):
     """Tensors for `capacity` tokens, allocated once: no copies. options: those of KVCache.
 
-    Raises ValueError if the capacity is not positive.
+    Raises:
+        ValueError: the capacity is not positive.
     """
 
     def __init__(self, config: DecoderConfig, capacity: int, **options):
@@ -148,7 +372,8 @@ class StaticCache(KVCache):
 class SlidingWindowCache(KVCache):
     """Each layer with a window keeps only its last `window` tokens. options: those of KVCache.
 
-    Raises ValueError if no layer has a window.
+    Raises:
+        ValueError: no layer has a window.
     """
 
     def __init__(self, config: DecoderConfig, **options):
@@ -165,16 +390,22 @@ class SlidingWindowCache(KVCache):
 def generate(model: Decoder, ids: Tensor, new_tokens: int, cache: KVCache) -> Tensor:
     """The most likely next tokens, one after another: (batch, new_tokens).
 
-    ids: (batch, tokens), the prompts, or what follows the tokens in the cache. The last new token
-    is not in the cache afterwards. Raises ValueError if ids or new_tokens is empty.
+    Args:
+        ids: (batch, tokens), the prompts, or what follows the tokens in the cache. The last new
+            token is not in the cache afterwards.
 
-    >>> from course_pkg.lm.tiny import tiny_model
-    >>> model, ids = Decoder.from_transformers(tiny_model()), torch.tensor([[1, 2, 3]])
-    >>> cache = ContiguousCache(model.config)
-    >>> generate(model, ids, 4, cache).tolist() == recompute(model, ids, 4).tolist()
-    True
-    >>> cache.tokens  # 3 + 4 - 1
-    6
+    Raises:
+        ValueError: ids or new_tokens is empty.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_model
+        >>> model, ids = Decoder.from_transformers(tiny_model()), torch.tensor([[1, 2, 3]])
+        >>> cache = ContiguousCache(model.config)
+        >>> generate(model, ids, 4, cache).tolist() == recompute(model, ids, 4).tolist()
+        True
+        >>> cache.tokens  # 3 + 4 - 1
+        6
     """
     _check_prompts(ids, new_tokens)
     new = []
@@ -191,7 +422,8 @@ def recompute(
 ) -> Tensor:
     """As `generate`, without a cache: every step computes all tokens again.
 
-    key_mask: (batch, tokens), false at padding on the left of the prompts.
+    Args:
+        key_mask: (batch, tokens), false at padding on the left of the prompts.
     """
     _check_prompts(ids, new_tokens)
     real = torch.ones_like(ids) if key_mask is None else key_mask.long()  # (batch, tokens)
@@ -214,12 +446,16 @@ def cache_bytes(
 ) -> int:
     """The memory of keys and values: 2 · layers · kv_heads · head_dim · tokens · batch · bytes.
 
-    kv_heads: as many as query heads for multi-head attention (MHA), fewer for grouped queries
-    (GQA), 1 for multi-query (MQA). bytes_per_value: 2 in 16 bits; 1 + 4 / head_dim for 8 bits and
-    an fp32 scale per token and head.
+    Args:
+        kv_heads: as many as query heads for multi-head attention (MHA), fewer for grouped queries
+            (GQA), 1 for multi-query (MQA).
+        bytes_per_value: 2 in 16 bits; 1 + 4 / head_dim for 8 bits and an fp32 scale per token and
+            head.
 
-    >>> cache_bytes(layers=32, kv_heads=32, head_dim=128, tokens=4096) // 2**20  # Llama-2-7B: MHA
-    2048
+    Example:
+
+        >>> cache_bytes(layers=32, kv_heads=32, head_dim=128, tokens=4096) // 2**20  # Llama-2-7B
+        2048
     """
     return round(2 * layers * kv_heads * head_dim * tokens * batch * bytes_per_value)
 
@@ -234,12 +470,16 @@ def latent_cache_bytes(
 ) -> int:
     """The memory of multi-head latent attention (MLA): one latent and one rotated key per token.
 
-    latent_dim: numbers that keys and values of all heads are computed from. rope_dim: numbers of
-    the rotated part of the key, which the heads share.
+    Args:
+        latent_dim: numbers that keys and values of all heads are computed from.
+        rope_dim: numbers of the rotated part of the key, which the heads share.
+
     Source: DeepSeek-V2 (2024), section 2.1.4 and table 1: (d_c + d_h^R) · l numbers per token.
 
-    >>> latent_cache_bytes(layers=60, latent_dim=512, rope_dim=64, tokens=1)  # DeepSeek-V2
-    69120
+    Example:
+
+        >>> latent_cache_bytes(layers=60, latent_dim=512, rope_dim=64, tokens=1)  # DeepSeek-V2
+        69120
     """
     return round(layers * (latent_dim + rope_dim) * tokens * batch * bytes_per_value)
 
@@ -258,15 +498,21 @@ def step_intensity(
 ) -> float:
     """Operations per byte of a step that computes new_tokens for each of some sequences.
 
-    weights: numbers in the matrices that every token is multiplied by. tokens: each sequence's text
-    after the step, so new_tokens == tokens is the prefill of a whole prompt. Counted are products
-    and sums with the causal half of attention; as bytes the weights, read once, and each sequence's
-    cache, read or written once. Activations are not. Raises ValueError if new_tokens > tokens.
-    Chapter: serving/kv-cache.
+    Args:
+        weights: numbers in the matrices that every token is multiplied by.
+        tokens: each sequence's text after the step, so new_tokens == tokens is the prefill of a
+            whole prompt. Counted are products and sums with the causal half of attention; as bytes
+            the weights, read once, and each sequence's cache, read or written once. Activations are
+            not.
 
-    >>> shape = dict(weights=100, layers=1, query_heads=2, kv_heads=1, head_dim=5)
-    >>> step_intensity(**shape, sequences=1, new_tokens=1, tokens=10)  # (200 + 400) / (2 * 200)
-    1.5
+    Raises:
+        ValueError: new_tokens > tokens.
+
+    Example:
+
+        >>> shape = dict(weights=100, layers=1, query_heads=2, kv_heads=1, head_dim=5)
+        >>> step_intensity(**shape, sequences=1, new_tokens=1, tokens=10)  # (200 + 400) / (2 * 200)
+        1.5
     """
     require_integer(sequences, "sequences")
     require_integer(new_tokens, "new_tokens")

@@ -60,9 +60,14 @@ def with_adapters(
 ) -> tuple[Decoder, Groups]:
     """A decoder that shares the weights and has the adapters, and the list that says whose rows.
 
-    adapters: by name, a folder that course_pkg.adapters or PEFT wrote, or a model whose active
-    adapter, of course_pkg.adapters, is meant. Raises what `load_adapter` raises, and ValueError for
-    one that is not LoRA on linear layers, or that changes lm_head.
+    Raises what `load_adapter` raises
+
+    Args:
+        adapters: by name, a folder that course_pkg.adapters or PEFT wrote, or a model whose active
+            adapter, of course_pkg.adapters, is meant.
+
+    Raises:
+        ValueError: for one that is not LoRA on linear layers, or that changes lm_head.
     """
     shared: dict[int, Tensor] = {id(buffer): buffer for buffer in decoder.buffers()}
     for parameter in decoder.parameters():
@@ -93,13 +98,17 @@ def _save(model: nn.Module, folder: str, name: str) -> None:
 def check_adapter(folder: Path, name: str) -> None:
     """Refuse an adapter that the engine can't take, as far as its folder shows without the model.
 
-    Raises what `read_config` and `read_weights` raise, and ValueError for an adapter that is not
-    LoRA alone, or that changes lm_head.
+    Raises what `read_config` and `read_weights` raise
 
-    >>> check_adapter(Path("/nowhere"), "poet")
-    Traceback (most recent call last):
-    ...
-    FileNotFoundError: /nowhere has no adapter_config.json, so it is not an adapter folder
+    Raises:
+        ValueError: for an adapter that is not LoRA alone, or that changes lm_head.
+
+    Example:
+
+        >>> check_adapter(Path("/nowhere"), "poet")
+        Traceback (most recent call last):
+        ...
+        FileNotFoundError: /nowhere has no adapter_config.json, so it is not an adapter folder
     """
     if (kind := read_settings(folder)["peft_type"]) in PROMPT_TYPES:
         raise _not_lora(name, f"a trained prompt or prefix ({kind})")
@@ -130,9 +139,9 @@ def _load(decoder: Decoder, folder: Path, name: str) -> None:
             raise _not_lora(name, f"{layer.method} on {path}, which is not a linear layer")
 
 
-def _not_lora(name: str, found: str) -> ValueError:
+def _not_lora(name: str, kind: str) -> ValueError:
     return ValueError(
-        f"adapter {name!r} is {found}: the engine takes LoRA on linear layers alone; if the method "
+        f"adapter {name!r} is {kind}: the engine takes LoRA on linear layers alone; if the method "
         "can be merged, merge this adapter into a model and serve that; otherwise call generate of "
         "the model that has the adapter"
     )

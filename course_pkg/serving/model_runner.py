@@ -26,10 +26,16 @@ from course_pkg.serving.sequence import Sequence
 class ModelRunner:
     """A decoder, its adapters, and the keys and values of all blocks, on the device and the host.
 
-    blocks: those that sequences can have; block 0 is added, for padding. Each sequence's cache_key
-    is the name of its adapter, or "". Later changes of quantized weights in place have no effect
-    (`freeze`). Raises what `with_adapters` raises, and ValueError for a model whose keys depend on
-    other sequences' lengths (dynamic and longrope RoPE).
+    Raises what `with_adapters` raises
+
+    Args:
+        blocks: those that sequences can have; block 0 is added, for padding. Each sequence's
+            cache_key is the name of its adapter, or "". Later changes of quantized weights in place
+            have no effect (`freeze`).
+
+    Raises:
+        ValueError: for a model whose keys depend on other sequences' lengths (dynamic and longrope
+            RoPE).
     """
 
     def __init__(
@@ -78,14 +84,10 @@ class ModelRunner:
             ids += sequence.tokens[tokens.start : tokens.stop]
             positions += tokens
             slots += manager.slots(sequence, tokens.start, len(tokens))
-            needed = len(tokens) if sequence.prompt_logprobs else 1 if sequence in sampling else 0
+            needed = len(tokens) if sequence.prompt_logprobs else int(sequence in sampling)
             rows[sequence] = slice(len(wanted), len(wanted) + needed)
             wanted += range(end - needed, end)
-        ids, positions, slots, wanted = (
-            torch.tensor(each, dtype=torch.long, device=self.device)
-            for each in (ids, positions, slots, wanted)
-        )
-        where = places(slots, self.caches[0][0].shape[2])
+        where = places(self._indices(slots), self.caches[0][0].shape[2])
         tables = [manager.table(sequence) for sequence, _ in scheduled]
         lengths = [tokens.stop for _, tokens in scheduled]
         windows = {
@@ -100,8 +102,13 @@ class ModelRunner:
             batch = windows[self.decoder.config.window(layer)]
             return batch.attend(query[0].transpose(0, 1), cache).transpose(0, 1)[None]
 
-        logits = self.decoder(ids[None], positions, attend, rows=wanted)[0]  # (rows, vocab)
-        return rows, logits
+        logits = self.decoder(
+            self._indices(ids)[None], self._indices(positions), attend, rows=self._indices(wanted)
+        )
+        return rows, logits[0]  # (rows, vocab)
+
+    def _indices(self, numbers: list[int]) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.long, device=self.device)
 
 
 def block_bytes(decoder: Decoder, block_size: int) -> int:

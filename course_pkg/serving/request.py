@@ -25,7 +25,9 @@ from course_pkg.serving.text_stream import TextStream
 class Chunk(NamedTuple):
     """What a step added to a completion: a token, and the text that became certain with it.
 
-    logprob: the token's, if it was asked for. finish_reason: the completion's after this token.
+    Attributes:
+        logprob: the token's, if it was asked for.
+        finish_reason: the completion's after this token.
     """
 
     completion: "Completion"
@@ -38,10 +40,12 @@ class Chunk(NamedTuple):
 class Completion:
     """One sample of a request: its text, tokens and log-probabilities so far.
 
-    finish_reason: None while it grows; "stop" (an end token or a stop string), "length", "abort",
-    or "error". The tokens include those of the stop, the text does not. sequence: its tokens for
-    the scheduler; None until it has its first. state: the guide's, after these tokens; preemption
-    and swapping keep it, because they keep the tokens.
+    Attributes:
+        finish_reason: None while it grows; "stop" (an end token or a stop string), "length",
+            "abort", or "error". The tokens include those of the stop, the text does not.
+        sequence: its tokens for the scheduler; None until it has its first.
+        state: the guide's, after these tokens; preemption and swapping keep it, because they keep
+            the tokens.
     """
 
     def __init__(self, request: "Request", index: int, tokenizer: Tokenizer):
@@ -61,8 +65,12 @@ class Completion:
     def next_tokens(self, logits: Tensor, best: int) -> dict["Completion", int]:
         """Its next token; after the prompt alone, the first tokens of all samples of the request.
 
-        best: the token with the largest logit. Raises ValueError if the logits have NaN or
-        infinity, or if they are -infinity for all tokens that the guide allows.
+        Args:
+            best: the token with the largest logit.
+
+        Raises:
+            ValueError: the logits have NaN or infinity, or they are -infinity for all tokens that
+                the guide allows.
         """
         tokens = self.sequence.tokens
         is_first = len(tokens) == len(self.request.prompt)
@@ -106,9 +114,12 @@ class Completion:
 class Request:
     """A prompt's token ids, its parameters, and its samples, which the engine fills.
 
-    prompt_logprobs: one per prompt token if asked for; None for the first, which nothing precedes.
-    hit_tokens: how many of the prompt's tokens came from the prefix cache. error: why its samples
-    ended with reason "error", if the fault was its own. chunks: what its stream has not given out.
+    Attributes:
+        prompt_logprobs: one per prompt token if asked for; None for the first, which nothing
+            precedes.
+        hit_tokens: how many of the prompt's tokens came from the prefix cache.
+        error: why its samples ended with reason "error", if the fault was its own.
+        chunks: what its stream has not given out.
     """
 
     id: int
@@ -144,26 +155,34 @@ class Request:
     def score_prompt(self, start: int, logits: Tensor) -> None:
         """Add the log-probabilities of the prompt's tokens after `start`, one per row of logits.
 
-        A sequence that was preempted computes its prompt again, and adds nothing twice. Raises
-        ValueError if the logits have NaN or infinity.
+        A sequence that was preempted computes its prompt again, and adds nothing twice.
+
+        Raises:
+            ValueError: the logits have NaN or infinity.
         """
-        found = self.prompt_logprobs
-        if not found:
-            found.append(None)  # nothing precedes the first token
+        logprobs = self.prompt_logprobs
+        if not logprobs:
+            logprobs.append(None)  # nothing precedes the first token
         for place, row in enumerate(logits, start + 1):
-            if place == len(found) < len(self.prompt):
+            if place == len(logprobs) < len(self.prompt):
                 top = self.params.prompt_logprobs
-                found.append(log_probability(row, self.prompt[place], top))
+                logprobs.append(log_probability(row, self.prompt[place], top))
 
 
 def prompt_ids(prompt: str | list[int], tokenizer: Tokenizer, vocab_size: int) -> list[int]:
     """A prompt's token ids. A lone surrogate, which is not a character, becomes a question mark.
 
-    prompt: a text, or a list of token ids. Raises ValueError if it is empty or has an unknown id.
+    Args:
+        prompt: a text, or a list of token ids.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> prompt_ids("ab", tiny_tokenizer(), 259)
-    [97, 98]
+    Raises:
+        ValueError: it is empty or has an unknown id.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> prompt_ids("ab", tiny_tokenizer(), 259)
+        [97, 98]
     """
     ids = list(prompt) if isinstance(prompt, list | tuple) else []
     if isinstance(prompt, str):

@@ -110,19 +110,31 @@ class SamplingError(ValueError):
 class SamplingParams:
     """How to choose tokens, and when to stop.
 
-    max_tokens: None means as many as fit. temperature: 0 takes the most likely token. top_k, top_p,
-    min_p, the penalties and logit_bias (token ids with numbers): see `probabilities`. seed: makes a
-    request repeatable. stop: strings that end the text, which does not include them. ignore_eos:
-    the model's end tokens don't stop it. logprobs: the log-probability of each new token, and this
-    many of the most likely tokens; prompt_logprobs: the same for the prompt's tokens. n: samples
-    per prompt. priority: 0 is first. cache_salt: see `Sequence`. guide: a compiled constraint with
-    the engine's vocabulary; only tokens that it allows are chosen. If max_tokens or a stop string
-    ends the text, it is the beginning of one that is allowed. Raises SamplingError, a ValueError.
+    Attributes:
+        max_tokens: None means as many as fit.
+        temperature: 0 takes the most likely token. top_k, top_p, min_p, the penalties and
+            logit_bias (token ids with numbers): see `probabilities`.
+        seed: makes a request repeatable.
+        stop: strings that end the text, which does not include them.
+        ignore_eos: the model's end tokens don't stop it.
+        logprobs: the log-probability of each new token, and this many of the most likely tokens.
+        prompt_logprobs: the same for the prompt's tokens.
+        n: samples per prompt.
+        priority: 0 is first.
+        cache_salt: see `Sequence`.
+        guide: a compiled constraint with the engine's vocabulary; only tokens that it allows are
+            chosen. If max_tokens or a stop string ends the text, it is the beginning of one that is
+            allowed.
 
-    >>> SamplingParams(top_p=1.5)
-    Traceback (most recent call last):
-    ...
-    course_pkg.serving.sampling.SamplingError: top_p is 1.5: expected a number above 0 and at most 1
+    Raises:
+        SamplingError: a value is out of range.
+
+    Example:
+
+        >>> SamplingParams(top_p=1.5)
+        Traceback (most recent call last):
+        ...
+        course_pkg.serving.sampling.SamplingError: top_p is 1.5: expected a number above 0 ...
     """
 
     max_tokens: int | None = 16
@@ -151,8 +163,8 @@ class SamplingParams:
             object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
         for name, (fits, expected) in _RULES.items():
             if not fits(getattr(self, name)):
-                found = f"{getattr(self, name)!r:.80}"
-                raise SamplingError(name, f"{name} is {found}: expected {expected}")
+                value = f"{getattr(self, name)!r:.80}"
+                raise SamplingError(name, f"{name} is {value}: expected {expected}")
 
     @property
     def changes_logits(self) -> bool:
@@ -197,13 +209,19 @@ def choose(
 ) -> int:
     """The next token: the most likely one at temperature 0, otherwise a random one.
 
-    logits: (vocab,). tokens: the prompt, of prompt_tokens tokens, and what was generated, for the
-    penalties. mask: (vocab,) bool, the tokens that may be chosen, or None for all; not looked up in
-    params.guide, because it depends on the text so far. Raises ValueError if the logits that the
-    mask leaves have NaN or infinity, or -infinity alone.
+    Args:
+        logits: (vocab,).
+        tokens: the prompt, of prompt_tokens tokens, and what was generated, for the penalties.
+        mask: (vocab,) bool, the tokens that may be chosen, or None for all; not looked up in
+            params.guide, because it depends on the text so far.
 
-    >>> choose(torch.tensor([1.0, 3.0, 2.0]), SamplingParams(top_k=1), [], random.Random(0))
-    1
+    Raises:
+        ValueError: the logits that the mask leaves have NaN or infinity, or -infinity alone.
+
+    Example:
+
+        >>> choose(torch.tensor([1.0, 3.0, 2.0]), SamplingParams(top_k=1), [], random.Random(0))
+        1
     """
     if params.temperature == 0:
         scores = _adjusted(logits.float(), params, tokens, prompt_tokens, mask)
@@ -241,16 +259,18 @@ def probabilities(
     """The distribution that a token is drawn from, (vocab,), in fp64. temperature is above 0.
 
     logit_bias is added to the logits of its tokens. repetition_penalty divides positive logits of
-    earlier tokens and multiplies negative ones. A token that was generated c times loses
-    c * frequency_penalty, and presence_penalty if c > 0; the first prompt_tokens of the tokens
-    don't count for these two. Then tokens that the mask, (vocab,) bool, excludes get probability 0,
-    so that what follows keeps some of the others. The temperature divides all. top_k keeps the k
-    most likely tokens, with ties; top_p the fewest whose probability is at least p together; min_p
-    those with at least min_p times the largest one.
+    earlier tokens and multiplies negative ones. A token that was generated c times loses c *
+    frequency_penalty, and presence_penalty if c > 0; the first prompt_tokens of the tokens don't
+    count for these two. Then tokens that the mask, (vocab,) bool, excludes get probability 0, so
+    that what follows keeps some of the others. The temperature divides all. top_k keeps the k most
+    likely tokens, with ties; top_p the fewest whose probability is at least p together; min_p those
+    with at least min_p times the largest one.
 
-    >>> logits = torch.tensor([0.5, 0.3, 0.2]).log()
-    >>> probabilities(logits, SamplingParams(top_p=0.7))
-    tensor([0.6250, 0.3750, 0.0000], dtype=torch.float64)
+    Example:
+
+        >>> logits = torch.tensor([0.5, 0.3, 0.2]).log()
+        >>> probabilities(logits, SamplingParams(top_p=0.7))
+        tensor([0.6250, 0.3750, 0.0000], dtype=torch.float64)
     """
     scores = _adjusted(logits.float(), params, tokens, prompt_tokens, mask)
     scores = (scores - scores.max()).double() / params.temperature
@@ -267,11 +287,17 @@ def probabilities(
 def log_probability(logits: Tensor, token: int, top: int) -> LogProb:
     """The model's own log-probability of a token, before penalty, mask, temperature and filters.
 
-    logits: (vocab,). top: how many of the most likely tokens to give beside it. Raises ValueError
-    if the logits have NaN or infinity.
+    Args:
+        logits: (vocab,).
+        top: how many of the most likely tokens to give beside it.
 
-    >>> log_probability(torch.tensor([0.75, 0.25]).log(), 1, 1)
-    LogProb(token=1, logprob=-1.386294..., top=((0, -0.287682...),))
+    Raises:
+        ValueError: the logits have NaN or infinity.
+
+    Example:
+
+        >>> log_probability(torch.tensor([0.75, 0.25]).log(), 1, 1)
+        LogProb(token=1, logprob=-1.386294..., top=((0, -0.287682...),))
     """
     logprobs = logits.float().log_softmax(0)
     best = logprobs.topk(max(1, top))

@@ -7,8 +7,8 @@ at least one token, so that a long prompt never stops those that generate.
 
 There is one order of all sequences. Its first ones are admitted first, and its last running one is
 preempted when blocks run out: its blocks are freed, and it waits to be computed again, or they are
-swapped out to the host. Only sequences before it in the order can preempt it, and none overtakes it
-while it waits, so that nobody starves.
+swapped out to the host (`SwapSpace`) and copied back later. Only sequences before it in the order
+can preempt it, and none overtakes it while it waits, so that nobody starves.
 
 The engine calls, in turn, `schedule()`, which gives a step, and `update(step, tokens)`:
 
@@ -24,23 +24,94 @@ Chapter: serving/continuous-batching.
 from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from course_pkg.common.arguments import require_integer
 from course_pkg.serving.block_manager import BlockManager, Copy
+from course_pkg.serving.block_pool import Block, BlockPool, OutOfBlocksError
 from course_pkg.serving.sequence import Sequence
-from course_pkg.serving.swap_space import SwapSpace
 
-_ORDER = attrgetter("order")
+
+class SwapSpace:
+    """`blocks` blocks on the host, at least 0, numbered from 1, for a block manager's sequences.
+
+    Example:
+
+        >>> manager = BlockManager(blocks=4, block_size=2)
+        >>> space, sequence = SwapSpace(manager, 4), Sequence("a", [5, 6, 7])
+        >>> manager.allocate(sequence)
+        0
+        >>> space.swap_out(sequence)
+        [(1, 1), (2, 2)]
+        >>> space.swap_in(sequence)  # block 1 still has its tokens: only block 2 is copied back
+        [(2, 2)]
+    """
+
+    def __init__(self, manager: BlockManager, blocks: int):
+        self.manager = manager
+        self.pool = BlockPool(require_integer(blocks, "blocks", 0))
+        self._held: dict[int | str, tuple[list[Block], int]] = {}  # blocks and stored tokens
+
+    def __contains__(self, sequence: Sequence) -> bool:
+        return sequence.id in self._held
+
+    def has_room(self, sequence: Sequence) -> bool:
+        """Whether the sequence's blocks fit."""
+        return len(self.manager.table(sequence)) <= self.pool.num_free
+
+    def swap_out(self, sequence: Sequence) -> list[Copy]:
+        """Free the sequence's blocks; returns (block, host block), to be copied before all else.
+
+        Raises:
+            ValueError: the sequence has no blocks.
+            OutOfBlocksError: they don't fit.
+        """
+        table = self.manager.table(sequence)
+        if not self.has_room(sequence):
+            raise OutOfBlocksError(
+                f"sequence {sequence.id!r} has {len(table)} blocks, and {self.pool.num_free} of "
+                f"{len(self.pool.blocks)} on the host are free: free it and compute it again"
+            )
+        held = [self.pool.take() for _ in table]
+        self._held[sequence.id] = held, self.manager.stored(sequence)
+        self.manager.free(sequence)
+        return [(number, block.number) for number, block in zip(table, held, strict=True)]
+
+    def swap_in(self, sequence: Sequence) -> list[Copy]:
+        """Allocate the sequence again; returns (host block, block), copied before they are read.
+
+        What the prefix cache still has is not copied.
+
+        Raises:
+            ValueError: the sequence is not here.
+            OutOfBlocksError: the manager has too few blocks; then nothing changes.
+        """
+        held, stored = self._get(sequence)
+        hit = self.manager.allocate(sequence, stored) // self.manager.block_size
+        table = self.manager.table(sequence)
+        self.drop(sequence)
+        return [(held[i].number, table[i]) for i in range(hit, len(held))]
+
+    def drop(self, sequence: Sequence) -> None:
+        """Forget the sequence. Raises ValueError if it is not here."""
+        held, _ = self._get(sequence)
+        del self._held[sequence.id]
+        for block in held:
+            self.pool.release(block)
+
+    def _get(self, sequence: Sequence) -> tuple[list[Block], int]:
+        if sequence not in self:
+            raise ValueError(f"sequence {sequence.id!r} is not swapped out")
+        return self._held[sequence.id]
 
 
 @dataclass
 class Step:
     """What the engine does, in this order: swap out, swap in, copy, compute all that is scheduled.
 
-    scheduled: which tokens of each sequence to compute. sampling: the sequences whose tokens are
-    all computed then, so that each gets a next token. A block that is swapped out may be the
-    target of another copy.
+    Attributes:
+        scheduled: which tokens of each sequence to compute.
+        sampling: the sequences whose tokens are all computed then, so that each gets a next token.
+            A block that is swapped out may be the target of another copy.
     """
 
     scheduled: dict[Sequence, range] = field(default_factory=dict)
@@ -59,19 +130,27 @@ class Step:
 class Scheduler:
     """Continuous batching over a block manager.
 
-    token_budget: the tokens of a step, at least max_sequences. max_sequences: how many run at once.
-    swap_blocks: blocks on the host, for preempted sequences; those that don't fit are recomputed.
-    aging: a sequence of priority p stands in the order as if it had come p · aging steps later;
-    those that come after that no longer pass it. Raises ValueError for numbers that make no sense.
+    Args:
+        token_budget: the tokens of a step, at least max_sequences.
+        max_sequences: how many run at once.
+        swap_blocks: blocks on the host, for preempted sequences; those that don't fit are
+            recomputed.
+        aging: a sequence of priority p stands in the order as if it had come p · aging steps later;
+            those that come after that no longer pass it.
 
-    >>> scheduler = Scheduler(BlockManager(10, 4), token_budget=6, max_sequences=4)
-    >>> scheduler.add(Sequence("a", [1] * 4))
-    >>> scheduler.add(Sequence("b", [2] * 5))
-    >>> step = scheduler.schedule()
-    >>> {sequence.id: tokens for sequence, tokens in step.scheduled.items()}
-    {'a': range(0, 4), 'b': range(0, 2)}
-    >>> [sequence.id for sequence in step.sampling]
-    ['a']
+    Raises:
+        ValueError: for numbers that make no sense.
+
+    Example:
+
+        >>> scheduler = Scheduler(BlockManager(10, 4), token_budget=6, max_sequences=4)
+        >>> scheduler.add(Sequence("a", [1] * 4))
+        >>> scheduler.add(Sequence("b", [2] * 5))
+        >>> step = scheduler.schedule()
+        >>> {sequence.id: tokens for sequence, tokens in step.scheduled.items()}
+        {'a': range(0, 4), 'b': range(0, 2)}
+        >>> [sequence.id for sequence in step.sampling]
+        ['a']
     """
 
     def __init__(
@@ -94,12 +173,17 @@ class Scheduler:
         self.preemptions = 0  # in all steps so far
         self._added = 0
         self._alive: dict[int | str, Sequence] = {}  # by id
+        self._places: dict[int | str, tuple[int, int]] = {}  # by id
         self._open: Step | None = None
 
     @property
     def has_work(self) -> bool:
         """Whether any sequence is waiting or running."""
         return bool(self._alive)
+
+    def place(self, sequence: Sequence) -> tuple[int, int]:
+        """Where a sequence that waits or runs stands in the order; smaller is first."""
+        return self._places[sequence.id]
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises ValueError if its id is in use, or it could outgrow the pool."""
@@ -114,7 +198,7 @@ class Scheduler:
                 "give the engine more blocks"
             )
         self._enter(sequence, self.steps + sequence.priority * self.aging)
-        insort(self.waiting, sequence, key=_ORDER)
+        insort(self.waiting, sequence, key=self.place)
 
     def abort(self, id: int | str) -> bool:
         """End a sequence and free its blocks; false if it has ended already or never was."""
@@ -127,7 +211,8 @@ class Scheduler:
     def schedule(self) -> Step:
         """The next step; it is empty without work.
 
-        Raises RuntimeError if the last step was not updated.
+        Raises:
+            RuntimeError: the last step was not updated.
         """
         if self._open is not None:
             raise RuntimeError("the last step is not finished: call update(step, tokens) first")
@@ -154,8 +239,11 @@ class Scheduler:
     def update(self, step: Step, tokens: Mapping[int | str, int]) -> list[Sequence]:
         """Append the new token of each sequence that sampled; returns those that are finished.
 
-        tokens: by id; sequences aborted during the step need none. Raises ValueError for another
-        step, or if tokens are missing or not wanted; then nothing changes.
+        Args:
+            tokens: by id; sequences aborted during the step need none.
+
+        Raises:
+            ValueError: for another step, or tokens are missing or not wanted; then nothing changes.
         """
         if step is not self._open:
             raise ValueError("this is not the step that schedule() returned last")
@@ -185,12 +273,12 @@ class Scheduler:
                 "samples and before update()"
             )
         child = parent.copy(id)
-        self._enter(child, parent.order[0])
+        self._enter(child, self.place(parent)[0])
         if len(self.running) < self.max_sequences:
             self.block_manager.fork(parent, child)
-            insort(self.running, child, key=_ORDER)
+            insort(self.running, child, key=self.place)
         else:
-            insort(self.waiting, child, key=_ORDER)
+            insort(self.waiting, child, key=self.place)
         if child.add(token):
             self._leave(child)
         return child
@@ -225,7 +313,7 @@ class Scheduler:
             last.preemptions += 1
             self.preemptions += 1
             step.preempted.append(last)
-            insort(self.waiting, last, key=_ORDER)
+            insort(self.waiting, last, key=self.place)
             if last is sequence:
                 return False
         return True
@@ -253,20 +341,20 @@ class Scheduler:
             hit = self.block_manager.allocate(sequence, 0)
             if not sequence.preemptions:
                 sequence.hit_tokens = hit
-        insort(self.running, sequence, key=_ORDER)
+        insort(self.running, sequence, key=self.place)
         return sequence
 
-    def _enter(self, sequence: Sequence, place: int) -> None:
+    def _enter(self, sequence: Sequence, step: int) -> None:
         if sequence.id in self._alive or sequence.finish_reason is not None:
             raise ValueError(
                 f"sequence {sequence.id!r} is running, waiting or finished: give a new one a new id"
             )
         self._alive[sequence.id] = sequence
         self._added += 1
-        sequence.order = (place, self._added)
+        self._places[sequence.id] = (step, self._added)
 
     def _leave(self, sequence: Sequence) -> None:
-        del self._alive[sequence.id]
+        del self._alive[sequence.id], self._places[sequence.id]
         if sequence in self.running:
             self.running.remove(sequence)
             self.block_manager.free(sequence)

@@ -7,23 +7,29 @@ log-probabilities (`request`). Chapter: acceleration/paged-attention.
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from course_pkg.serving.block_pool import Content
-
 
 @dataclass(eq=False)
 class Sequence:
     """What was asked, and how far it is.
 
-    id: unique among the sequences of a scheduler. prompt: token ids, at least one. max_new_tokens:
-    at least 1; a generated token of `stop` ends the sequence earlier. priority: 0 is the most
-    urgent. cache_key: what changes keys and values besides the tokens, such as the adapter.
-    prompt_logprobs: the logits of all prompt tokens are wanted, so none may come from the prefix
-    cache before the first new token. cache_salt: blocks are shared only under the same cache_key
-    and salt; None counts as a salt. Raises ValueError for an empty prompt or no new tokens.
+    Attributes:
+        id: unique among the sequences of a scheduler.
+        prompt: token ids, at least one.
+        max_new_tokens: at least 1; a generated token of `stop` ends the sequence earlier.
+        priority: 0 is the most urgent.
+        cache_key: what changes keys and values besides the tokens, such as the adapter.
+        prompt_logprobs: the logits of all prompt tokens are wanted, so none may come from the
+            prefix cache before the first new token.
+        cache_salt: blocks are shared only under the same cache_key and salt; None counts as a salt.
 
-    >>> sequence = Sequence("a", [5, 6, 7], max_new_tokens=2)
-    >>> sequence.add(8), sequence.add(9)
-    (None, 'length')
+    Raises:
+        ValueError: for an empty prompt or no new tokens.
+
+    Example:
+
+        >>> sequence = Sequence("a", [5, 6, 7], max_new_tokens=2)
+        >>> sequence.add(8), sequence.add(9)
+        (None, 'length')
     """
 
     id: int | str
@@ -39,8 +45,6 @@ class Sequence:
     finish_reason: Literal["length", "stop", "abort"] | None = field(init=False, default=None)
     hit_tokens: int = field(init=False, default=0)  # from the cache, when it was first admitted
     preemptions: int = field(init=False, default=0)
-    order: tuple[int, int] = field(init=False, default=(0, 0))  # the scheduler's: smaller is first
-    contents: list[Content] = field(init=False, default_factory=list)  # the block manager's
 
     def __post_init__(self) -> None:
         if not self.prompt or self.max_new_tokens < 1:
@@ -73,5 +77,4 @@ class Sequence:
         """Another sample of the same request, with the same tokens so far."""
         child = replace(self, id=id)
         child.tokens = list(self.tokens)
-        child.contents = list(self.contents)
         return child

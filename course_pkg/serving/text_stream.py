@@ -20,9 +20,11 @@ MOST_PENDING = 2 * CHARACTER  # tokens that wait for the rest of a character
 def special_tokens(tokenizer: Tokenizer) -> dict[int, str]:
     """The special tokens, which have no text of their own, by id.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> special_tokens(tiny_tokenizer())
-    {256: '<|endoftext|>', 257: '<|im_start|>', 258: '<|im_end|>'}
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> special_tokens(tiny_tokenizer())
+        {256: '<|endoftext|>', 257: '<|im_start|>', 258: '<|im_end|>'}
     """
     added = tokenizer.added_tokens_decoder
     special = {id: token.content for id, token in added.items() if token.special}
@@ -44,12 +46,14 @@ class TextStream:
 
     Special tokens are left out, except for stop strings that contain one.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> stream = TextStream(tiny_tokenizer(), stop=["END"])
-    >>> [stream.add(token) for token in "é. EX END".encode()]
-    ['', 'é', '.', ' ', '', 'EX', ' ', '', '', '']
-    >>> stream.stopped
-    True
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> stream = TextStream(tiny_tokenizer(), stop=["END"])
+        >>> [stream.add(token) for token in "é. EX END".encode()]
+        ['', 'é', '.', ' ', '', 'EX', ' ', '', '', '']
+        >>> stream.stopped
+        True
     """
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()):

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from course_pkg.adapters.adapter_io import save_adapter
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.deployment.schemas import CompletionRequest
-from course_pkg.deployment.strict_fields import NEUTRAL
+from course_pkg.deployment.schemas import NEUTRAL, CompletionRequest
 from course_pkg.finetuning.formats import chat_prompt
 from course_pkg.lm.load import load
 from course_pkg.serving.sampling import SamplingParams

@@ -18,8 +18,7 @@ from course_pkg.adapters.methods import adapt, load, save
 from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.cli import app
 from course_pkg.common.http_client import HttpClient, RefusedError
-from course_pkg.deployment.chat_errors import ChatError
-from course_pkg.deployment.chat_model import LocalChat, Reply, ServerChat
+from course_pkg.deployment.chat_model import ChatError, ChatReply, LocalChat, ServerChat
 from course_pkg.deployment.chat_session import ChatSession, interrupts
 from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.finetuning.conversations import Message
@@ -412,7 +411,7 @@ def test_a_server_writes_an_adapters_chats_with_its_own_template(tmp_path):
 
 
 def test_an_answer_of_half_characters_or_nothing_keeps_the_history_valid():
-    reply = Reply(0, 1, iter(["  "]))
+    reply = ChatReply(0, 1, iter(["  "]))
     mute = SimpleNamespace(name="mute", in_process=True, reply=lambda messages, seed: reply)
     session = Session(mute)
     session.run(["Hi", "\ud800"])

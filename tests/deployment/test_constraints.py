@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from course_pkg.deployment import constraint_compiler
 from course_pkg.deployment.api_errors import ApiError
 from course_pkg.deployment.constraint_compiler import ConstraintCompiler
-from course_pkg.deployment.output_format import Constraint
+from course_pkg.deployment.schemas import Constraint
 from course_pkg.serving.constrained.guide import json_schema_guide
 from course_pkg.serving.sampling import SamplingParams
 from tests.serving.constrained.regexes import PERSON

@@ -7,12 +7,12 @@ from pydantic import ValidationError
 
 from course_pkg.deployment.error_responses import explain
 from course_pkg.deployment.schemas import (
+    NEUTRAL,
     SAMPLING,
     ChatRequest,
     CompletionRequest,
     GenerationRequest,
 )
-from course_pkg.deployment.strict_fields import NEUTRAL
 from course_pkg.serving.sampling import SamplingParams
 from tests.tables import each_row
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from course_pkg.acceleration.quantization.calibration import RoundToNearest, quantize_layers
 from course_pkg.acceleration.quantization.gptq_files import save_gptq
 from course_pkg.acceleration.quantization.grouped import Grid
+from course_pkg.acceleration.quantization.layerwise import RoundToNearest, quantize_layers
 from course_pkg.adapters.adapter_io import save_adapter
 from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import inject
@@ -23,11 +23,14 @@ from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.methods import adapt, save
 from course_pkg.cli import app
 from course_pkg.deployment.api_errors import ServeError
-from course_pkg.deployment.load_engine import load_engine, weights_dtype
+from course_pkg.deployment.load_engine import load_engine, quantization_note, weights_dtype
 from course_pkg.deployment.serve import read_key
 from course_pkg.deployment.server import bind
+from course_pkg.lm import smollm2
 from course_pkg.lm.load import load
 from course_pkg.lm.model_errors import ModelError
+from course_pkg.metrics.paired_loss import loss_change
+from course_pkg.pages.experiments import load_experiment
 from tests.tables import each_row
 from tests.waiting import wait_until
 
@@ -137,6 +140,17 @@ def test_a_gptq_checkpoint_is_served_as_it_is(tmp_path):
 def test_weights_are_quantized_if_asked(quantize):
     engine = load_engine("tiny", {}, None, cache_gb=0.001, running=2, quantize=quantize)
     assert not engine.runner.decoder.layers[0].mlp.gate_up_proj.weight.is_floating_point()
+
+
+@each_row("quantize", ["int8", "int4"])
+def test_the_log_says_what_the_recorded_experiment_measured(quantize):
+    record = load_experiment("quantized_smollm2")
+    [row] = record.select(method="served", format=quantize)
+    [exact] = record.select(method="none")
+    losses, tokens, others = zip(*row["plain"], strict=True)
+    change = loss_change(losses, [text[0] for text in exact["plain"]], tokens)
+    note = quantization_note(smollm2.NAME, quantize)
+    assert f"by {change} nats per token, and {sum(others) / sum(tokens):.1%} of" in note
 
 
 def test_a_model_without_a_chat_template_is_served_with_a_warning(tmp_path, monkeypatch, caplog):

@@ -10,8 +10,12 @@ import torch
 from bitsandbytes import functional as bnb
 from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
 
-from course_pkg.acceleration.quantization.blockwise import quantize, quantize_scales
-from course_pkg.acceleration.quantization.code_books import code_book, dynamic_levels
+from course_pkg.acceleration.quantization.blockwise import (
+    code_book,
+    dynamic_levels,
+    quantize,
+    quantize_scales,
+)
 from tests.acceleration.quantization.examples import normal
 
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from course_pkg.acceleration.quantization.blockwise import quantize
-from course_pkg.acceleration.quantization.calibration import (
+from course_pkg.acceleration.quantization.grouped import Grid
+from course_pkg.acceleration.quantization.int8 import Activations, int8_weight
+from course_pkg.acceleration.quantization.layerwise import (
     EachWeight,
     RoundToNearest,
     quantize_layers,
 )
-from course_pkg.acceleration.quantization.grouped import Grid
-from course_pkg.acceleration.quantization.int8 import Activations, int8_weight
 from course_pkg.acceleration.quantization.llm_int8 import llm_int8_weight
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.adapters.injection import adapter_layers, inject

@@ -3,9 +3,8 @@
 import pytest
 
 from course_pkg.serving.block_manager import BlockManager
-from course_pkg.serving.scheduler import Scheduler, Step
+from course_pkg.serving.scheduler import Scheduler, Step, SwapSpace
 from course_pkg.serving.sequence import Sequence
-from course_pkg.serving.swap_space import SwapSpace
 from tests.refusals import require_refusals
 
 from .memory import Memory

@@ -109,10 +109,10 @@ class Serving(RuleBasedStateMachine):
         # What ran goes on by at least one token or was preempted, the last of the order first.
         assert set(before) == set(scheduled) & set(before) | set(step.preempted)
         assert all(step.scheduled.values())
-        assert all(s.order < p.order for s in scheduled for p in step.preempted)
+        assert all(queue.place(s) < queue.place(p) for s in scheduled for p in step.preempted)
         # Nobody overtakes: all that was admitted comes before all that waits.
         admitted = [sequence for sequence in scheduled if sequence not in before]
-        assert all(a.order < w.order for a in admitted for w in queue.waiting)
+        assert all(queue.place(a) < queue.place(w) for a in admitted for w in queue.waiting)
         assert not (admitted and step.preempted)
         assert len(step.swap_out) == len(set(step.swap_out))
         self.memory.run(step)
@@ -140,7 +140,7 @@ class Serving(RuleBasedStateMachine):
             queue = self.queue
             check_pool(queue.block_manager, queue.running)
             check_cache(queue.block_manager, self.memory)
-            assert queue.running == sorted(queue.running, key=lambda sequence: sequence.order)
+            assert queue.running == sorted(queue.running, key=queue.place)
             assert set(queue.running) | set(queue.waiting) == set(self.alive.values())
 
     def teardown(self):

@@ -11,8 +11,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from course_pkg.acceleration.attention.input_validation import check_attention
 from course_pkg.acceleration.attention.plain import attention
-from course_pkg.acceleration.attention.validation import check_attention
 from course_pkg.common.arguments import require_integer
 
 
@@ -29,17 +29,26 @@ def decode_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of the newest token to all keys, in `splits` parts: (batch, heads, 1, value_dim).
 
-    query: (batch, heads, 1, head_dim), at the position of the last key; key: (batch, kv_heads,
-    keys, head_dim); value: (batch, kv_heads, keys, value_dim). scale, key_mask, return_lse: as in
-    `plain.attention`. window: only the last `window` keys are read. splits: at least 1; parts
-    beyond the number of keys are empty. A sequence without a visible key has output 0.
-    The parts are computed in at least float32 and rounded to the query's type after `merge`.
-    Raises ValueError or TypeError for arguments that don't fit. Source: Dao et al., "Flash-Decoding
-    for long-context inference" (2023).
+    Args:
+        query: (batch, heads, 1, head_dim), at the position of the last key.
+        key: (batch, kv_heads, keys, head_dim).
+        value: (batch, kv_heads, keys, value_dim).
+        scale, key_mask, return_lse: as in `plain.attention`.
+        window: only the last `window` keys are read.
+        splits: at least 1; parts beyond the number of keys are empty. A sequence without a visible
+            key has output 0. The parts are computed in at least float32 and rounded to the query's
+            type after `merge`.
 
-    >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 5, 2)
-    >>> decode_attention(query, key, torch.arange(5.0).view(1, 1, 5, 1), splits=2).item()
-    2.0
+    Raises:
+        ValueError, TypeError: for arguments that don't fit.
+
+    Source: Dao et al., "Flash-Decoding for long-context inference" (2023).
+
+    Example:
+
+        >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 5, 2)
+        >>> decode_attention(query, key, torch.arange(5.0).view(1, 1, 5, 1), splits=2).item()
+        2.0
     """
     check_attention(query, key, value, window=window, key_mask=key_mask)
     if query.shape[2] != 1:
@@ -54,7 +63,7 @@ def decode_attention(
     dtype = torch.promote_types(query.dtype, torch.float32)
     parts = []
     for start, stop in pairwise(bounds):
-        k, v = (each[:, :, start:stop].to(dtype) for each in (key, value))
+        k, v = (tensor[:, :, start:stop].to(dtype) for tensor in (key, value))
         real = None if key_mask is None else key_mask[:, start:stop]
         parts.append(attention(query.to(dtype), k, v, scale=scale, key_mask=real, return_lse=True))
     output, lse = merge(*zip(*parts, strict=True))
@@ -65,17 +74,26 @@ def decode_attention(
 def merge(outputs: Sequence[Tensor], lses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Combine attention over disjoint sets of keys into attention over their union.
 
-    outputs: one or more tensors (…, queries, value_dim); lses: the log-sum-exp of each, (…,
-    queries). Returns output and log-sum-exp of the union, in the types of the inputs. Part s has
-    weight exp(lse_s − lse), where exp(lse) = Σ_s exp(lse_s). A part with log-sum-exp −inf has no
-    keys and weight 0; if all parts are such, the output is 0. Gradients flow through both.
-    Raises ValueError if there is no part or if the shapes don't fit.
+    Args:
+        outputs: one or more tensors (…, queries, value_dim).
+        lses: the log-sum-exp of each, (…, queries).
+
+    Returns:
+        output and log-sum-exp of the union, in the types of the inputs. Part s has weight exp(lse_s
+        − lse), where exp(lse) = Σ_s exp(lse_s). A part with log-sum-exp −inf has no keys and weight
+        0; if all parts are such, the output is 0. Gradients flow through both.
+
+    Raises:
+        ValueError: there is no part or the shapes don't fit.
+
     Source: Dao et al., "Flash-Decoding" (2023).
 
-    >>> output, lse = merge([torch.tensor([[4.0]]), torch.tensor([[8.0]])],
-    ...                     [torch.tensor([3.0]).log(), torch.tensor([1.0]).log()])
-    >>> output, lse.exp()  # (3 · 4 + 1 · 8) / 4
-    (tensor([[5.]]), tensor([4.]))
+    Example:
+
+        >>> output, lse = merge([torch.tensor([[4.0]]), torch.tensor([[8.0]])],
+        ...                     [torch.tensor([3.0]).log(), torch.tensor([1.0]).log()])
+        >>> output, lse.exp()  # (3 · 4 + 1 · 8) / 4
+        (tensor([[5.]]), tensor([4.]))
     """
     if len(outputs) == 0 or len(outputs) != len(lses):
         raise ValueError(

@@ -9,9 +9,9 @@ Chapter: acceleration/flash-attention.
 import torch
 from torch import Tensor
 
+from course_pkg.acceleration.attention.input_validation import check_attention
 from course_pkg.acceleration.attention.masks import ScoreMod
 from course_pkg.acceleration.attention.tiles import TileStep, Tiling, Watch, exp_
-from course_pkg.acceleration.attention.validation import check_attention
 from course_pkg.common.arguments import require_integer
 
 BLOCK_QUERIES = 256  # the fastest of those tried on a CPU with 1 MiB of L2 cache
@@ -43,18 +43,23 @@ def flash_attention(
     float32, tile by tile. It can't be differentiated twice (RuntimeError). A score_mod may not use
     a tensor that requires a gradient. In float32, the rounded log-sum-exp adds a relative error of
     |lse| · 2⁻²⁴ to the probabilities of a row in the backward pass.
-    Raises ValueError or TypeError for arguments that don't fit. Source: Dao, "FlashAttention-2"
-    (2023), algorithms 1 and 2.
 
-    >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
-    >>> value = torch.arange(4.0).view(1, 1, 4, 1)
-    >>> flash_attention(query, key, value, block_keys=2, watch=lambda step: print(
-    ...     step.kind, step.keys, step.output)).item()
-    load range(0, 0) None
-    tile range(0, 2) tensor([[[[1.]]]])
-    tile range(2, 4) tensor([[[[6.]]]])
-    store range(0, 4) tensor([[[[1.5000]]]])
-    1.5
+    Raises:
+        ValueError, TypeError: for arguments that don't fit.
+
+    Source: Dao, "FlashAttention-2" (2023), algorithms 1 and 2.
+
+    Example:
+
+        >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
+        >>> value = torch.arange(4.0).view(1, 1, 4, 1)
+        >>> flash_attention(query, key, value, block_keys=2, watch=lambda step: print(
+        ...     step.kind, step.keys, step.output)).item()
+        load range(0, 0) None
+        tile range(0, 2) tensor([[[[1.]]]])
+        tile range(2, 4) tensor([[[[6.]]]])
+        store range(0, 4) tensor([[[[1.5000]]]])
+        1.5
     """
     check_attention(query, key, value, window=window, key_mask=key_mask, dropout=dropout)
     require_integer(block_queries, "block_queries")
@@ -143,7 +148,7 @@ def _forward(
                 weights.mul_(t.keep(rows, columns, weights.device))
             partial = partial * rescale + weights @ v
             maximum = new_maximum
-            state = (t.unstack(each) for each in (maximum, rescale, total, partial))
+            state = (t.unstack(part) for part in (maximum, rescale, total, partial))
             loaded = k.numel() + v.numel()
             watch(TileStep("tile", "forward", rows, columns, loaded, 0, *state))
         done = t.unstack(partial / total.masked_fill(total == 0, 1))

@@ -16,13 +16,17 @@ from course_pkg.common.arguments import require_integer
 class Cost:
     """Counts of one attention call, over all heads and sequences.
 
-    operations: multiplications and additions of the matrix products, as is usual; exponentials:
-    calls of exp for scores; loaded, stored: numbers read from slow memory and written to it; extra:
-    numbers in slow memory besides inputs and results.
+    Attributes:
+        operations: multiplications and additions of the matrix products, as is usual.
+        exponentials: calls of exp for scores.
+        loaded, stored: numbers read from slow memory and written to it.
+        extra: numbers in slow memory besides inputs and results.
 
-    >>> cost = Cost(operations=4000, exponentials=10, loaded=60, stored=40, extra=0)
-    >>> cost.moved, cost.intensity(bytes_per_number=2)
-    (100, 20.0)
+    Example:
+
+        >>> cost = Cost(operations=4000, exponentials=10, loaded=60, stored=40, extra=0)
+        >>> cost.moved, cost.intensity(bytes_per_number=2)
+        (100, 20.0)
     """
 
     operations: int
@@ -53,14 +57,23 @@ def plain_cost(
 ) -> Cost:
     """The cost of plain attention, which computes the whole matrix whatever the mask.
 
-    queries, keys: tokens; head_dim: also that of the values; kv_heads: `heads` by default.
-    backward: of the gradient instead of the output. Forward, the scores S and the probabilities P
-    are written and read once each; backward, P is read twice, and dP and dS are written and read.
-    Raises ValueError for sizes that don't fit.
+    Args:
+        queries, keys: tokens.
+        head_dim: also that of the values.
+        kv_heads: `heads` by default.
+        backward: of the gradient instead of the output. Forward, the scores S and the probabilities
+            P are written and read once each; backward, P is read twice, and dP and dS are written
+            and read.
+
+    Raises:
+        ValueError: for sizes that don't fit.
+
     Source: FlashAttention (Dao et al. 2022), algorithms 0 and 3.
 
-    >>> plain_cost(1024, 1024, 64).operations  # 2 products · 2 · 1024² · 64
-    268435456
+    Example:
+
+        >>> plain_cost(1024, 1024, 64).operations  # 2 products · 2 · 1024² · 64
+        268435456
     """
     kv_heads = _check(queries, keys, head_dim, batch, heads, kv_heads)
     matrix = batch * heads * queries * keys
@@ -93,15 +106,23 @@ def flash_cost(
 ) -> Cost:
     """The cost of `flash.flash_attention`; fully masked tiles are not counted.
 
-    block_queries, block_keys: the size of a tile; causal, window: as in `masks.visible`. Forward, a
-    block of queries is loaded once, and for it every visible block of keys and values; backward, a
-    block of keys and values is loaded once, and for it every block of queries that sees it. Extra
-    memory: the log-sum-exp of each row, and backward also delta. Raises ValueError for sizes that
-    don't fit. Source: FlashAttention-2 (Dao 2023), algorithms 1 and 2.
+    Args:
+        block_queries, block_keys: the size of a tile.
+        causal, window: as in `masks.visible`. Forward, a block of queries is loaded once, and for
+            it every visible block of keys and values; backward, a block of keys and values is
+            loaded once, and for it every block of queries that sees it. Extra memory: the
+            log-sum-exp of each row, and backward also delta.
 
-    >>> cost = flash_cost(1024, 1024, 64, block_queries=128, block_keys=128)
-    >>> round(cost.moved / plain_cost(1024, 1024, 64).moved, 3)
-    0.265
+    Raises:
+        ValueError: for sizes that don't fit.
+
+    Source: FlashAttention-2 (Dao 2023), algorithms 1 and 2.
+
+    Example:
+
+        >>> cost = flash_cost(1024, 1024, 64, block_queries=128, block_keys=128)
+        >>> round(cost.moved / plain_cost(1024, 1024, 64).moved, 3)
+        0.265
     """
     kv_heads = _check(queries, keys, head_dim, batch, heads, kv_heads)
     require_integer(block_queries, "block_queries")
@@ -134,13 +155,18 @@ def blocks_for(fast_memory: int, head_dim: int) -> tuple[int, int]:
 
     The block of the outer loop, over queries, has ⌈fast_memory / (4 · head_dim)⌉ rows, that of the
     inner loop at most head_dim, so the tile of scores has at most about a quarter of the memory.
-    Without a mask, the forward pass then loads 2 · (queries / block_queries) · keys · head_dim =
-    8 · queries · keys · head_dim² / fast_memory numbers of keys and values: the paper's Θ(N²d²/M).
-    Raises ValueError if the memory can't hold a row. Source: FlashAttention (Dao et al. 2022),
-    algorithm 1 and theorem 2.
+    Without a mask, the forward pass then loads 2 · (queries / block_queries) · keys · head_dim = 8
+    · queries · keys · head_dim² / fast_memory numbers of keys and values: the paper's Θ(N²d²/M).
 
-    >>> blocks_for(65536, 64)
-    (256, 64)
+    Raises:
+        ValueError: the memory can't hold a row.
+
+    Source: FlashAttention (Dao et al. 2022), algorithm 1 and theorem 2.
+
+    Example:
+
+        >>> blocks_for(65536, 64)
+        (256, 64)
     """
     if head_dim < 1 or fast_memory < 4 * head_dim:
         raise ValueError(

@@ -19,7 +19,9 @@ LN_2 = tl.constexpr(0.6931471805599453)
 class Rows(NamedTuple):
     """A tensor as a kernel sees it: the address of its first number, and how far apart rows are.
 
-    batch, head, row: steps between neighbors, counted in numbers. Numbers of a row are adjacent.
+    Attributes:
+        batch, head, row: steps between neighbors, counted in numbers. Numbers of a row are
+            adjacent.
     """
 
     pointer: Tensor
@@ -31,8 +33,10 @@ class Rows(NamedTuple):
 def rows(tensor: Tensor) -> Rows:
     """Where the rows of a tensor are: (batch, heads, tokens, head_dim), or (batch, heads, tokens).
 
-    >>> rows(torch.empty(2, 3, 5, 8))[1:], rows(torch.empty(2, 3, 5))[1:]
-    ((120, 40, 8), (15, 5, 1))
+    Example:
+
+        >>> rows(torch.empty(2, 3, 5, 8))[1:], rows(torch.empty(2, 3, 5))[1:]
+        ((120, 40, 8), (15, 5, 1))
     """
     return Rows(tensor, *tensor.stride()[:3])
 
@@ -50,8 +54,13 @@ def head_dims(head_dim: int) -> dict[str, int]:
 def check_kernel_input(query: Tensor, names: str, instead: str) -> None:
     """Raise unless the kernels take the type, head_dim and device of `query`, and triton is there.
 
-    names: what the message calls the tensors; instead: what computes the same.
-    Raises TypeError, ValueError or ImportError.
+    Args:
+        names: what the message calls the tensors.
+        instead: what computes the same.
+
+    Raises:
+        TypeError, ValueError: the kernels don't take such tensors.
+        ImportError: without triton.
     """
     if query.dtype not in TYPES:
         raise TypeError(
@@ -69,9 +78,10 @@ def check_kernel_input(query: Tensor, names: str, instead: str) -> None:
 def tile_shapes(*shapes: tuple[int, int, int, int]) -> list:
     """The configurations of a kernel: only one, of 16 × 16, in the interpreter.
 
-    shapes: (queries, keys, warps, stages) of a tile, where stages is how many tiles the pipeline
-    holds that loads ahead. The first is for float32, the second for short sequences; the autotuner
-    chooses among the second and all that follow.
+    Args:
+        shapes: (queries, keys, warps, stages) of a tile, where stages is how many tiles the
+            pipeline holds that loads ahead. The first is for float32, the second for short
+            sequences; the autotuner chooses among the second and all that follow.
     """
     return [
         triton.Config({"BLOCK_QUERIES": i, "BLOCK_KEYS": j}, num_warps=warps, num_stages=stages)
@@ -82,7 +92,8 @@ def tile_shapes(*shapes: tuple[int, int, int, int]) -> list:
 def worth_trying(configs: list, arguments: dict, **_: object) -> list:
     """The configurations to time: one for float32 or up to 512 tokens, otherwise several.
 
-    arguments: the kernel's, with `tuning`, see `tuning_key`.
+    Args:
+        arguments: the kernel's, with `tuning`, see `tuning_key`.
     """
     tokens, size = arguments["tuning"]
     if size == 4:

@@ -27,15 +27,21 @@ def visible(
     """True where a query may attend to a key: bool, (1 or batch, 1, queries, keys).
 
     Query i sees key j only if all requested conditions hold.
-    causal: j ≤ i + keys − queries. window: j > i + keys − queries − window, so together with
-    `causal` a query sees itself and the window − 1 keys before it. key_mask (batch, keys), bool:
-    True for a real key. device: of the result; by default, that of key_mask, otherwise the CPU.
-    Source: flash-attn's README, "2.1: Change behavior of causal flag"; its window_size of
-    (window − 1, 0) is `window` with `causal`. Chapter: acceleration/flash-attention.
 
-    >>> visible(2, 4, causal=True, window=2)[0, 0].int()
-    tensor([[0, 1, 1, 0],
-            [0, 0, 1, 1]], dtype=torch.int32)
+    Args:
+        causal: j ≤ i + keys − queries.
+        window: j > i + keys − queries − window, so together with `causal` a query sees itself and
+            the window − 1 keys before it. key_mask (batch, keys), bool: True for a real key.
+        device: of the result; by default, that of key_mask, otherwise the CPU.
+
+    Source: flash-attn's README, "2.1: Change behavior of causal flag"; its window_size of (window −
+    1, 0) is `window` with `causal`.
+
+    Example:
+
+        >>> visible(2, 4, causal=True, window=2)[0, 0].int()
+        tensor([[0, 1, 1, 0],
+                [0, 0, 1, 1]], dtype=torch.int32)
     """
     if device is None and key_mask is not None:
         device = key_mask.device
@@ -54,8 +60,9 @@ def band(
 ) -> Tensor:
     """The part of visibility that depends on positions alone: bool, (queries, keys).
 
-    query_positions: (queries,), already shifted by keys − queries; key_positions: (keys,). A slice
-    of both gives the mask of one tile.
+    Args:
+        query_positions: (queries,), already shifted by keys − queries.
+        key_positions: (keys,). A slice of both gives the mask of one tile.
     """
     ahead = key_positions[None, :] - query_positions[:, None]  # (queries, keys)
     seen = ahead <= 0 if causal else torch.ones_like(ahead, dtype=torch.bool)
@@ -73,12 +80,16 @@ def tile_state(
 ) -> Literal["skip", "full", "partial"]:
     """Whether the queries i0 … i1 − 1 see none, all or some of the keys j0 … j1 − 1.
 
-    offset: keys − queries of the whole matrix. Needs no tensor: with d = j − i − offset, a pair is
-    visible if d ≤ 0 (causal) and d > −window, and in a tile d takes every value between its
-    smallest and its largest. Padding masks are not considered. An empty tile is skipped.
+    Args:
+        offset: keys − queries of the whole matrix. Needs no tensor: with d = j − i − offset, a pair
+            is visible if d ≤ 0 (causal) and d > −window, and in a tile d takes every value between
+            its smallest and its largest. Padding masks are not considered. An empty tile is
+            skipped.
 
-    >>> [tile_state(4, 8, j, j + 4, 0, True, None) for j in (0, 4, 8)]
-    ['full', 'partial', 'skip']
+    Example:
+
+        >>> [tile_state(4, 8, j, j + 4, 0, True, None) for j in (0, 4, 8)]
+        ['full', 'partial', 'skip']
     """
     smallest = j0 - (i1 - 1) - offset
     largest = (j1 - 1) - i0 - offset
@@ -96,14 +107,20 @@ def modified_scores(
 ) -> Tensor:
     """The scores (batch, heads, queries, keys) of a tile changed by `score_mod`, contiguous.
 
-    queries, keys: the tile's indices; offset: keys − queries of the whole matrix. The function gets
-    scores, head (heads, 1, 1), query position (queries, 1) and key position (keys,), all int64.
-    Raises ValueError if it returns another shape.
+    Args:
+        queries, keys: the tile's indices.
+        offset: keys − queries of the whole matrix. The function gets scores, head (heads, 1, 1),
+            query position (queries, 1) and key position (keys,), all int64.
 
-    >>> def soft_cap(scores, head, query_position, key_position):
-    ...     return 20 * (scores / 20).tanh()
-    >>> modified_scores(soft_cap, torch.tensor([[[[30.0]]]]), range(1), range(1), 0)
-    tensor([[[[18.1030]]]])
+    Raises:
+        ValueError: it returns another shape.
+
+    Example:
+
+        >>> def soft_cap(scores, head, query_position, key_position):
+        ...     return 20 * (scores / 20).tanh()
+        >>> modified_scores(soft_cap, torch.tensor([[[[30.0]]]]), range(1), range(1), 0)
+        tensor([[[[18.1030]]]])
     """
     head = torch.arange(scores.shape[1], device=scores.device)[:, None, None]
     query_position = indices(queries, scores.device)[:, None] + offset

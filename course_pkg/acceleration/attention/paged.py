@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from course_pkg.acceleration.attention.validation import check_paged_batch, check_paged_query
+from course_pkg.acceleration.attention.input_validation import check_paged_batch, check_paged_query
 
 Cache = tuple[Tensor, Tensor]  # keys and values of one layer
 Numbers = Sequence[int]
@@ -35,13 +35,18 @@ class Places(NamedTuple):
 def write(cache: Cache, keys: Tensor, values: Tensor, slots: Tensor | Places) -> None:
     """Put keys and values of new tokens, (tokens, kv_heads, head_dim), into their slots, (tokens,).
 
-    slots: the numbers, or `places` of them, computed once for all layers. Raises ValueError if the
-    shapes do not fit.
+    Args:
+        slots: the numbers, or `places` of them, computed once for all layers.
 
-    >>> cache = torch.zeros(3, 1, 2, 1), torch.zeros(3, 1, 2, 1)
-    >>> write(cache, torch.ones(1, 1, 1), torch.ones(1, 1, 1), torch.tensor([5]))
-    >>> cache[0].flatten().tolist()  # slot 5 is in block 2
-    [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    Raises:
+        ValueError: the shapes do not fit.
+
+    Example:
+
+        >>> cache = torch.zeros(3, 1, 2, 1), torch.zeros(3, 1, 2, 1)
+        >>> write(cache, torch.ones(1, 1, 1), torch.ones(1, 1, 1), torch.tensor([5]))
+        >>> cache[0].flatten().tolist()  # slot 5 is in block 2
+        [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
     """
     block, offset = slots if isinstance(slots, tuple) else places(slots, cache[0].shape[2])
     expected = (len(block), cache[0].shape[1], cache[0].shape[3])
@@ -57,8 +62,10 @@ def write(cache: Cache, keys: Tensor, values: Tensor, slots: Tensor | Places) ->
 def places(slots: Tensor, block_size: int) -> Places:
     """The blocks and offsets of slots, (tokens,).
 
-    >>> places(torch.tensor([5]), block_size=2)
-    Places(block=tensor([2]), offset=tensor([1]))
+    Example:
+
+        >>> places(torch.tensor([5]), block_size=2)
+        Places(block=tensor([2]), offset=tensor([1]))
     """
     return Places(block=slots // block_size, offset=slots % block_size)
 
@@ -68,10 +75,12 @@ def copy_blocks(source: Cache, target: Cache, pairs: Sequence[tuple[int, int]]) 
 
     All are read before any is written, so that a pair's target may be another pair's source.
 
-    >>> cache = torch.arange(3.0).view(3, 1, 1, 1), torch.zeros(3, 1, 1, 1)
-    >>> copy_blocks(cache, cache, [(1, 2), (0, 1)])
-    >>> cache[0].flatten().tolist()
-    [0.0, 0.0, 1.0]
+    Example:
+
+        >>> cache = torch.arange(3.0).view(3, 1, 1, 1), torch.zeros(3, 1, 1, 1)
+        >>> copy_blocks(cache, cache, [(1, 2), (0, 1)])
+        >>> cache[0].flatten().tolist()
+        [0.0, 0.0, 1.0]
     """
     if pairs:
         read, written = zip(*pairs, strict=True)
@@ -93,18 +102,28 @@ def paged_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Causal attention of packed queries to their sequences' cached tokens, of query's shape.
 
-    query: (tokens, heads, head_dim), where heads is a multiple of kv_heads. tables: one per
-    sequence, at least as long as its tokens need. lengths: each sequence's tokens in the cache, the
-    new ones included; query i of n sees the keys up to position length − n + i. query_starts:
-    (sequences + 1), sequence s has the queries query_starts[s] … query_starts[s + 1] − 1, at least
-    one. scale, window, return_lse: as in `plain.attention`; the log-sum-exp is (tokens, heads).
-    For several layers, build a `PagedBatch` once. Raises ValueError for what does not fit.
+    Args:
+        query: (tokens, heads, head_dim), where heads is a multiple of kv_heads.
+        tables: one per sequence, at least as long as its tokens need.
+        lengths: each sequence's tokens in the cache, the new ones included; query i of n sees the
+            keys up to position length − n + i.
+        query_starts: (sequences + 1), sequence s has the queries query_starts[s] … query_starts[s +
+            1] − 1, at least one.
+        scale, window, return_lse: as in `plain.attention`; the log-sum-exp is (tokens, heads). For
+            several layers, build a `PagedBatch` once.
+
+    Raises:
+        ValueError: for what does not fit.
+
     Source: Kwon et al. (2023), "PagedAttention", section 4.1.
 
-    >>> cache = torch.arange(8.0).view(4, 1, 2, 1)  # block 3 holds 6 and 7, block 1 holds 2 and 3
-    >>> query = torch.zeros(3, 1, 1)
-    >>> paged_attention(query, cache, cache, [[3, 1], [2]], [3, 1], [0, 2, 3]).flatten().tolist()
-    [6.5, 5.0, 4.0]
+    Example:
+
+        >>> cache = torch.arange(8.0).view(4, 1, 2, 1)  # block 3 holds 6 and 7
+        >>> query = torch.zeros(3, 1, 1)
+        >>> output = paged_attention(query, cache, cache, [[3, 1], [2]], [3, 1], [0, 2, 3])
+        >>> output.flatten().tolist()
+        [6.5, 5.0, 4.0]
     """
     cache = key_cache, value_cache
     batch = PagedBatch(cache, tables, lengths, query_starts, window=window)
@@ -114,12 +133,16 @@ def paged_attention(
 class PagedBatch:
     """The indices, masks and buffers of one step, for all layers that have the same window.
 
-    cache: any layer's; tables, lengths, query_starts, window: as in `paged_attention`.
+    Args:
+        cache: any layer's.
+        tables, lengths, query_starts, window: as in `paged_attention`.
 
-    >>> cache = torch.zeros(4, 1, 2, 8), torch.ones(4, 1, 2, 8)
-    >>> batch = PagedBatch(cache, [[3, 1], [2]], [3, 1], [0, 2, 3])
-    >>> batch.attend(torch.zeros(3, 4, 8), cache).shape
-    torch.Size([3, 4, 8])
+    Example:
+
+        >>> cache = torch.zeros(4, 1, 2, 8), torch.ones(4, 1, 2, 8)
+        >>> batch = PagedBatch(cache, [[3, 1], [2]], [3, 1], [0, 2, 3])
+        >>> batch.attend(torch.zeros(3, 4, 8), cache).shape
+        torch.Size([3, 4, 8])
     """
 
     def __init__(
@@ -150,7 +173,7 @@ class PagedBatch:
             skip = max(0, length - (stop - start) - window + 1) // size if window else 0
             blocks = list(table[skip : -(-length // size)])
             sequences.append(_VisibleBlocks(stop - start, blocks, length - skip * size, start))
-        sequences.sort(key=lambda each: (each.queries, len(each.blocks)))
+        sequences.sort(key=lambda sequence: (sequence.queries, len(sequence.blocks)))
         groups: list[list[_VisibleBlocks]] = []
         for sequence in sequences:
             if not groups or not _of_similar_size(groups[-1][0], sequence):
@@ -164,8 +187,11 @@ class PagedBatch:
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attention in one layer: query and the result are (tokens, heads, head_dim).
 
-        scale, return_lse: as in `paged_attention`. Raises ValueError if the query does not fit the
-        cache or the batch.
+        Args:
+            scale, return_lse: as in `paged_attention`.
+
+        Raises:
+            ValueError: the query does not fit the cache or the batch.
         """
         check_paged_query(query, self.tokens, self.shape)
         if self.sequences == 1 and not return_lse:  # its queries are all, in their order
@@ -254,12 +280,12 @@ def _padded(group: list[_VisibleBlocks], cache: Cache, window: int | None) -> _P
     _, kv_heads, size, head_dim = cache[0].shape
     device = cache[0].device
     queries = group[0].queries
-    most = max(len(each.blocks) for each in group)
-    padded = [each.blocks + [0] * (most - len(each.blocks)) for each in group]
+    most = max(len(sequence.blocks) for sequence in group)
+    padded = [sequence.blocks + [0] * (most - len(sequence.blocks)) for sequence in group]
     blocks = torch.tensor(padded, device=device)[:, None]  # (sequences, 1, blocks)
     blocks = blocks * kv_heads + torch.arange(kv_heads, device=device)[:, None]
-    lengths = torch.tensor([each.length for each in group], device=device)[:, None]
-    firsts = torch.tensor([each.first for each in group], device=device)[:, None]
+    lengths = torch.tensor([sequence.length for sequence in group], device=device)[:, None]
+    firsts = torch.tensor([sequence.first for sequence in group], device=device)[:, None]
     steps = torch.arange(queries, device=device)
     keys = torch.arange(most * size, device=device)
     positions = (lengths - queries + steps)[..., None]  # (sequences, queries, 1)

@@ -22,9 +22,14 @@ Words = tuple[Tensor, Tensor, Tensor, Tensor]
 def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
     """Philox4x32-10: four random 32-bit words for each four-word counter.
 
-    counter: four int64 tensors with values in [0, 2³²) that broadcast; key: two such integers.
-    Returns four int64 tensors with values in [0, 2³²). int64 is used because torch has no
-    complete 32-bit unsigned arithmetic; a product that overflows keeps the right 64 bits.
+    Args:
+        counter: four int64 tensors with values in [0, 2³²) that broadcast.
+        key: two such integers.
+
+    Returns:
+        four int64 tensors with values in [0, 2³²). int64 is used because torch has no complete
+        32-bit unsigned arithmetic; a product that overflows keeps the right 64 bits.
+
     Source: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (2011), section 3.
     """
     a, b, c, d = counter
@@ -46,15 +51,22 @@ def keep_mask(
 ) -> Tensor:
     """True for the probabilities that dropout keeps; each is dropped with probability `p`.
 
-    head_index: batch index · heads + head; query_index and key_index count from 0 in the whole
-    sequence. The three are integer tensors that broadcast, with values in [0, 2³²). The result is
-    bool, of the broadcast shape, and the same for an element in whatever tile it is computed.
-    seed: in [0, 2⁶⁴). Raises ValueError if `p` is not in [0, 1) or the seed is out of range.
+    Args:
+        head_index: batch index · heads + head; query_index and key_index count from 0 in the whole
+            sequence. The three are integer tensors that broadcast, with values in [0, 2³²). The
+            result is bool, of the broadcast shape, and the same for an element in whatever tile it
+            is computed.
+        seed: in [0, 2⁶⁴).
 
-    >>> head, query, key = torch.tensor(0), torch.arange(4)[:, None], torch.arange(6)
-    >>> whole = keep_mask(7, head, query, key, 0.5)
-    >>> torch.equal(keep_mask(7, head, query[2:], key[1:3], 0.5), whole[2:, 1:3])
-    True
+    Raises:
+        ValueError: `p` is not in [0, 1) or the seed is out of range.
+
+    Example:
+
+        >>> head, query, key = torch.tensor(0), torch.arange(4)[:, None], torch.arange(6)
+        >>> whole = keep_mask(7, head, query, key, 0.5)
+        >>> torch.equal(keep_mask(7, head, query[2:], key[1:3], 0.5), whole[2:, 1:3])
+        True
     """
     require_between(p, "p", 0, 1, closed=True)
     require_between(seed, "seed", 0, 2**64, closed=True)

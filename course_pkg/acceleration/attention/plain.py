@@ -7,6 +7,7 @@ queries × keys scores in every head. Chapter: acceleration/flash-attention.
 import torch
 from torch import Tensor
 
+from course_pkg.acceleration.attention.input_validation import check_attention
 from course_pkg.acceleration.attention.masks import (
     ScoreMod,
     additive,
@@ -15,7 +16,6 @@ from course_pkg.acceleration.attention.masks import (
     visible,
 )
 from course_pkg.acceleration.attention.philox import keep_mask
-from course_pkg.acceleration.attention.validation import check_attention
 
 
 def attention(
@@ -34,29 +34,38 @@ def attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale · query · keyᵀ) · value: (batch, heads, queries, value_dim).
 
-    query: (batch, heads, queries, head_dim); key: (batch, kv_heads, keys, head_dim); value: (batch,
-    kv_heads, keys, value_dim). Query head h uses key head h // (heads // kv_heads).
-    scale: head_dim ** −0.5 by default. causal, window, key_mask: see `masks.visible`. A query that
-    sees no key has output 0 and gradient 0.
-    score_mod(scores, head, query_position, key_position): returns changed scores; called on the
-    scaled scores with the indices (heads, 1, 1), (queries, 1) and (keys,), where a query's position
-    is its index + keys − queries. It may set scores to −inf.
-    dropout: the probability of zeroing a probability after the softmax; the others are divided by
-    1 − dropout. Which are zeroed depends on `seed` alone, see `philox.keep_mask`.
-    return_lse: return the output and the log-sum-exp of every row, log Σ_j exp(score_ij): (batch,
-    heads, queries), in float32 (float64 for float64 inputs), −inf for a query that sees no key.
-    Gradients flow through both.
-
     Precision: computed in the type of the inputs: in bfloat16 or float16 the scores are rounded
     before the softmax, and the probabilities after it. The error of other implementations is
     compared with this one's. The query is scaled first, so that float16 scores overflow later.
-    Raises ValueError or TypeError for arguments that don't fit. Source: Vaswani et al. (2017),
-    equation 1.
 
-    >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
-    >>> output, lse = attention(query, key, torch.arange(4.0).view(1, 1, 4, 1), return_lse=True)
-    >>> output.item(), round(lse.exp().item(), 4)  # the mean; exp(0) four times
-    (1.5, 4.0)
+    Args:
+        query: (batch, heads, queries, head_dim).
+        key: (batch, kv_heads, keys, head_dim).
+        value: (batch, kv_heads, keys, value_dim). Query head h uses key head h // (heads //
+            kv_heads).
+        scale: head_dim ** −0.5 by default.
+        causal, window, key_mask: see `masks.visible`. A query that sees no key has output 0 and
+            gradient 0. score_mod(scores, head, query_position, key_position): returns changed
+            scores; called on the scaled scores with the indices (heads, 1, 1), (queries, 1) and
+            (keys,), where a query's position is its index + keys − queries. It may set scores to
+            −inf.
+        dropout: the probability of zeroing a probability after the softmax; the others are divided
+            by 1 − dropout. Which are zeroed depends on `seed` alone, see `philox.keep_mask`.
+        return_lse: return the output and the log-sum-exp of every row, log Σ_j exp(score_ij):
+            (batch, heads, queries), in float32 (float64 for float64 inputs), −inf for a query that
+            sees no key. Gradients flow through both.
+
+    Raises:
+        ValueError, TypeError: for arguments that don't fit.
+
+    Source: Vaswani et al. (2017), equation 1.
+
+    Example:
+
+        >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
+        >>> output, lse = attention(query, key, torch.arange(4.0).view(1, 1, 4, 1), return_lse=True)
+        >>> output.item(), round(lse.exp().item(), 4)  # the mean; exp(0) four times
+        (1.5, 4.0)
     """
     check_attention(query, key, value, window=window, key_mask=key_mask, dropout=dropout)
     batch, heads, queries, head_dim = query.shape

@@ -28,15 +28,18 @@ from course_pkg.acceleration.attention.philox import keep_mask
 class TileStep:
     """One step of the tiled algorithm, as `watch` receives it.
 
-    kind: "load" (a block that stays for the whole inner loop), "tile" (one tile is computed),
-    "skip" (a tile that no query sees) or "store" (results are written). phase: "forward" or
-    "backward". queries, keys: the indices that the step covers. loaded, stored: how many numbers a
-    kernel with the same tiles would read from slow memory and write to it in this step, over all
-    heads and sequences; a key block is read once for all the query heads that share it.
-    The rest belongs to a "tile" of the forward phase and is None elsewhere. Of shape (batch, heads,
-    queries, 1): maximum, the running maximum; rescale, the factor on earlier results; total, the
-    running denominator. Of shape (batch, heads, queries, value_dim): output, the partial output
-    before its division by `total`. A "store" has only the final output.
+    Attributes:
+        kind: "load" (a block that stays for the whole inner loop), "tile" (one tile is computed),
+            "skip" (a tile that no query sees) or "store" (results are written).
+        phase: "forward" or "backward".
+        queries, keys: the indices that the step covers.
+        loaded, stored: how many numbers a kernel with the same tiles would read from slow memory
+            and write to it in this step, over all heads and sequences; a key block is read once for
+            all the query heads that share it. The rest belongs to a "tile" of the forward phase and
+            is None elsewhere. Of shape (batch, heads, queries, 1): maximum, the running maximum;
+            rescale, the factor on earlier results; total, the running denominator. Of shape (batch,
+            heads, queries, value_dim): output, the partial output before its division by `total`. A
+            "store" has only the final output.
     """
 
     kind: Literal["load", "tile", "skip", "store"]
@@ -58,12 +61,16 @@ Watch = Callable[[TileStep], None]
 class Tiling:
     """The sizes and options of one call; see `flash.flash_attention` for what they mean.
 
-    dtype: of the computation, float32 or float64. trainable: whether gradients are recorded, so
-    that a score_mod with trainable tensors must be refused.
+    Attributes:
+        dtype: of the computation, float32 or float64.
+        trainable: whether gradients are recorded, so that a score_mod with trainable tensors must
+            be refused.
 
-    >>> tiling = Tiling(1, 1, 1, 5, 5, 1.0, block_queries=3, block_keys=2, causal=True)
-    >>> [tiling.state(range(0, 3), columns) for columns in tiling.key_blocks()]
-    ['partial', 'partial', 'skip']
+    Example:
+
+        >>> tiling = Tiling(1, 1, 1, 5, 5, 1.0, block_queries=3, block_keys=2, causal=True)
+        >>> [tiling.state(range(0, 3), columns) for columns in tiling.key_blocks()]
+        ['partial', 'partial', 'skip']
     """
 
     batch: int
@@ -122,7 +129,9 @@ class Tiling:
     def scores(self, query: Tensor, key: Tensor, rows: range, columns: range) -> Tensor:
         """The scores of a tile, −inf where masked: (batch, kv_heads, group · rows, columns).
 
-        query: stacked and scaled; key: the block's. The result may be changed in place.
+        Args:
+            query: stacked and scaled.
+            key: the block's. The result may be changed in place.
         """
         scores = query @ key.mT
         if self.score_mod is not None:

@@ -40,7 +40,8 @@ def reduce_from_group(x: Tensor, group: Group) -> Tensor:
 def scatter_to_group(x: Tensor, group: Group, dim: int = -1) -> Tensor:
     """This rank's part of x, which all ranks have: (…, size, …) to (…, size / N, …).
 
-    Raises ValueError if the ranks don't divide the dimension.
+    Raises:
+        ValueError: the ranks don't divide the dimension.
     """
     return _Scatter.apply(x, group, dim)
 
@@ -65,7 +66,8 @@ def all_gather(x: Tensor, group: Group, dim: int) -> Tensor:
 def reduce_scatter(x: Tensor, group: Group, dim: int) -> Tensor:
     """This rank's part of the sum of all ranks' x: (…, size, …) to (…, size / N, …).
 
-    Raises ValueError if the ranks don't divide the dimension.
+    Raises:
+        ValueError: the ranks don't divide the dimension.
     """
     return _ReduceScatter.apply(x, group, dim)
 

@@ -7,18 +7,31 @@ sends 1/N of the tensor in each step: 2(N − 1)/N of it in total, nearly indepe
 
 All ranks end with the same bits, because each chunk is summed once and then copied.
 
-Sources: Patarasuk and Yuan 2009; the α–β model, Hockney 1994. Chapter: acceleration/parallelism.
+The norm of a gradient that is spread over ranks is here too, because all ranks must clip by the
+same number: the norm of the gradient that one process would have. Shards lie on one rank each, so
+their squares are summed over the ranks. A replicated gradient lies on every rank, and would count N
+times. So the caller says which tensors are which. A weight that is used twice, such as a tied
+embedding, is one parameter with one gradient.
+
+Sources: Patarasuk and Yuan 2009; the α–β model, Hockney 1994; Pascanu et al. 2013 for clipping;
+`torch.nn.utils.clip_grad_norm_`; Megatron-LM's `get_grad_norm_fp32`.
+Chapter: acceleration/parallelism.
 """
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from course_pkg.common.arguments import require_between, require_choice, require_integer
+from course_pkg.common.arguments import (
+    require_between,
+    require_choice,
+    require_integer,
+    require_number,
+)
 
 ALGORITHMS = ("ring", "torch")
 OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
@@ -28,14 +41,18 @@ PIECES = 8  # into which a broadcast cuts its tensor
 class Group:
     """The ranks that communicate with each other, as one of them sees it.
 
-    process_group: one of torch, None for all ranks. algorithm: "ring" is this file, and counts
-    bytes; "torch" calls torch's collectives, which are faster and not counted.
-
-    rank, size: this rank's number, and how many there are. sent_bytes, messages: what this rank
-    has sent by rings, `send` and `exchange`; set them to 0 to count anew.
-
     All ranks must call the same collectives in the same order, with tensors of one shape and dtype.
     gloo notices only a message that is too long, and then ends the process.
+
+    Args:
+        process_group: one of torch, None for all ranks.
+        algorithm: "ring" is this file, and counts bytes; "torch" calls torch's collectives, which
+            are faster and not counted.
+
+    Attributes:
+        rank, size: this rank's number, and how many there are.
+        sent_bytes, messages: what this rank has sent by rings, `send` and `exchange`; set them to 0
+            to count anew.
     """
 
     def __init__(self, process_group: dist.ProcessGroup | None = None, algorithm: str = "ring"):
@@ -82,7 +99,9 @@ class Group:
     def all_reduce(self, tensor: Tensor, operation: str = "sum") -> Tensor:
         """Replace a tensor by the sum over all ranks, or by the largest, in place; return it.
 
-        operation: "sum" or "max". A rank sends 2(N − 1)/N of its bytes, if N divides its numbers.
+        Args:
+            operation: "sum" or "max". A rank sends 2(N − 1)/N of its bytes, if N divides its
+                numbers.
         """
         require_choice(operation, "operation", tuple(OPERATIONS))
         if self.algorithm == "torch":
@@ -110,7 +129,10 @@ class Group:
     def reduce_scatter(self, tensor: Tensor) -> Tensor:
         """This rank's part of the sum over all ranks: rows r·n to (r + 1)·n of N·n rows.
 
-        A rank sends (N − 1)/N of its bytes. Raises ValueError if N doesn't divide the rows.
+        A rank sends (N − 1)/N of its bytes.
+
+        Raises:
+            ValueError: N doesn't divide the rows.
         """
         if tensor.dim() == 0 or tensor.shape[0] % self.size:
             raise ValueError(
@@ -129,8 +151,10 @@ class Group:
     def all_gather(self, tensor: Tensor, into: Tensor | None = None) -> Tensor:
         """The tensors of all ranks, which have one shape, below each other: (N · rows, …).
 
-        into: a contiguous tensor of that shape to fill and return; the given one may be this rank's
-        rows of it. A rank sends N − 1 times its own tensor, which is (N − 1)/N of the result.
+        Args:
+            into: a contiguous tensor of that shape to fill and return; the given one may be this
+                rank's rows of it. A rank sends N − 1 times its own tensor, which is (N − 1)/N of
+                the result.
         """
         if tensor.dim() == 0:
             raise ValueError("a tensor of shape () has no rows to gather; give tensor[None]")
@@ -149,8 +173,8 @@ class Group:
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
         """Replace a tensor by the one of a rank, in place; return it.
 
-        The pieces follow each other from rank to rank: the second is sent while the first is
-        passed on. Each rank but the last of the chain sends the tensor once.
+        The pieces follow each other from rank to rank: the second is sent while the first is passed
+        on. Each rank but the last of the chain sends the tensor once.
         """
         self._check_rank(source)
         if self.algorithm == "torch":
@@ -206,11 +230,14 @@ class Group:
 def ring_bytes(collective: str, ranks: int, size: int) -> float:
     """The bytes that a rank sends when `size` bytes are on each rank at the end.
 
-    collective: "all_reduce", "reduce_scatter" (of a tensor of `size` bytes), "all_gather" (to a
-    tensor of `size` bytes) or "broadcast" (all ranks but the last of the chain).
+    Args:
+        collective: "all_reduce", "reduce_scatter" (of a tensor of `size` bytes), "all_gather" (to a
+            tensor of `size` bytes) or "broadcast" (all ranks but the last of the chain).
 
-    >>> ring_bytes("all_reduce", ranks=4, size=1000)
-    1500.0
+    Example:
+
+        >>> ring_bytes("all_reduce", ranks=4, size=1000)
+        1500.0
     """
     steps = _steps(collective, require_integer(ranks, "ranks"))
     if collective == "broadcast":
@@ -223,15 +250,20 @@ def ring_seconds(
 ) -> float:
     """The α–β model: a message of n bytes takes α + n·β seconds.
 
-    latency: α, seconds. bandwidth: 1/β, bytes per second, of one link in one direction; all links
-    of the ring work at the same time. collective, ranks, size: as in `ring_bytes`.
-
     With many ranks, the bytes hardly grow, but the messages do:
 
-    >>> small, large = (ring_seconds("all_reduce", n, 10**6, latency=1e-5, bandwidth=1e11)
-    ...                 for n in (2, 64))
-    >>> round(1e6 * small), round(1e6 * large)  # microseconds
-    (30, 1280)
+    Args:
+        latency: α, seconds.
+        bandwidth: 1/β, bytes per second, of one link in one direction; all links of the ring work
+            at the same time.
+        collective, ranks, size: as in `ring_bytes`.
+
+    Example:
+
+        >>> small, large = (ring_seconds("all_reduce", n, 10**6, latency=1e-5, bandwidth=1e11)
+        ...                 for n in (2, 64))
+        >>> round(1e6 * small), round(1e6 * large)  # microseconds
+        (30, 1280)
     """
     require_between(bandwidth, "bandwidth", 0, math.inf)
     steps = _steps(collective, require_integer(ranks, "ranks"))
@@ -254,3 +286,67 @@ def all_equal(tensor: Tensor, group: Group) -> bool:
     """Whether a tensor has the same bits on all ranks; each rank gets the answer."""
     every = group.all_gather(tensor.detach()[None])
     return all(torch.equal(left, right) for left, right in itertools.pairwise(every))
+
+
+EPSILON = 1e-6  # of torch.nn.utils.clip_grad_norm_
+
+
+def global_norm(
+    sharded: Iterable[Tensor], group: Group, replicated: Iterable[Tensor] = ()
+) -> Tensor:
+    """The Euclidean norm of a gradient whose parts are on several ranks: (), fp64.
+
+    Args:
+        sharded: this rank's parts; no number is on two ranks.
+        replicated: tensors that are the same on all ranks; each counts once. Every rank gets the
+            same bits. A rank may hold nothing.
+
+    Example:
+
+        >>> from course_pkg.acceleration.parallel.launch import launch
+        >>> def norm(group):
+        ...     shard = torch.tensor([[2.0], [4.0]][group.rank])
+        ...     return global_norm([shard], group, replicated=[torch.tensor([4.0])]).item()
+        >>> launch(norm, 2)  # √(2² + 4² + 4²)
+        [6.0, 6.0]
+    """
+    sharded = list(sharded)
+    replicated = list(replicated)
+    device = next((tensor.device for tensor in sharded + replicated), torch.device("cpu"))
+    total = group.all_reduce(_squares(sharded, device)[None])[0]
+    return (total + _squares(replicated, device)).sqrt()
+
+
+@torch.no_grad()
+def clip_by_norm(gradients: Iterable[Tensor], norm: Tensor | float, max_norm: float) -> None:
+    """Scale gradients in place so that their norm, which is given, becomes at most `max_norm`.
+
+    Args:
+        norm: of the whole gradient, as `global_norm` returns it. If it is NaN, all gradients become
+            NaN, as torch's do: also those of a rank that has none.
+
+    Raises:
+        ValueError: unless max_norm > 0.
+
+    Example:
+
+        >>> gradient = torch.tensor([3.0, 4.0])
+        >>> clip_by_norm([gradient], norm=5.0, max_norm=1.0)
+        >>> gradient
+        tensor([0.6000, 0.8000])
+    """
+    if not require_number(max_norm, "max_norm") > 0:
+        raise ValueError(f"max_norm must be above 0, got {max_norm}")
+    scale = max_norm / (float(norm) + EPSILON)
+    if scale >= 1:  # false for NaN
+        return
+    for gradient in gradients:
+        gradient.mul_(scale)
+
+
+def _squares(tensors: list[Tensor], device: torch.device) -> Tensor:
+    """The sum of the squares: (), fp64."""
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    for tensor in tensors:
+        total += tensor.detach().double().square().sum()
+    return total

@@ -42,27 +42,31 @@ class DataParallel:
         optimizer.step()
         optimizer.zero_grad()             # before the next backward pass
 
-    model: the same on all ranks. bucket_bytes: a bucket is closed when it has this many bytes. A
-    group with torch's algorithm sends during the backward pass; with rings, the backward pass
-    waits for each bucket.
-
     A rank without rows or targets may leave out the backward pass, but must call `synchronize`. A
     parameter that no rank has used keeps no gradient (None); one that some rank has used gets the
     sum on all ranks. Since all ranks then have the same gradients, `torch.nn.utils.clip_grad_norm_`
-    needs no communication.
+    needs no communication. started: how many buckets' all-reduces have begun since the last
+    `synchronize`.
 
-    started: how many buckets' all-reduces have begun since the last `synchronize`.
-    Raises ValueError if no parameter requires a gradient.
+    Args:
+        model: the same on all ranks.
+        bucket_bytes: a bucket is closed when it has this many bytes. A group with torch's algorithm
+            sends during the backward pass; with rings, the backward pass waits for each bucket.
 
-    >>> from course_pkg.acceleration.parallel.launch import launch
-    >>> def gradient(group):
-    ...     model = nn.Linear(1, 1, bias=False)
-    ...     parallel = DataParallel(model, group)
-    ...     model(torch.tensor([[1.0 + group.rank]])).sum().backward()
-    ...     parallel.synchronize()
-    ...     return model.weight.grad.item()
-    >>> launch(gradient, 2)  # 1 + 2
-    [3.0, 3.0]
+    Raises:
+        ValueError: no parameter requires a gradient.
+
+    Example:
+
+        >>> from course_pkg.acceleration.parallel.launch import launch
+        >>> def gradient(group):
+        ...     model = nn.Linear(1, 1, bias=False)
+        ...     parallel = DataParallel(model, group)
+        ...     model(torch.tensor([[1.0 + group.rank]])).sum().backward()
+        ...     parallel.synchronize()
+        ...     return model.weight.grad.item()
+        >>> launch(gradient, 2)  # 1 + 2
+        [3.0, 3.0]
     """
 
     def __init__(self, model: nn.Module, group: Group, bucket_bytes: int = BUCKET_BYTES):
@@ -138,10 +142,12 @@ def gradient_buckets(parameters: list[nn.Parameter], bucket_bytes: int) -> list[
 
     A bucket has one dtype, and is closed when it has `bucket_bytes` or more.
 
-    >>> layers = [nn.Linear(2, size, bias=False) for size in (1, 2, 3)]
-    >>> buckets = gradient_buckets([layer.weight for layer in layers], bucket_bytes=30)
-    >>> [[len(weight) for weight in bucket] for bucket in buckets]
-    [[3, 2], [1]]
+    Example:
+
+        >>> layers = [nn.Linear(2, size, bias=False) for size in (1, 2, 3)]
+        >>> buckets = gradient_buckets([layer.weight for layer in layers], bucket_bytes=30)
+        >>> [[len(weight) for weight in bucket] for bucket in buckets]
+        [[3, 2], [1]]
     """
     require_integer(bucket_bytes, "bucket_bytes")
     buckets: list[list[nn.Parameter]] = []
@@ -159,8 +165,11 @@ def gradient_buckets(parameters: list[nn.Parameter], bucket_bytes: int) -> list[
 def count_targets(labels: Tensor, group: Group, ignored: int = IGNORED) -> int:
     """How many labels all ranks have that are not `ignored`: what each divides its loss by.
 
-    labels: this rank's, any shape, possibly empty. Raises ValueError on all ranks if none has a
-    target.
+    Args:
+        labels: this rank's, any shape, possibly empty.
+
+    Raises:
+        ValueError: on all ranks if none has a target.
     """
     count = int(group.all_reduce((labels != ignored).sum()[None]))
     if count == 0:
@@ -173,15 +182,19 @@ def rank_batches(
 ) -> Iterator[Tensor]:
     """The row numbers that a rank trains on, batch by batch: each (about batch_size / ranks,).
 
-    batch_size: rows of all ranks together. All ranks get the same number of batches. Each row is in
-    one batch of one rank; the last batch has what is left, so a rank may get fewer rows than
-    another, or none. (torch's DistributedSampler repeats rows instead, or drops some.)
-    seed: of an order that all ranks share; use another for each epoch. None keeps the order.
+    Args:
+        batch_size: rows of all ranks together. All ranks get the same number of batches. Each row
+            is in one batch of one rank; the last batch has what is left, so a rank may get fewer
+            rows than another, or none. (torch's DistributedSampler repeats rows instead, or drops
+            some.)
+        seed: of an order that all ranks share; use another for each epoch. None keeps the order.
 
-    >>> [batch.tolist() for batch in rank_batches(7, 4, rank=0, ranks=2)]
-    [[0, 1], [4, 5]]
-    >>> [batch.tolist() for batch in rank_batches(7, 4, rank=1, ranks=2)]
-    [[2, 3], [6]]
+    Example:
+
+        >>> [batch.tolist() for batch in rank_batches(7, 4, rank=0, ranks=2)]
+        [[0, 1], [4, 5]]
+        >>> [batch.tolist() for batch in rank_batches(7, 4, rank=1, ranks=2)]
+        [[2, 3], [6]]
     """
     require_integer(rows, "rows")
     require_integer(batch_size, "batch_size")

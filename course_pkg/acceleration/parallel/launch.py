@@ -8,6 +8,9 @@ Every process gets one rank and a `Group` of all ranks. Processes are forked fro
 imported torch once, so starting four takes a fraction of a second. They meet at a file and talk
 over this machine's loopback interface: no port to choose, no network needed.
 
+The first failure counts: those of the other ranks follow from it. A rank that died without a report
+comes before all others. If the time is up, the stacks that ranks have written say where each was.
+
 Chapter: acceleration/parallelism.
 """
 
@@ -19,6 +22,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import re
 import shutil
 import signal
 import sys
@@ -37,16 +41,100 @@ import torch
 import torch.distributed as dist
 
 from course_pkg.acceleration.parallel.collectives import Group
-from course_pkg.acceleration.parallel.rank_reports import RankError as RankError
-from course_pkg.acceleration.parallel.rank_reports import (
-    Report,
-    described,
-    loaded,
-    raise_first_failure,
-    raise_unfinished,
-    stacks_file,
-)
 from course_pkg.common.arguments import require_between, require_integer
+
+FRAME = re.compile(r'  File "(.+)", line (\d+) in (\S+)')
+LIBRARIES = ("site-packages", "/multiprocessing/", "threading.py", "<frozen ")
+
+
+class RankError(RuntimeError):
+    """A rank failed or did not finish. `rank` is its number."""
+
+    def __init__(self, message: str, rank: int):
+        super().__init__(message)
+        self.rank = rank
+
+    def __reduce__(self):
+        return type(self), (str(self), self.rank)
+
+
+@dataclasses.dataclass(frozen=True)
+class RankReport:
+    """What a process sends at its end. when: of the clock that all processes share."""
+
+    when: float
+    result: Any = None
+    error: str | None = None
+    trace: str = ""
+
+
+def described(error: BaseException) -> str:
+    """The name and the text of an error, if it has one."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # of its own __str__
+        return type(error).__name__
+
+
+def loaded(report: bytes) -> RankReport:
+    """The report, or one of the error that reading it raised."""
+    try:
+        return pickle.loads(report)
+    except Exception as error:
+        what = f"its result was sent, but can't be read again: {described(error)}"
+        return RankReport(time.monotonic(), None, what, traceback.format_exc())
+
+
+def raise_first_failure(
+    reports: dict[int, RankReport], died: dict[int, int | None], folder: Path, processes: int
+) -> None:
+    """Raise RankError for the rank that failed first, if one did; one that died comes before."""
+    if died:
+        rank, code = min(died.items())
+        how = f"ended with exit code {code}"
+        if code is not None and code < 0:
+            how = f"was ended by signal {-code}"
+        advice = ""
+        if code == -signal.SIGABRT:
+            advice = ": gloo does this if one rank sends more than another one expects"
+        elif not stacks_file(folder, rank).exists():
+            advice = '; it did not begin: does the script have `if __name__ == "__main__":`?'
+        raise RankError(f"rank {rank} of {processes} {how} before it had a result{advice}", rank)
+    failed = {rank: report for rank, report in reports.items() if report.error}
+    if failed:
+        rank, report = min(failed.items(), key=lambda item: item[1].when)
+        error = RankError(f"rank {rank} of {processes} failed: {report.error}", rank)
+        error.add_note(f"On rank {rank}:\n{report.trace}")
+        raise error
+
+
+def raise_unfinished(ranks: list[int], folder: Path, processes: int, timeout: float) -> None:
+    """Raise RankError, which says where each of the ranks was."""
+    where = [f"rank {rank}{_place(folder, rank)}" for rank in ranks]
+    raise RankError(
+        f"{len(ranks)} of {processes} ranks had not finished after {timeout:g} s: "
+        f"{'; '.join(where)}. Does every rank call the same collectives in the same order?",
+        ranks[0],
+    )
+
+
+def _place(folder: Path, rank: int) -> str:
+    """Where a rank was when most of its time was over: the innermost line outside libraries."""
+    stacks = stacks_file(folder, rank)
+    lines = stacks.read_text("utf8", "replace").splitlines() if stacks.exists() else []
+    for frame in filter(None, map(FRAME.match, lines)):
+        file, line, function = frame.groups()
+        library = any(part in file for part in LIBRARIES)
+        server = (file, function) == ("<string>", "<module>")  # the one that forks
+        if not library and not server and file != __file__:
+            return f" in {function} ({Path(file).name}, line {line})"
+    return ""
+
+
+def stacks_file(folder: Path, rank: int) -> Path:
+    """Where a rank writes its stacks when most of its time is over."""
+    return folder / f"stacks-{rank}"
+
 
 GRACE = 0.3  # seconds in which the other ranks may report their own failure
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
@@ -71,16 +159,22 @@ def launch(
 
     function, arguments, results: anything that cloudpickle can copy, so also a function from a
     notebook's cell. Tensors should be on the CPU; with "nccl", rank r has GPU r as its device.
-    timeout: seconds for all together. Each process computes with its share of this process's
-    threads, and has its environment variables. A script needs `if __name__ == "__main__":` around
-    the call.
 
-    Raises RankError if a rank fails (the first one, with its traceback as a note) or if the time is
-    up; all processes have ended then. Raises TypeError or ValueError for other arguments, and
-    RuntimeError inside a rank.
+    Args:
+        timeout: seconds for all together. Each process computes with its share of this process's
+            threads, and has its environment variables. A script needs `if __name__ == "__main__":`
+            around the call.
 
-    >>> launch(lambda group, x: (group.rank, group.size, x), 2, "ready")
-    [(0, 2, 'ready'), (1, 2, 'ready')]
+    Raises:
+        RankError: a rank fails (the first one, with its traceback as a note) or the time is up; all
+            processes have ended then.
+        TypeError, ValueError: for other arguments.
+        RuntimeError: inside a rank.
+
+    Example:
+
+        >>> launch(lambda group, x: (group.rank, group.size, x), 2, "ready")
+        [(0, 2, 'ready'), (1, 2, 'ready')]
     """
     if not callable(function):
         raise TypeError(f"function must be callable, got {function!r:.80}")
@@ -154,10 +248,10 @@ def _work(setup: _Setup, pipe: Connection) -> None:
             timeout=datetime.timedelta(seconds=setup.timeout),
         )
         result = function(Group(), *arguments)
-        report = cloudpickle.dumps(Report(time.monotonic(), result))
+        report = cloudpickle.dumps(RankReport(time.monotonic(), result))
     except BaseException as error:
         what = described(error)
-        report = cloudpickle.dumps(Report(time.monotonic(), None, what, traceback.format_exc()))
+        report = cloudpickle.dumps(RankReport(time.monotonic(), None, what, traceback.format_exc()))
     pipe.send_bytes(report)
     faulthandler.cancel_dump_traceback_later()
     sys.stdout.flush()
@@ -185,7 +279,7 @@ def _end_with_parent(pipe: Connection, folder: str) -> None:
 def _results(started: list[tuple[BaseProcess, Connection]], folder: Path, timeout: float) -> list:
     """The results by rank, or the error that names the rank which failed first."""
     until = time.monotonic() + timeout
-    reports: dict[int, Report] = {}
+    reports: dict[int, RankReport] = {}
     died: dict[int, int | None] = {}
     while len(reports) + len(died) < len(started):
         left = until - time.monotonic()
@@ -195,7 +289,7 @@ def _results(started: list[tuple[BaseProcess, Connection]], folder: Path, timeou
                 # also the process: if it has forked another, that one keeps the pipe open
                 waiting |= {pipe: rank, process.sentinel: rank}
         ready = wait(list(waiting), timeout=max(0.0, left))
-        for rank in {waiting[each] for each in ready}:
+        for rank in {waiting[source] for source in ready}:
             process, pipe = started[rank]
             try:
                 report = pipe.recv_bytes() if pipe.poll() else None

@@ -9,18 +9,28 @@ What norms keep for the backward pass is 1/N. The inputs of the column-parallel 
 whole; Korthikanti et al. gather them again in the backward pass, for more messages.
 
 The result is a `Decoder`, and its config is that of one rank: `attend` and every cache see a
-decoder with fewer heads. Sources: Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section
-4.2.2. Chapter: acceleration/model-parallelism.
+decoder with fewer heads.
+
+After the backward pass, most gradients are right: the collectives inside saw to it. Two kinds are
+partial sums. A key-value head of which several ranks have a copy got, on each, the gradient of that
+rank's query heads. With sequence parallelism, what every rank has whole (norms, the biases of the
+row-parallel layers) got, on each, the gradient of that rank's tokens. `finish_gradients` sums both,
+once per step. The norm of the gradient sums the squares of all parts over the ranks; what several
+ranks have counts on the first of them alone.
+
+Sources: Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section 4.2.2; Megatron's
+finalize_model_grads and clip_grads. Chapter: acceleration/model-parallelism.
 """
 
 import copy
 import random
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from course_pkg.acceleration.parallel.autograd_collectives import gather_from_group
-from course_pkg.acceleration.parallel.collectives import Group
+from course_pkg.acceleration.parallel.collectives import Group, clip_by_norm, global_norm
 from course_pkg.acceleration.parallel.tensor_parallel import (
     ColumnParallelLinear,
     RowParallelLinear,
@@ -36,14 +46,15 @@ from course_pkg.acceleration.parallel.tensor_shards import (
 )
 from course_pkg.acceleration.parallel.vocab_parallel import VocabParallelEmbedding
 from course_pkg.common.arguments import require_bool
-from course_pkg.lm.decoder import Attend, Decoder, Layer
+from course_pkg.lm.decoder import Attend, Decoder, Layer, RMSNorm
 from course_pkg.lm.decoder_config import DecoderConfig
 
 
 class ParallelLayer(Layer):
     """One rank's part of a layer. layer: the whole one. config: this rank's.
 
-    kv_replicas: how many neighboring ranks have the same key-value head.
+    Args:
+        kv_replicas: how many neighboring ranks have the same key-value head.
     """
 
     def __init__(
@@ -86,8 +97,11 @@ class ParallelLayer(Layer):
 class TensorParallelDecoder(Decoder):
     """One rank's part of a decoder; `tensor_parallel` makes it.
 
-    config: this rank's, with the whole vocabulary; whole_config: the whole decoder's. group: the
-    ranks. sequence_parallel: whether each rank has only its tokens between the layers.
+    config: this rank's, with the whole vocabulary; whole_config: the whole decoder's.
+
+    Args:
+        group: the ranks.
+        sequence_parallel: whether each rank has only its tokens between the layers.
     """
 
     def __init__(self, decoder: Decoder, group: Group, sequence_parallel: bool):
@@ -118,9 +132,13 @@ class TensorParallelDecoder(Decoder):
     ) -> Tensor:
         """The logits, as `Decoder.forward` gives them, on every rank.
 
-        gather: False leaves each rank those of its own tokens of the vocabulary, (batch, rows,
-        vocab / N rounded up), for `vocab_parallel_cross_entropy`; the last ones may be padding.
-        Raises ValueError if sequence parallelism can't divide the tokens.
+        Args:
+            gather: False leaves each rank those of its own tokens of the vocabulary, (batch, rows,
+                vocab / N rounded up), for `vocab_parallel_cross_entropy`; the last ones may be
+                padding.
+
+        Raises:
+            ValueError: sequence parallelism can't divide the tokens.
         """
         if self.sequence_parallel:
             self._check_tokens(ids)
@@ -152,20 +170,25 @@ def tensor_parallel(
     """This rank's part of a decoder; all ranks must have the same decoder, which stays as it is.
 
     Heads, the inside of the MLPs and the vocabulary are divided. With fewer key-value heads than
-    ranks, neighbors have copies (`tensor_gradients` sums their gradients). A
-    vocabulary that the ranks don't divide is padded. Frozen weights stay frozen.
-    sequence_parallel: for training; the tokens of a batch are divided too.
+    ranks, neighbors have copies (`finish_gradients` sums their gradients). A vocabulary that the
+    ranks don't divide is padded. Frozen weights stay frozen.
 
-    Raises ValueError, which names the numbers of ranks that fit, if heads or the MLP can't be
-    divided; TypeError if layers are quantized or have adapters.
+    Args:
+        sequence_parallel: for training; the tokens of a batch are divided too.
 
-    >>> from course_pkg.lm.load import load
-    >>> from course_pkg.acceleration.parallel.launch import launch
-    >>> def heads(group):
-    ...     part = tensor_parallel(Decoder.from_transformers(load("tiny").model), group)
-    ...     return part.config.heads, part.config.kv_heads, part.embed_tokens.weight.shape[0]
-    >>> launch(heads, 2)  # of 4 heads, 2 key-value heads and 259 tokens
-    [(2, 1, 130), (2, 1, 130)]
+    Raises:
+        ValueError: heads or the MLP can't be divided; it names the numbers of ranks that fit.
+        TypeError: layers are quantized or have adapters.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> from course_pkg.acceleration.parallel.launch import launch
+        >>> def heads(group):
+        ...     part = tensor_parallel(Decoder.from_transformers(load("tiny").model), group)
+        ...     return part.config.heads, part.config.kv_heads, part.embed_tokens.weight.shape[0]
+        >>> launch(heads, 2)  # of 4 heads, 2 key-value heads and 259 tokens
+        [(2, 1, 130), (2, 1, 130)]
     """
     if type(decoder) is not Decoder:
         raise TypeError(
@@ -196,3 +219,110 @@ def _head(
     if not decoder.config.tied:
         head.weight = own_part(decoder.lm_head.weight, Placement(COLUMNS), group, pad=True)
     return head
+
+
+@torch.no_grad()
+def finish_gradients(decoder: TensorParallelDecoder) -> None:
+    """Sum the gradients that are partial sums, in place.
+
+    Call it once per step on every rank: after the last backward pass of the step, before
+    `clip_gradients` and the optimizer. A second call would sum again. One message for each kind.
+    """
+    group = decoder.group
+    whole = []
+    copied = []
+    for name, parameter in decoder.named_parameters():
+        if parameter.grad is None:
+            continue
+        place = placement(name, decoder.whole_config, group.size)
+        if place.dim is not None and place.replicas > 1:
+            copied.append(parameter.grad)
+            replicas = place.replicas
+        elif place.dim is None and decoder.sequence_parallel:
+            whole.append(parameter.grad)
+    if whole:
+        _unflatten(group.all_reduce(_flatten(whole)), whole)
+    if copied:
+        # All ranks with a copy sum in the same order, so their copies stay equal to the last bit.
+        every = group.all_gather(_flatten(copied)[None])  # (ranks, numbers)
+        first = group.rank // replicas * replicas
+        _unflatten(every[first : first + replicas].sum(0), copied)
+
+
+@torch.no_grad()
+def gradient_norm(decoder: TensorParallelDecoder) -> float:
+    """The Euclidean norm of the whole decoder's gradient, the same on every rank.
+
+    Tied embeddings are one parameter, so they count once; so do copies.
+    """
+    group = decoder.group
+    counted = []
+    for name, parameter in decoder.named_parameters():
+        place = placement(name, decoder.whole_config, group.size)
+        if parameter.grad is not None and group.rank % place.replicas == 0:
+            counted.append(parameter.grad)
+    return global_norm(counted, group).item()
+
+
+def clip_gradients(decoder: TensorParallelDecoder, max_norm: float) -> float:
+    """Scale the gradients so that their norm is at most `max_norm`; return the norm before.
+
+    As torch's clip_grad_norm_ does for one process.
+
+    Raises:
+        ValueError: unless max_norm is positive.
+    """
+    norm = gradient_norm(decoder)
+    gradients = [p.grad for p in decoder.parameters() if p.grad is not None]
+    clip_by_norm(gradients, norm, max_norm)
+    return norm
+
+
+def _flatten(tensors: list[Tensor]) -> Tensor:
+    return nn.utils.parameters_to_vector(tensors)
+
+
+def _unflatten(vector: Tensor, into: list[Tensor]) -> None:
+    parts = vector.split([tensor.numel() for tensor in into])
+    for tensor, part in zip(into, parts, strict=True):
+        tensor.copy_(part.view_as(tensor))
+
+
+def kept_bytes(model: nn.Module, forward: Callable[[], object]) -> tuple[int, int]:
+    """The bytes that a forward pass keeps: those that the norms keep, and all.
+
+    Args:
+        model: whose parameters don't count.
+        forward: a function without arguments that calls the model. A norm keeps its input, which is
+            the residual sum, and what it has normalized. A tensor that several operations keep
+            counts once; if a norm keeps it, as the norm's.
+
+    Example:
+
+        >>> norm = RMSNorm(8, 1e-6)
+        >>> x = torch.ones(1, 3, 8, requires_grad=True)
+        >>> kept_bytes(norm, lambda: norm(x))  # x, x normalized, one 1 / rms per token
+        (204, 204)
+    """
+    norms = [module for module in model.modules() if isinstance(module, RMSNorm)]
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, tuple[bool, Tensor]] = {}  # by place in memory; holding it keeps the place
+    inside: list[nn.Module] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        place = tensor.untyped_storage().data_ptr()
+        if place not in parameters:
+            by_norm = bool(inside) or (place in kept and kept[place][0])
+            kept[place] = by_norm, tensor
+        return tensor
+
+    hooks = [norm.register_forward_pre_hook(lambda norm, _: inside.append(norm)) for norm in norms]
+    hooks += [norm.register_forward_hook(lambda *_: inside.clear()) for norm in norms]
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            forward()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    sizes = [(by_norm, tensor.untyped_storage().nbytes()) for by_norm, tensor in kept.values()]
+    return sum(size for by_norm, size in sizes if by_norm), sum(size for _, size in sizes)

@@ -78,16 +78,23 @@ class DecoderStage(nn.Module):
 def split_decoder(decoder: nn.Module, stages: int) -> list[DecoderStage]:
     """The stages of a decoder, with its own modules; the first ones have a layer more if needed.
 
-    decoder: a `Decoder`, or a module with the same parts (embed_tokens, layers, norm, lm_head,
-    config). Raises ValueError if there are more stages than layers.
+    Args:
+        decoder: a `Decoder`, or a module with the same parts (embed_tokens, layers, norm, lm_head,
+            config).
 
-    >>> from course_pkg.lm.decoder import Decoder
-    >>> from course_pkg.lm.decoder_config import DecoderConfig
-    >>> config = {"model_type": "llama", "vocab_size": 8, "hidden_size": 8, "intermediate_size": 8,
-    ...     "num_hidden_layers": 5, "num_attention_heads": 1, "max_position_embeddings": 8}
-    >>> stages = split_decoder(Decoder(DecoderConfig.from_dict(config)), 3)
-    >>> [list(stage.layers) for stage in stages]
-    [['0', '1'], ['2', '3'], ['4']]
+    Raises:
+        ValueError: there are more stages than layers.
+
+    Example:
+
+        >>> from course_pkg.lm.decoder import Decoder
+        >>> from course_pkg.lm.decoder_config import DecoderConfig
+        >>> config = {"model_type": "llama", "vocab_size": 8, "hidden_size": 8,
+        ...     "intermediate_size": 8, "num_hidden_layers": 5, "num_attention_heads": 1,
+        ...     "max_position_embeddings": 8}
+        >>> stages = split_decoder(Decoder(DecoderConfig.from_dict(config)), 3)
+        >>> [list(stage.layers) for stage in stages]
+        [['0', '1'], ['2', '3'], ['4']]
     """
     require_integer(stages, "stages")
     count = len(decoder.layers)
@@ -110,7 +117,8 @@ def split_decoder(decoder: nn.Module, stages: int) -> list[DecoderStage]:
 class _Kept:
     """Of one microbatch, from its forward pass to the end of its backward pass.
 
-    linears: layer, input and output; after the first half, the gradient instead of the output.
+    Attributes:
+        linears: layer, input and output; after the first half, the gradient instead of the output.
     """
 
     x: Tensor
@@ -122,9 +130,13 @@ class _Kept:
 class Stage:
     """A module as a schedule runs it: F, B, or B in two halves, I and W, of each microbatch.
 
-    split: whether I and W will be called. in_flight: microbatches whose activations are kept.
-    in_flight_bytes: of the floating-point tensors that autograd has saved for them, without
-    parameters.
+    Args:
+        split: whether I and W will be called.
+
+    Attributes:
+        in_flight: microbatches whose activations are kept.
+        in_flight_bytes: of the floating-point tensors that autograd has saved for them, without
+            parameters.
     """
 
     def __init__(self, module: nn.Module, split: bool = False):
@@ -160,7 +172,8 @@ class Stage:
     def backward(self, microbatch: int, gradient: Tensor | None) -> Tensor | None:
         """B: add to the gradients of the weights; return that of the input (None for ids).
 
-        gradient: of the output; None in the last stage, whose output is the loss.
+        Args:
+            gradient: of the output; None in the last stage, whose output is the loss.
         """
         kept = self._kept.pop(microbatch)
         if gradient is not None and _is_frozen(kept):
@@ -178,16 +191,16 @@ class Stage:
         x = [kept.x] if kept.x.requires_grad else []
         outputs = [y for _, _, y in kept.linears]
         wanted = x + now + outputs
-        found = torch.autograd.grad(kept.y, wanted, gradient, materialize_grads=True)
-        for parameter, its_gradient in zip(now, found[len(x) :], strict=False):
+        gradients = torch.autograd.grad(kept.y, wanted, gradient, materialize_grads=True)
+        for parameter, its_gradient in zip(now, gradients[len(x) :], strict=False):
             _add(parameter, its_gradient)
-        ends = found[len(x) + len(now) :]
+        ends = gradients[len(x) + len(now) :]
         kept.linears = [
             (layer, inputs, end) for (layer, inputs, _), end in zip(kept.linears, ends, strict=True)
         ]
         kept.bytes = sum(inputs.nbytes + end.nbytes for _, inputs, end in kept.linears)
         kept.y = kept.y.detach()  # the graph is no longer needed
-        return found[0] if x else None
+        return gradients[0] if x else None
 
     def backward_weight(self, microbatch: int) -> None:
         """W: gᵀx for each linear layer, which needs no other rank."""

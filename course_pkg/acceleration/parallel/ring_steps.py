@@ -17,9 +17,11 @@ Chunks = tuple[tuple[float, ...], ...]
 class RingState:
     """What all ranks hold before a step.
 
-    held: for each rank its N chunks. sending: the chunk that each rank sends to the next one in
-    this step; none after the last. adds: whether a rank adds what arrives to its own chunk, as in
-    the reduce-scatter, or keeps it in its place, as in the all-gather.
+    Attributes:
+        held: for each rank its N chunks.
+        sending: the chunk that each rank sends to the next one in this step; none after the last.
+        adds: whether a rank adds what arrives to its own chunk, as in the reduce-scatter, or keeps
+            it in its place, as in the all-gather.
     """
 
     held: tuple[Chunks, ...]
@@ -30,19 +32,25 @@ class RingState:
 def ring_states(numbers: Sequence[Sequence[float]]) -> list[RingState]:
     """The states of a ring all-reduce: one before each of the 2(N − 1) steps, and the last one.
 
-    numbers: a list for each of the N ranks, all of one length. If N doesn't divide the length, the
-    first chunks are one number longer. Raises ValueError without ranks, or for other lengths.
+    Args:
+        numbers: a list for each of the N ranks, all of one length. If N doesn't divide the length,
+            the first chunks are one number longer.
 
-    >>> states = ring_states([[1, 2], [10, 20]])
-    >>> [state.sending for state in states], states[-1].held[0]
-    ([(1, 0), (0, 1), ()], ((11,), (22,)))
+    Raises:
+        ValueError: without ranks, or for other lengths.
+
+    Example:
+
+        >>> states = ring_states([[1, 2], [10, 20]])
+        >>> [state.sending for state in states], states[-1].held[0]
+        ([(1, 0), (0, 1), ()], ((11,), (22,)))
     """
-    lengths = {len(each) for each in numbers}
+    lengths = {len(own) for own in numbers}
     if len(lengths) != 1:
-        given = ", ".join(map(str, sorted(lengths))) or "no ranks"
-        raise ValueError(f"got {given}: give each rank a list of the same length")
+        shown = ", ".join(map(str, sorted(lengths))) or "no ranks"
+        raise ValueError(f"got {shown}: give each rank a list of the same length")
     size = len(numbers)
-    held = [_split(each, size) for each in numbers]
+    held = [_split(own, size) for own in numbers]
     states = []
     for step in range(2 * (size - 1)):
         adds = step < size - 1

@@ -44,7 +44,8 @@ class Action(NamedTuple):
 class Value(NamedTuple):
     """What a stage hands over; kind: "activation" to the next stage, "gradient" to the one before.
 
-    stage: the one that computes it.
+    Attributes:
+        stage: the one that computes it.
     """
 
     kind: str
@@ -68,7 +69,12 @@ class Receive(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """actions: of each rank, in its order. chunks: how many stages a rank has."""
+    """What each rank does, in its order.
+
+    Attributes:
+        chunks: how many stages a rank has.
+        actions: of each rank.
+    """
 
     name: str
     microbatches: int
@@ -90,8 +96,10 @@ class Schedule:
 
         A microbatch is held from its F to its B, or to its W.
 
-        >>> [one_f_one_b(4, 8).in_flight(rank) for rank in range(4)]
-        [4, 3, 2, 1]
+        Example:
+
+            >>> [one_f_one_b(4, 8).in_flight(rank) for rank in range(4)]
+            [4, 3, 2, 1]
         """
         held = most = 0
         for action in self.actions[rank]:
@@ -106,12 +114,17 @@ class Schedule:
 def gpipe(ranks: int, microbatches: int) -> Schedule:
     """All forward passes, then all backward passes: every rank holds m microbatches.
 
-    Raises ValueError unless both are integers of at least 1. Source: Huang et al. 2019.
+    Raises:
+        ValueError: unless both are integers of at least 1.
 
-    >>> from course_pkg.acceleration.parallel.timeline import simulate
-    >>> print(simulate(gpipe(2, 3), {"F": 1, "B": 1}).chart())
-    rank 0  F0 F1 F2 .  .  B0 B1 B2
-    rank 1  .  F0 F1 F2 B0 B1 B2 .
+    Source: Huang et al. 2019.
+
+    Example:
+
+        >>> from course_pkg.acceleration.parallel.timeline import simulate
+        >>> print(simulate(gpipe(2, 3), {"F": 1, "B": 1}).chart())
+        rank 0  F0 F1 F2 .  .  B0 B1 B2
+        rank 1  .  F0 F1 F2 B0 B1 B2 .
     """
     require_integer(ranks, "ranks")
     require_integer(microbatches, "microbatches")
@@ -123,13 +136,20 @@ def gpipe(ranks: int, microbatches: int) -> Schedule:
 def one_f_one_b(ranks: int, microbatches: int) -> Schedule:
     """1F1B: rank r does p − r − 1 forward passes, then alternates; it holds at most p − r.
 
-    As long as GPipe. Raises ValueError unless both are integers of at least 1. Source: PipeDream
-    (Narayanan et al. 2019); with one update per batch, Megatron-LM (Narayanan et al. 2021).
+    As long as GPipe.
 
-    >>> from course_pkg.acceleration.parallel.timeline import simulate
-    >>> print(simulate(one_f_one_b(2, 3), {"F": 1, "B": 1}).chart())
-    rank 0  F0 F1 .  B0 F2 B1 .  B2
-    rank 1  .  F0 B0 F1 B1 F2 B2 .
+    Raises:
+        ValueError: unless both are integers of at least 1.
+
+    Source: PipeDream (Narayanan et al. 2019); with one update per batch, Megatron-LM (Narayanan et
+    al. 2021).
+
+    Example:
+
+        >>> from course_pkg.acceleration.parallel.timeline import simulate
+        >>> print(simulate(one_f_one_b(2, 3), {"F": 1, "B": 1}).chart())
+        rank 0  F0 F1 .  B0 F2 B1 .  B2
+        rank 1  .  F0 B0 F1 B1 F2 B2 .
     """
     require_integer(ranks, "ranks")
     require_integer(microbatches, "microbatches")
@@ -144,13 +164,19 @@ def interleaved(ranks: int, microbatches: int, chunks: int) -> Schedule:
 
     A rank takes p microbatches through a chunk, then through its next one. Before it alternates, it
     does 2(p − r − 1) + (v − 1)p forward passes of one chunk; at most one more is in flight (and at
-    most m·v). Raises ValueError if p doesn't divide m, or unless all are integers of at least 1.
+    most m·v).
+
+    Raises:
+        ValueError: p doesn't divide m, or unless all are integers of at least 1.
+
     Source: Megatron-LM (Narayanan et al. 2021), section 2.2.2.
 
-    >>> from course_pkg.acceleration.parallel.timeline import simulate
-    >>> print(simulate(interleaved(2, 2, 2), {"F": 1, "B": 1}).chart())
-    rank 0  F0   F1   F0.1 F1.1 .    B0.1 .    B1.1 B0   B1
-    rank 1  .    F0   F1   F0.1 B0.1 F1.1 B1.1 B0   B1   .
+    Example:
+
+        >>> from course_pkg.acceleration.parallel.timeline import simulate
+        >>> print(simulate(interleaved(2, 2, 2), {"F": 1, "B": 1}).chart())
+        rank 0  F0   F1   F0.1 F1.1 .    B0.1 .    B1.1 B0   B1
+        rank 1  .    F0   F1   F0.1 B0.1 F1.1 B1.1 B0   B1   .
     """
     require_integer(ranks, "ranks")
     require_integer(microbatches, "microbatches")
@@ -177,13 +203,19 @@ def interleaved(ranks: int, microbatches: int, chunks: int) -> Schedule:
 def zero_bubble(ranks: int, microbatches: int) -> Schedule:
     """ZB-H1: 1F1B with halved backward passes; rank r is r gradients of weights behind.
 
-    Every rank holds at most p microbatches, as rank 0 does in 1F1B. Raises ValueError unless both
-    are integers of at least 1. Source: Qi et al. 2023, section 2.3.
+    Every rank holds at most p microbatches, as rank 0 does in 1F1B.
 
-    >>> from course_pkg.acceleration.parallel.timeline import simulate
-    >>> print(simulate(zero_bubble(2, 3), {"F": 1, "I": 1, "W": 1}).chart())
-    rank 0  F0 F1 .  I0 W0 F2 I1 W1 I2 W2
-    rank 1  .  F0 I0 F1 I1 W0 F2 I2 W1 W2
+    Raises:
+        ValueError: unless both are integers of at least 1.
+
+    Source: Qi et al. 2023, section 2.3.
+
+    Example:
+
+        >>> from course_pkg.acceleration.parallel.timeline import simulate
+        >>> print(simulate(zero_bubble(2, 3), {"F": 1, "I": 1, "W": 1}).chart())
+        rank 0  F0 F1 .  I0 W0 F2 I1 W1 I2 W2
+        rank 1  .  F0 I0 F1 I1 W0 F2 I2 W1 W2
     """
     actions = []
     for rank, one_by_one in enumerate(one_f_one_b(ranks, microbatches).actions):
@@ -228,7 +260,8 @@ def check(schedule: Schedule) -> None:
 def in_order(schedule: Schedule) -> Iterator[tuple[int, Action]]:
     """Ranks and actions in an order in which everything is there when it is needed.
 
-    Raises ValueError if there is none: a deadlock.
+    Raises:
+        ValueError: there is none: a deadlock.
     """
     ready: set[Value] = set()
     position = [0] * schedule.ranks
@@ -283,8 +316,10 @@ def program(schedule: Schedule) -> list[list[Action | Send | Receive]]:
     Both ends of a message come in the same order relative to all other messages, as if all ranks
     were one. So no rank waits for a message that is stuck behind another one.
 
-    >>> [" ".join(type(step).__name__ for step in steps) for steps in program(gpipe(2, 1))]
-    ['Action Send Receive Action', 'Receive Action Action Send']
+    Example:
+
+        >>> [" ".join(type(step).__name__ for step in steps) for steps in program(gpipe(2, 1))]
+        ['Action Send Receive Action', 'Receive Action Action Send']
     """
     steps: list[list[Action | Send | Receive]] = [[] for _ in schedule.actions]
     for rank, action in in_order(schedule):

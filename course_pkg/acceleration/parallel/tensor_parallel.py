@@ -39,7 +39,8 @@ OFFSET = 2718  # between the common seed and the first rank's own, as in Megatro
 def enter(x: Tensor, group: Group, sequence_parallel: bool = False) -> Tensor:
     """The input of column-parallel layers: (batch, tokens, hidden), on all ranks.
 
-    sequence_parallel: x is this rank's tokens alone, (batch, tokens / N, hidden).
+    Args:
+        sequence_parallel: x is this rank's tokens alone, (batch, tokens / N, hidden).
     """
     return all_gather(x, group, TOKENS) if sequence_parallel else copy_to_group(x, group)
 
@@ -47,7 +48,8 @@ def enter(x: Tensor, group: Group, sequence_parallel: bool = False) -> Tensor:
 def leave(x: Tensor, group: Group, sequence_parallel: bool = False) -> Tensor:
     """The sum over the ranks of what row-parallel layers computed, (batch, tokens, hidden).
 
-    sequence_parallel: of this rank's tokens alone, (batch, tokens / N, hidden).
+    Args:
+        sequence_parallel: of this rank's tokens alone, (batch, tokens / N, hidden).
     """
     return reduce_scatter(x, group, TOKENS) if sequence_parallel else reduce_from_group(x, group)
 
@@ -55,11 +57,16 @@ def leave(x: Tensor, group: Group, sequence_parallel: bool = False) -> Tensor:
 class ColumnParallelLinear(nn.Module):
     """Some of the output features of a linear layer: x W^T + b, with this rank's rows of W and b.
 
-    linear: the whole layer, from which the rank copies its part. replicas: how many neighboring
-    ranks have the same part. gather_output: return all features. entered: the inputs have gone
-    through `enter`, once for several layers. sequence_parallel: see `enter`.
+    Args:
+        linear: the whole layer, from which the rank copies its part.
+        replicas: how many neighboring ranks have the same part.
+        gather_output: return all features.
+        entered: the inputs have gone through `enter`, once for several layers.
+        sequence_parallel: see `enter`.
 
-    Raises TypeError for another kind of layer, ValueError if the features can't be divided.
+    Raises:
+        TypeError: for another kind of layer.
+        ValueError: the features can't be divided.
     """
 
     def __init__(
@@ -93,10 +100,14 @@ class ColumnParallelLinear(nn.Module):
 class RowParallelLinear(nn.Module):
     """Some of the input features of a linear layer; the ranks' results are summed.
 
-    linear: the whole layer, from which the rank copies its part. The bias is whole on each rank,
-    and is added once, after the sum. sequence_parallel: see `leave`.
+    Args:
+        linear: the whole layer, from which the rank copies its part. The bias is whole on each
+            rank, and is added once, after the sum.
+        sequence_parallel: see `leave`.
 
-    Raises TypeError for another kind of layer, ValueError if the features can't be divided.
+    Raises:
+        TypeError: for another kind of layer.
+        ValueError: the features can't be divided.
     """
 
     def __init__(self, linear: nn.Linear, group: Group, *, sequence_parallel: bool = False):
@@ -125,22 +136,25 @@ def _tensors(linear: nn.Module) -> tuple[Tensor, Tensor | None]:
 class ForkedRandom:
     """A second state of torch's random numbers, which differs between ranks.
 
-    seed: the same on all ranks. Outside of `fork`, torch's own state is used, which must be seeded
-    alike on all ranks: there, dropout on what all ranks have agrees.
-
         torch.manual_seed(seed)
         own = ForkedRandom(seed, group.rank)
         hidden = F.dropout(hidden, 0.1)     # all ranks have hidden
         with own.fork():
             heads = F.dropout(heads, 0.1)   # each rank has its own heads, or its own tokens
 
-    >>> first, second = (ForkedRandom(7, rank) for rank in (0, 1))
-    >>> with first.fork():
-    ...     x = torch.rand(3)
-    >>> with second.fork():
-    ...     y = torch.rand(3)
-    >>> torch.equal(x, y)
-    False
+    Args:
+        seed: the same on all ranks. Outside of `fork`, torch's own state is used, which must be
+            seeded alike on all ranks: there, dropout on what all ranks have agrees.
+
+    Example:
+
+        >>> first, second = (ForkedRandom(7, rank) for rank in (0, 1))
+        >>> with first.fork():
+        ...     x = torch.rand(3)
+        >>> with second.fork():
+        ...     y = torch.rand(3)
+        >>> torch.equal(x, y)
+        False
     """
 
     def __init__(self, seed: int, rank: int, device: str | torch.device = "cpu"):

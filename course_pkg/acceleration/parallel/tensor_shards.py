@@ -6,7 +6,7 @@
 
 With fewer key-value heads than ranks, neighboring ranks have copies of the same head, as in vLLM.
 The tokens' rows of the embeddings are padded with zeros, to a multiple of the ranks. What follows
-for gradients and their norm is in `course_pkg.acceleration.parallel.tensor_gradients`.
+for gradients and their norm is in `course_pkg.acceleration.parallel.parallel_decoder`.
 
 Sources: Shoeybi et al. 2019; vLLM's QKVParallelLinear, for the copies.
 Chapter: acceleration/model-parallelism.
@@ -31,9 +31,11 @@ MOST_LISTED = 64  # ranks that an error may name
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """dim: along which the ranks cut a tensor; None: it is whole on every rank.
+    """Where a tensor of a decoder is.
 
-    replicas: how many neighboring ranks have the same part.
+    Attributes:
+        dim: along which the ranks cut it; None if it is whole on every rank.
+        replicas: how many neighboring ranks have the same part.
     """
 
     dim: int | None
@@ -43,10 +45,13 @@ class Placement:
 def placement(name: str, config: DecoderConfig, ranks: int) -> Placement:
     """Where a decoder's tensor is. config: the whole decoder's.
 
-    >>> from course_pkg.lm.load import load
-    >>> config = DecoderConfig.from_dict(load("tiny").model.config.to_dict())  # 2 key-value heads
-    >>> [placement(f"layers.0.self_attn.{name}.weight", config, 4) for name in ("o_proj", "k_proj")]
-    [Placement(dim=1, replicas=1), Placement(dim=0, replicas=2)]
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> config = DecoderConfig.from_dict(load("tiny").model.config.to_dict())
+        >>> names = [f"layers.0.self_attn.{name}.weight" for name in ("o_proj", "k_proj")]
+        >>> [placement(name, config, 4) for name in names]  # 2 key-value heads
+        [Placement(dim=1, replicas=1), Placement(dim=0, replicas=2)]
     """
     module, _, kind = name.rpartition(".")
     module = module.rpartition(".")[2]
@@ -62,7 +67,8 @@ def placement(name: str, config: DecoderConfig, ranks: int) -> Placement:
 def local_config(config: DecoderConfig, ranks: int) -> DecoderConfig:
     """One rank's config: its heads, its key-value heads, its part of the MLP; the rest is whole.
 
-    Raises ValueError, which names the numbers of ranks that fit, if `ranks` is none of them.
+    Raises:
+        ValueError: `ranks` does not fit; it names the numbers that do.
     """
     if not _fits(config, ranks):
         fitting = [str(n) for n in range(1, MOST_LISTED + 1) if _fits(config, n)]
@@ -111,8 +117,10 @@ def gathered_tensors(
 ) -> dict[str, Tensor]:
     """Whole tensors from the ranks' parts, on each rank, in the same order; padding is cut off.
 
-    tensors: by the names of the decoder's parameters: themselves, their gradients, or an
-    optimizer's averages. config: the whole decoder's. All ranks must call it.
+    Args:
+        tensors: by the names of the decoder's parameters: themselves, their gradients, or an
+            optimizer's averages.
+        config: the whole decoder's. All ranks must call it.
     """
     whole = {}
     for name, tensor in tensors.items():

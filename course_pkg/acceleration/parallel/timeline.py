@@ -67,12 +67,17 @@ class Timeline:
 def simulate(schedule: Schedule, durations: Mapping[str, float]) -> Timeline:
     """The timeline if every action starts as soon as its rank and its inputs are ready.
 
-    durations: of each kind of action on one chunk, in any unit. Raises ValueError for a missing
-    duration, or if the schedule is invalid (`check`).
+    Args:
+        durations: of each kind of action on one chunk, in any unit.
 
-    >>> from course_pkg.acceleration.parallel.schedules import one_f_one_b
-    >>> simulate(one_f_one_b(4, 8), {"F": 1, "B": 2}).makespan
-    33
+    Raises:
+        ValueError: for a missing duration, or the schedule is invalid (`check`).
+
+    Example:
+
+        >>> from course_pkg.acceleration.parallel.schedules import one_f_one_b
+        >>> simulate(one_f_one_b(4, 8), {"F": 1, "B": 2}).makespan
+        33
     """
     check(schedule)
     require_durations(durations, {a.kind for actions in schedule.actions for a in actions})
@@ -104,8 +109,10 @@ def bubble_fraction(ranks: int, microbatches: int, chunks: int = 1) -> float:
     It holds for any ratio of F to B, if all stages are equal and messages take no time. Narayanan
     et al. 2021 state it relative to the time of work, (p − 1)/(v·m).
 
-    >>> bubble_fraction(4, 8), bubble_fraction(4, 8, chunks=2)
-    (0.2727272727272727, 0.15789473684210525)
+    Example:
+
+        >>> bubble_fraction(4, 8), bubble_fraction(4, 8, chunks=2)
+        (0.2727272727272727, 0.15789473684210525)
     """
     idle = require_integer(ranks, "ranks") - 1
     work = require_integer(microbatches, "microbatches") * require_integer(chunks, "chunks")
@@ -117,12 +124,16 @@ def zero_bubble_fraction(
 ) -> float:
     """The idle share of the time of ZB-H1: each rank idles (p − 1)(F + I − W).
 
-    forward, inputs, weights: the times of F, I and W. It holds if m is at least p, and W takes at
-    most as long as F and as I; otherwise use `simulate`.
+    Args:
+        forward, inputs, weights: the times of F, I and W. It holds if m is at least p, and W takes
+            at most as long as F and as I; otherwise use `simulate`.
+
     Source: Qi et al. 2023, table 2.
 
-    >>> zero_bubble_fraction(4, 8, forward=1, inputs=1, weights=1)  # 1F1B: 0.27
-    0.1111111111111111
+    Example:
+
+        >>> zero_bubble_fraction(4, 8, forward=1, inputs=1, weights=1)  # 1F1B: 0.27
+        0.1111111111111111
     """
     idle = (require_integer(ranks, "ranks") - 1) * (forward + inputs - weights)
     work = require_integer(microbatches, "microbatches") * (forward + inputs + weights)

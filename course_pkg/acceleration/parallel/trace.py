@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from course_pkg.acceleration.parallel.collectives import Group
 from course_pkg.acceleration.parallel.launch import launch
-from course_pkg.acceleration.parallel.pipeline_parallel import Pipeline, Step, gather_objects
+from course_pkg.acceleration.parallel.pipeline_parallel import Pipeline, StepResult, gather_objects
 from course_pkg.acceleration.parallel.pipeline_stage import Stage
 from course_pkg.acceleration.parallel.schedules import Schedule, check
 from course_pkg.acceleration.parallel.timeline import Timeline, require_durations
@@ -25,7 +25,8 @@ from course_pkg.common.arguments import require_between
 class FixedTimeStage(Stage):
     """A stage whose passes take a fixed time, and compute nothing.
 
-    durations: seconds of each kind of pass.
+    Args:
+        durations: seconds of each kind of pass.
     """
 
     def __init__(self, durations: Mapping[str, float]):
@@ -61,7 +62,7 @@ class FixedTimeStage(Stage):
         self._held.remove(microbatch)
 
 
-def gather_timeline(step: Step, group: Group) -> Timeline:
+def gather_timeline(step: StepResult, group: Group) -> Timeline:
     """The events of all ranks of one machine in a step of theirs; on every rank."""
     events = [event for own in gather_objects(step.events, group) for event in own]
     return Timeline(group.size, tuple(events))
@@ -72,14 +73,21 @@ def measure(
 ) -> Timeline:
     """The timeline of a schedule on real processes, one per rank, whose stages sleep.
 
-    durations: seconds of each kind of pass on one chunk; from 0.01 on, what sending and waking up
-    take hardly matters. It takes twice the makespan, since a first pass opens the connections.
-    Raises ValueError for an invalid schedule or a missing duration, RankError after `timeout`.
+    Args:
+        durations: seconds of each kind of pass on one chunk; from 0.01 on, what sending and waking
+            up take hardly matters. It takes twice the makespan, since a first pass opens the
+            connections.
 
-    >>> from course_pkg.acceleration.parallel.schedules import gpipe
-    >>> timeline = measure(gpipe(2, 2), {"F": 0.01, "B": 0.01})
-    >>> [str(event.action) for event in timeline.events if event.rank == 1]
-    ['F0', 'F1', 'B0', 'B1']
+    Raises:
+        ValueError: for an invalid schedule or a missing duration.
+        RankError: after `timeout`.
+
+    Example:
+
+        >>> from course_pkg.acceleration.parallel.schedules import gpipe
+        >>> timeline = measure(gpipe(2, 2), {"F": 0.01, "B": 0.01})
+        >>> [str(event.action) for event in timeline.events if event.rank == 1]
+        ['F0', 'F1', 'B0', 'B1']
     """
     check(schedule)
     require_durations(durations, {a.kind for actions in schedule.actions for a in actions})

@@ -31,8 +31,9 @@ REDUCTIONS = ("none", "sum", "mean")
 class VocabParallelEmbedding(nn.Module):
     """This rank's rows of an embedding matrix, (vocab / N rounded up, hidden).
 
-    embedding: the whole one, from which the rank copies its part. sequence_parallel: each rank
-    gets the vectors of its own tokens.
+    Args:
+        embedding: the whole one, from which the rank copies its part.
+        sequence_parallel: each rank gets the vectors of its own tokens.
     """
 
     def __init__(self, embedding: nn.Embedding, group: Group, *, sequence_parallel: bool = False):
@@ -45,7 +46,8 @@ class VocabParallelEmbedding(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """ids: (batch, tokens). The result: (batch, tokens, hidden), or tokens / N of them.
 
-        Raises IndexError if an id is not in the vocabulary.
+        Raises:
+            IndexError: an id is not in the vocabulary.
         """
         if ids.numel() and not 0 <= ids.min() <= ids.max() < self.vocab_size:
             raise IndexError(
@@ -72,13 +74,17 @@ def vocab_parallel_cross_entropy(
 ) -> Tensor:
     """F.cross_entropy of logits that no rank has whole; every rank gets the same loss.
 
-    logits: this rank's, (…, vocab / N rounded up), as `decoder(ids, gather=False)` gives them.
-    labels: (…), the same on all ranks; ignore_index marks those that don't count. vocab_size: of
-    all ranks, without padding. label_smoothing: the part of the target that is spread evenly over
-    the whole vocabulary. reduction: "mean" (over the labels that count), "sum", or "none": (…).
+    Every rank must call backward with the same gradient of the loss.
 
-    Every rank must call backward with the same gradient of the loss. Raises ValueError if shapes,
-    labels or options don't fit.
+    Args:
+        logits: this rank's, (…, vocab / N rounded up), as `decoder(ids, gather=False)` gives them.
+        labels: (…), the same on all ranks; ignore_index marks those that don't count.
+        vocab_size: of all ranks, without padding.
+        label_smoothing: the part of the target that is spread evenly over the whole vocabulary.
+        reduction: "mean" (over the labels that count), "sum", or "none": (…).
+
+    Raises:
+        ValueError: shapes, labels or options don't fit.
     """
     require_choice(reduction, "reduction", REDUCTIONS)
     require_between(label_smoothing, "label_smoothing", 0, 1, closed=True)

@@ -25,10 +25,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from course_pkg.acceleration.parallel.collectives import Group
-from course_pkg.acceleration.parallel.flat_parameter import FlatParameter
-from course_pkg.acceleration.parallel.gradient_norm import clip_by_norm, global_norm
+from course_pkg.acceleration.parallel.collectives import Group, clip_by_norm, global_norm
 from course_pkg.acceleration.parallel.sharded_units import (
+    FlatParameter,
     ShardedUnit,
     call_after_backward,
     call_around_passes,
@@ -51,32 +50,38 @@ class ZeroAdamW:
         zero.step()
         zero.zero_grad()
 
-    model: the same on all ranks, whole, in bf16 or fp32; rank 0's weights replace those of the
-    others. Its parameters become views of flat tensors; don't move or cast it afterwards. At stage
-    3, a parameter has shape (0,) except while its unit computes. stage: 1, 2 or 3.
-    units: the modules whose weights and gradients are handled together; by default, those in the
-    model's outermost ModuleLists, such as a decoder's layers. What is in none forms the last unit.
-    lr, betas, eps, weight_decay: AdamW's; `optimizer` is torch's, for a schedule of its lr.
-
     Every rank must run the same units forward and backward, also a rank whose rows have no target.
     A parameter that is not used has a gradient of zero, so weight decay still acts on it; torch's
     AdamW alone leaves it out. Frozen parameters have no optimizer state; stage 3 shards them too.
-
     peak_gathered_bytes: the most that gathered weights have held at one time (stage 3).
-    Raises ValueError for another stage, nothing to train, or units that share a parameter.
 
-    >>> from course_pkg.acceleration.parallel.launch import launch
-    >>> def train(group):
-    ...     model = nn.Linear(1, 1, bias=False)
-    ...     nn.init.ones_(model.weight)
-    ...     zero = ZeroAdamW(model, group, stage=3, lr=0.25, weight_decay=0.0)
-    ...     model(torch.tensor([[1.0 + group.rank]])).sum().backward()
-    ...     zero.synchronize()
-    ...     norm = zero.clip_grad_norm_(100.0)
-    ...     zero.step()
-    ...     return norm, zero.full_state_dict()["weight"].item()
-    >>> launch(train, 2)
-    [(3.0, 0.75), (3.0, 0.75)]
+    Args:
+        model: the same on all ranks, whole, in bf16 or fp32; rank 0's weights replace those of the
+            others. Its parameters become views of flat tensors; don't move or cast it afterwards.
+            At stage 3, a parameter has shape (0,) except while its unit computes.
+        stage: 1, 2 or 3.
+        units: the modules whose weights and gradients are handled together; by default, those in
+            the model's outermost ModuleLists, such as a decoder's layers. What is in none forms the
+            last unit.
+        lr, betas, eps, weight_decay: AdamW's; `optimizer` is torch's, for a schedule of its lr.
+
+    Raises:
+        ValueError: for another stage, nothing to train, or units that share a parameter.
+
+    Example:
+
+        >>> from course_pkg.acceleration.parallel.launch import launch
+        >>> def train(group):
+        ...     model = nn.Linear(1, 1, bias=False)
+        ...     nn.init.ones_(model.weight)
+        ...     zero = ZeroAdamW(model, group, stage=3, lr=0.25, weight_decay=0.0)
+        ...     model(torch.tensor([[1.0 + group.rank]])).sum().backward()
+        ...     zero.synchronize()
+        ...     norm = zero.clip_grad_norm_(100.0)
+        ...     zero.step()
+        ...     return norm, zero.full_state_dict()["weight"].item()
+        >>> launch(train, 2)
+        [(3.0, 0.75), (3.0, 0.75)]
     """
 
     def __init__(
@@ -134,7 +139,10 @@ class ZeroAdamW:
         """End a backward pass: reduce the gradients that are left, free gathered weights.
 
         At stages 2 and 3 it may follow every microbatch's backward pass, and the shards add up.
-        Stage 1 keeps whole gradients, so there it comes once in a step; else RuntimeError.
+        Stage 1 keeps whole gradients, so call it once in a step.
+
+        Raises:
+            RuntimeError: stage 1 has synchronized already in this step.
         """
         if self.stage == 1 and any(flat.gradient is not None for flat in self._trained()):
             raise RuntimeError(
@@ -168,8 +176,10 @@ class ZeroAdamW:
     def step(self) -> None:
         """Take AdamW's step on this rank's shards; at stages 1 and 2, share the new weights.
 
-        It needs the shards' gradients in fp32 for a moment. Raises RuntimeError before
-        `synchronize`.
+        It needs the shards' gradients in fp32 for a moment.
+
+        Raises:
+            RuntimeError: before `synchronize`.
         """
         for flat, master in self.masters.items():
             master.grad = self._gradient_shard(flat).float()
@@ -214,10 +224,10 @@ class ZeroAdamW:
 
     def _gathered(self, shards: dict[FlatParameter, Tensor]) -> dict[str, Tensor]:
         """Whole tensors by the parameters' names."""
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for flat, shard in shards.items():
-            found |= {n: v.clone() for n, v in flat.named(self.group.all_gather(shard)).items()}
-        return found
+            tensors |= {n: v.clone() for n, v in flat.named(self.group.all_gather(shard)).items()}
+        return tensors
 
     def _gather(self, unit: ShardedUnit) -> None:
         for flat in unit.flats:

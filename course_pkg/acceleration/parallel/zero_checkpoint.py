@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_pkg.acceleration.parallel.flat_parameter import FlatParameter
+from course_pkg.acceleration.parallel.sharded_units import FlatParameter
 from course_pkg.acceleration.parallel.zero import ZeroAdamW
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's state for each number
@@ -31,8 +31,10 @@ def save_checkpoint(zero: ZeroAdamW, folder: str | Path) -> None:
     """Write this rank's weights and optimizer state to a new folder; every rank must call it.
 
     Trained weights are written in fp32. Call it after `step`; gradients are not written. When it
-    returns, all ranks have written their file. Raises FileExistsError on all ranks if the folder
-    has files of a checkpoint.
+    returns, all ranks have written their file.
+
+    Raises:
+        FileExistsError: on all ranks if the folder has files of a checkpoint.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,9 +57,12 @@ def save_checkpoint(zero: ZeroAdamW, folder: str | Path) -> None:
 def load_checkpoint(zero: ZeroAdamW, folder: str | Path) -> None:
     """Replace weights, optimizer state and AdamW's settings by those of a checkpoint.
 
-    Every rank must call it, and reads one flat parameter of the checkpoint at a time. Raises
-    FileNotFoundError if files are missing, ValueError if they are damaged or of several
-    checkpoints, or if the model's parameters or buffers are not those of the checkpoint.
+    Every rank must call it, and reads one flat parameter of the checkpoint at a time.
+
+    Raises:
+        FileNotFoundError: files are missing.
+        ValueError: they are damaged or of several checkpoints, or the model's parameters or buffers
+            are not those of the checkpoint.
     """
     files = _read_files(folder)
     _check_names(files, {name: p for flat in zero.flats() for name, p in flat.shapes.items()})
@@ -125,10 +130,10 @@ def _flat_content(zero: ZeroAdamW, flat: FlatParameter) -> dict[str, Any]:
 
 def _read_files(folder: str | Path) -> list[dict[str, Any]]:
     """The content of each rank's file, by rank; tensors stay on disk until they are used."""
-    found = sorted(Path(folder).glob("rank-*-of-*.pt"))
-    if not found:
+    paths = sorted(Path(folder).glob("rank-*-of-*.pt"))
+    if not paths:
         raise FileNotFoundError(f"{folder} has no checkpoint: no file is named rank-…-of-….pt")
-    sizes = {path.stem.rpartition("-")[2] for path in found}
+    sizes = {path.stem.rpartition("-")[2] for path in paths}
     if len(sizes) > 1:
         raise ValueError(
             f"{folder} has files of {' and of '.join(sorted(sizes))} ranks: keep those of one "

@@ -23,8 +23,11 @@ MOMENTS = 8  # bytes of AdamW's two moments
 class HeldBytes:
     """What a rank's tensors hold, in bytes.
 
-    weights, gradients: in the model's dtype. master: fp32 weights, 0 if the model's are fp32
-    themselves. moments: AdamW's two. padding: the part of these four that belongs to no parameter.
+    Attributes:
+        weights, gradients: in the model's dtype.
+        master: fp32 weights, 0 if the model's are fp32 themselves.
+        moments: AdamW's two.
+        padding: the part of these four that belongs to no parameter.
     """
 
     weights: int
@@ -82,8 +85,10 @@ def held_bytes(zero: ZeroAdamW) -> HeldBytes:
 def bytes_per_parameter(stage: int, ranks: int) -> float:
     """What a rank holds for each parameter; stage 0 is data parallelism without ZeRO.
 
-    >>> [bytes_per_parameter(stage, ranks=64) for stage in (0, 1, 2, 3)]
-    [16.0, 4.1875, 2.21875, 0.25]
+    Example:
+
+        >>> [bytes_per_parameter(stage, ranks=64) for stage in (0, 1, 2, 3)]
+        [16.0, 4.1875, 2.21875, 0.25]
     """
     _check(stage, ranks)
     sharded_from = {"master": 1, "moments": 1, "gradients": 2, "weights": 3}
@@ -96,12 +101,16 @@ def bytes_per_parameter(stage: int, ranks: int) -> float:
 def sent_bytes_per_parameter(stage: int, ranks: int, itemsize: int = MODEL) -> float:
     """What a rank sends in a step with one backward pass, for each parameter.
 
-    itemsize: bytes of a weight and of its gradient. A reduce-scatter of gradients and an all-gather
-    of weights, (N − 1)/N of them each; at stage 3 a second all-gather. Stage 0's all-reduce is one
-    of each, too. Clipping adds an all-reduce of one number, which is not counted.
+    Args:
+        itemsize: bytes of a weight and of its gradient. A reduce-scatter of gradients and an
+            all-gather of weights, (N − 1)/N of them each; at stage 3 a second all-gather. Stage 0's
+            all-reduce is one of each, too. Clipping adds an all-reduce of one number, which is not
+            counted.
 
-    >>> [sent_bytes_per_parameter(stage, ranks=4) for stage in (0, 1, 2, 3)]
-    [3.0, 3.0, 3.0, 4.5]
+    Example:
+
+        >>> [sent_bytes_per_parameter(stage, ranks=4) for stage in (0, 1, 2, 3)]
+        [3.0, 3.0, 3.0, 4.5]
     """
     _check(stage, ranks)
     passes = 3 if stage == 3 else 2

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from course_pkg.acceleration.quantization.calibration import READERS, InputStatistics, Statistics
 from course_pkg.acceleration.quantization.grouped import (
     SCALE_DTYPE,
     Grid,
@@ -35,6 +34,7 @@ from course_pkg.acceleration.quantization.grouped import (
     require_matrix,
     store,
 )
+from course_pkg.acceleration.quantization.layerwise import READERS, InputStatistics, Statistics
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight
 from course_pkg.common.arguments import require_bool, require_integer
 
@@ -62,9 +62,13 @@ class Choice:
 class AWQ:
     """AWQ's settings, and the method for `quantize_layers`.
 
-    points: how many values of α from 0 to 1 are tried. clip: whether each group then gets the
-    range, of 10 from all to 0.55 of it, with the least error of that group's outputs. Raises
-    TypeError or ValueError for settings out of range.
+    Attributes:
+        points: how many values of α from 0 to 1 are tried.
+        clip: whether each group then gets the range, of 10 from all to 0.55 of it, with the least
+            error of that group's outputs.
+
+    Raises:
+        TypeError, ValueError: for settings out of range.
     """
 
     grid: Grid
@@ -82,9 +86,9 @@ class AWQ:
         self, block: nn.Module, statistics: Statistics
     ) -> dict[str, QuantizedWeight]:
         """The new weights of a block's layers, by name; the scales are folded into the block."""
-        found = {names[0]: statistics[names[0]] for names in READERS}
+        by_input = {names[0]: statistics[names[0]] for names in READERS}
         scales = {
-            names: self.search(_weights(block, names), found[names[0]]).scales
+            names: self.search(_weights(block, names), by_input[names[0]]).scales
             for names in READERS
             if foldable(block, names)
         }
@@ -92,7 +96,7 @@ class AWQ:
             fold(block, names, values)
         quantized = {}
         for names in READERS:
-            hessian = found[names[0]].hessian
+            hessian = by_input[names[0]].hessian
             if names in scales:  # the layers now read x / s
                 hessian = hessian / scales[names].outer(scales[names])
             for name, weight in zip(names, _weights(block, names), strict=True):
@@ -102,15 +106,21 @@ class AWQ:
     def search(self, weights: Sequence[Tensor], statistics: InputStatistics) -> Choice:
         """The scales with the least error, for layers that read the same input.
 
-        weights: each (rows, columns). statistics: of their inputs. Of equal errors, the smallest α
-        is chosen. Raises ValueError if the shapes do not fit, or a weight is not finite, or all
-        inputs were 0.
+        Args:
+            weights: each (rows, columns).
+            statistics: of their inputs. Of equal errors, the smallest α is chosen.
 
-        >>> statistics = InputStatistics()
-        >>> statistics.add(torch.tensor([[0.1, 8.0], [0.1, -8.0]]))
-        >>> choice = AWQ(Grid(2, None), points=3).search([torch.tensor([[3.0, 1.4]])], statistics)
-        >>> choice.alpha, round(choice.error, 3)  # α = 0 rounds 1.4 to 1, and 8 · 0.4 is 3.2
-        (0.5, 0.014)
+        Raises:
+            ValueError: the shapes do not fit, or a weight is not finite, or all inputs were 0.
+
+        Example:
+
+            >>> statistics = InputStatistics()
+            >>> statistics.add(torch.tensor([[0.1, 8.0], [0.1, -8.0]]))
+            >>> weights = [torch.tensor([[3.0, 1.4]])]
+            >>> choice = AWQ(Grid(2, None), points=3).search(weights, statistics)
+            >>> choice.alpha, round(choice.error, 3)  # α = 0 rounds 1.4 to 1, and 8 · 0.4 is 3.2
+            (0.5, 0.014)
         """
         W = torch.cat([require_matrix(weight).detach() for weight in weights])
         W = W.to(torch.promote_types(W.dtype, torch.float32))
@@ -132,10 +142,13 @@ class AWQ:
 def channel_scales(mean_abs: Tensor, alpha: float) -> Tensor:
     """s = mean|x|^α, divided by the geometric mean of its extremes, (columns,).
 
-    Raises ValueError if all means are 0.
+    Raises:
+        ValueError: all means are 0.
 
-    >>> channel_scales(torch.tensor([1.0, 4.0, 16.0]), 0.5)
-    tensor([0.5000, 1.0000, 2.0000])
+    Example:
+
+        >>> channel_scales(torch.tensor([1.0, 4.0, 16.0]), 0.5)
+        tensor([0.5000, 1.0000, 2.0000])
     """
     mean = float(mean_abs.mean())
     if not mean > 0:
@@ -147,14 +160,16 @@ def channel_scales(mean_abs: Tensor, alpha: float) -> Tensor:
 def rounded(weight: Tensor, grid: Grid, hessian: Tensor | None = None) -> GroupedWeight:
     """Round each weight to the nearest point, (rows, columns).
 
-    hessian: None, or that of the inputs, (columns, columns), to search each group's clipping: its
-    scale is multiplied by the number in SHRINKS with which the group's outputs, of its own columns
-    alone, have the least error. What is then out of range becomes the nearest end.
+    Args:
+        hessian: None, or that of the inputs, (columns, columns), to search each group's clipping:
+            its scale is multiplied by the number in SHRINKS with which the group's outputs, of its
+            own columns alone, have the least error. What is then out of range becomes the nearest
+            end.
     """
     width = grid.width(weight.shape[1])
     W = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
     W = W.unflatten(1, (-1, width))  # (rows, groups, width)
-    scale, zero = (each.view(*W.shape[:2], 1) for each in grid.fit(W.flatten(0, 1)))
+    scale, zero = (values.view(*W.shape[:2], 1) for values in grid.fit(W.flatten(0, 1)))
     codes = grid.codes(W, scale, zero)
     if hessian is not None:
         own = hessian.unflatten(1, (-1, width)).unflatten(0, (-1, width))
@@ -163,21 +178,23 @@ def rounded(weight: Tensor, grid: Grid, hessian: Tensor | None = None) -> Groupe
         fitted = scale
         for shrink in SHRINKS:
             tried = (fitted * shrink).to(SCALE_DTYPE).to(W.dtype)
-            found = grid.codes(W, tried, zero)
-            D = W - tried * (found - zero)
+            new_codes = grid.codes(W, tried, zero)
+            D = W - tried * (new_codes - zero)
             error = torch.einsum("rgi,gij,rgj->rg", D, own, D)[..., None]
             better = error < least
             least = torch.where(better, error, least)
             scale = torch.where(better, tried, scale)
-            codes = torch.where(better, found, codes)
+            codes = torch.where(better, new_codes, codes)
     return store(codes.flatten(1), scale.squeeze(2), zero.squeeze(2), grid, weight.dtype)
 
 
 def output_error(difference: Tensor, hessian: Tensor) -> float:
     """‖D X‖² = ½ tr(D H Dᵀ), for D = W − Ŵ, (rows, columns); per token if H is a mean.
 
-    >>> output_error(torch.tensor([[1.0, 2.0]]), torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
-    9.0
+    Example:
+
+        >>> output_error(torch.tensor([[1.0, 2.0]]), torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        9.0
     """
     return float(((difference @ hessian) * difference).sum() / 2)
 
@@ -196,8 +213,11 @@ def foldable(block: nn.Module, names: tuple[str, ...]) -> bool:
 def fold(block: nn.Module, names: tuple[str, ...], scales: Tensor) -> None:
     """Multiply the columns of these layers by the scales, (columns,), and divide their source.
 
-    names: a line of READERS. The block's function stays the same. Raises ValueError if the source
-    has other channels, or a scale is not above 0.
+    Args:
+        names: a line of READERS. The block's function stays the same.
+
+    Raises:
+        ValueError: the source has other channels, or a scale is not above 0.
     """
     if not foldable(block, names):
         raise ValueError(

@@ -8,25 +8,83 @@ Codes and scales equal those of bitsandbytes 0.50.2 on a CPU, bit for bit. So do
 numbers, where bitsandbytes doesn't depend on the processor: `tests/parity/test_bitsandbytes.py` has
 the exceptions. `adapters/qlora` has the layer that computes with quantized tensors.
 
-Source: Dettmers et al. 2023 (QLoRA), sections 2 and 3. Chapter: adapters/qlora.
+Sources: Dettmers et al. 2023 (QLoRA), sections 2 and 3 and appendix E; Dettmers et al. 2022,
+"8-bit Optimizers via Block-wise Quantization", section 2 (the dynamic code).
+Chapter: adapters/qlora.
 """
 
 import math
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor
 
-from course_pkg.acceleration.quantization.code_books import (
-    CodeBook,
-    byte_levels,
-    code_book,
-    dynamic_levels,
-)
-from course_pkg.acceleration.quantization.levels import SMALLEST
+from course_pkg.acceleration.quantization.levels import LEVELS, SMALLEST
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight
-from course_pkg.common.arguments import require_integer
+from course_pkg.common.arguments import require_choice, require_integer
+
+
+@dataclass(frozen=True, eq=False)
+class CodeBook:
+    """The levels of a 4-bit code: code number i stands for levels[i].
+
+    Attributes:
+        name: "nf4", "fp4" or "int4".
+        levels: at most 16 numbers in [-1, 1], fp32, in the order of their codes.
+    """
+
+    name: str
+    levels: Tensor
+
+    @cached_property
+    def ascending_codes(self) -> Tensor:
+        """The codes from the smallest level to the largest."""
+        return self.levels.argsort(stable=True)
+
+    @cached_property
+    def bounds(self) -> Tensor:
+        """The midpoints of neighboring levels; a number on a midpoint takes the lower level."""
+        ascending = self.levels[self.ascending_codes]
+        return (ascending[:-1] + ascending[1:]) / 2
+
+
+@cache
+def dynamic_levels(device: torch.device | str = "cpu") -> Tensor:
+    """The 8-bit dynamic code: 256 ascending levels, dense near 0.
+
+    For each power 10^0 to 10^-6, a number of linear steps between 0.1 and 1 that halves from 64 to
+    1, on both sides of zero; and 0 and 1. Its smallest level is -0.993.
+
+    Source: Dettmers et al. 2022, section 2.
+
+    Example:
+
+        >>> round(dynamic_levels()[0].item(), 3)
+        -0.993
+    """
+    levels = [torch.tensor([0.0, 1.0])]
+    for power in range(7):
+        edges = torch.linspace(0.1, 1, 2**power + 1)
+        steps = 10 ** (power - 6) * ((edges[:-1] + edges[1:]) / 2)
+        levels += [steps, -steps]
+    return torch.cat(levels).sort().values.to(device)
+
+
+@cache
+def code_book(name: str) -> CodeBook:
+    """The code book with this name. Raises ValueError for an unknown one."""
+    levels = LEVELS[require_choice(name, "code_book", LEVELS)]()
+    return CodeBook(name, torch.tensor(levels))
+
+
+@cache
+def byte_levels(name: str, device: torch.device) -> Tensor:
+    """For each byte, the levels of its high and of its low code, (256, 2), fp32."""
+    levels = torch.zeros(16)
+    levels[: len(code_book(name).levels)] = code_book(name).levels
+    return torch.cartesian_prod(levels, levels).to(device)
+
 
 BLOCK_SIZE = 64  # QLoRA's, for weights and for their scales
 CONSTANT_BLOCK_SIZE = 256
@@ -54,9 +112,10 @@ class DoubleQuantized:
 class QuantizedTensor(QuantizedWeight):
     """A tensor in 4 bits: everything that is stored, and how to get the numbers back.
 
-    codes: uint8, (ceil(n / 2),), two codes per byte. absmax: one fp32 scale per block, or these
-    scales in 8 bits. shape and dtype: those of the original. A matrix can be the weight of a
-    `QuantizedLinear`.
+    Attributes:
+        codes: uint8, (ceil(n / 2),), two codes per byte.
+        absmax: one fp32 scale per block, or these scales in 8 bits.
+        shape, dtype: those of the original. A matrix can be the weight of a `QuantizedLinear`.
     """
 
     codes: Tensor
@@ -71,9 +130,11 @@ class QuantizedTensor(QuantizedWeight):
 
         One lookup per byte fetches two levels at once.
 
-        >>> w = torch.tensor([[0.6, -1.0, 0.0, 2.0]])
-        >>> quantize(w, "int4", block_size=2, double=False).dequantize()
-        tensor([[ 0.5714, -1.0000,  0.0000,  2.0000]])
+        Example:
+
+            >>> w = torch.tensor([[0.6, -1.0, 0.0, 2.0]])
+            >>> quantize(w, "int4", block_size=2, double=False).dequantize()
+            tensor([[ 0.5714, -1.0000,  0.0000,  2.0000]])
         """
         pairs = byte_levels(self.code_book.name, self.codes.device).view(torch.float64).view(-1)
         levels = pairs.index_select(0, self.codes.int()).view(torch.float32)
@@ -119,15 +180,24 @@ def quantize(
 ) -> QuantizedTensor:
     """Quantize a tensor to 4 bits in blocks of its numbers in memory order.
 
-    tensor: fp32, bf16 or fp16, any shape; the last block may be shorter. book: "nf4", "fp4" or
-    "int4". block_size: an even number. double: whether the scales are quantized to 8 bits.
-    A block with a NaN or an infinite number becomes NaN when it is dequantized, and with `double`
-    the whole tensor does. Raises TypeError for another dtype, ValueError for an empty tensor, an
-    unknown code book or an odd block size. Source: Dettmers et al. 2023, equations 1 and 2.
+    Args:
+        tensor: fp32, bf16 or fp16, any shape; the last block may be shorter.
+        book: "nf4", "fp4" or "int4".
+        block_size: an even number.
+        double: whether the scales are quantized to 8 bits. A block with a NaN or an infinite number
+            becomes NaN when it is dequantized, and with `double` the whole tensor does.
 
-    >>> quantized = quantize(torch.tensor([0.1, -0.7, 1.4, 0.0]), "int4", 4, double=False)
-    >>> [f"{byte:02x}" for byte in quantized.codes.tolist()]  # codes 7 or 8, 3 or 4, 14; 7 is zero
-    ['73', 'e7']
+    Raises:
+        TypeError: for another dtype.
+        ValueError: for an empty tensor, an unknown code book or an odd block size.
+
+    Source: Dettmers et al. 2023, equations 1 and 2.
+
+    Example:
+
+        >>> quantized = quantize(torch.tensor([0.1, -0.7, 1.4, 0.0]), "int4", 4, double=False)
+        >>> [f"{byte:02x}" for byte in quantized.codes.tolist()]  # code 7 is zero
+        ['73', 'e7']
     """
     levels = code_book(book)
     require_block_size(block_size)
@@ -159,11 +229,14 @@ def quantize_scales(scales: Tensor) -> DoubleQuantized:
 
     Like bitsandbytes on a CPU, it rounds to a grid of 2^16 points first and looks up the nearest
     level of the grid point. If a scale is NaN or infinite, all of them become NaN.
+
     Source: Dettmers et al. 2023, section 3.
 
-    >>> double = quantize_scales(torch.tensor([1.0, 2.0, 6.0]))
-    >>> double.offset.item(), double.absmax.tolist()
-    (3.0, [3.0])
+    Example:
+
+        >>> double = quantize_scales(torch.tensor([1.0, 2.0, 6.0]))
+        >>> double.offset.item(), double.absmax.tolist()
+        (3.0, [3.0])
     """
     offset = scales.mean()
     centered = scales - offset
@@ -181,13 +254,23 @@ def quantize_scales(scales: Tensor) -> DoubleQuantized:
 def effective_bits(block_size: int, constant_block_size: int | None) -> float:
     """Bits per parameter that 4-bit storage costs, scales included.
 
-    Without double quantization, 4 + 32/block_size; with it, 4 + 8/block_size +
-    32/(block_size · constant_block_size). block_size: weights that share one scale;
-    constant_block_size: 8-bit scales that share one in fp32, or None without double quantization.
-    Raises ValueError below 1. Source: QLoRA (Dettmers et al. 2023), section 3.
+    Without double quantization, 4 + 32/block_size; with it, 4 + 8/block_size + 32/(block_size ·
+    constant_block_size).
 
-    >>> round(effective_bits(64, 256), 3), effective_bits(64, None)
-    (4.127, 4.5)
+    Args:
+        block_size: weights that share one scale.
+        constant_block_size: 8-bit scales that share one in fp32, or None without double
+            quantization.
+
+    Raises:
+        ValueError: below 1.
+
+    Source: QLoRA (Dettmers et al. 2023), section 3.
+
+    Example:
+
+        >>> round(effective_bits(64, 256), 3), effective_bits(64, None)
+        (4.127, 4.5)
     """
     if block_size < 1 or (constant_block_size is not None and constant_block_size < 1):
         raise ValueError(f"block sizes must be >= 1, got {block_size} and {constant_block_size}")
@@ -202,8 +285,10 @@ def stored_bytes(size: int, block_size: int, constant_block_size: int | None) ->
     Codes, and the scales: fp32, or 8-bit with an fp32 scale for each block of them and one fp32
     offset. The arguments are those of `effective_bits`.
 
-    >>> stored_bytes(64 * 256, 64, 256)  # 8192 for the codes, 256 + 4 + 4 for the scales
-    8456
+    Example:
+
+        >>> stored_bytes(64 * 256, 64, 256)  # 8192 for the codes, 256 + 4 + 4 for the scales
+        8456
     """
     scales = math.ceil(size / block_size)
     if constant_block_size is None:

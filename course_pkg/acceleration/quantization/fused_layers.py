@@ -95,11 +95,14 @@ class PairedRMSNorm(nn.Module):
 def below_each_other(*layers: nn.Linear) -> nn.Linear:
     """One linear layer that gives the outputs of several, which read the same x, in their order.
 
-    Raises ValueError if only some have a bias, or if they read different widths.
+    Raises:
+        ValueError: only some have a bias, or they read different widths.
 
-    >>> both = below_each_other(nn.Linear(3, 2), nn.Linear(3, 5))
-    >>> both(torch.ones(3)).shape
-    torch.Size([7])
+    Example:
+
+        >>> both = below_each_other(nn.Linear(3, 2), nn.Linear(3, 5))
+        >>> both(torch.ones(3)).shape
+        torch.Size([7])
     """
     widths = {layer.in_features for layer in layers}
     biases = [layer.bias for layer in layers if layer.bias is not None]
@@ -123,12 +126,14 @@ def fuse(decoder: Decoder) -> Decoder:
     Layers with an adapter stay separate. Weights must not be quantized yet: `quantize_decoder(
     decoder, fused=True)` does both.
 
-    >>> from course_pkg.lm.load import load
-    >>> decoder = Decoder.from_transformers(load("tiny").model)
-    >>> ids = torch.tensor([[1, 2, 3]])
-    >>> before = decoder(ids)
-    >>> torch.allclose(fuse(decoder)(ids), before, atol=1e-5)
-    True
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> decoder = Decoder.from_transformers(load("tiny").model)
+        >>> ids = torch.tensor([[1, 2, 3]])
+        >>> before = decoder(ids)
+        >>> torch.allclose(fuse(decoder)(ids), before, atol=1e-5)
+        True
     """
     decoder.layers = nn.ModuleList(map(FusedLayer, decoder.layers))
     decoder.norm = PairedRMSNorm(decoder.norm)

@@ -9,7 +9,16 @@ A row is cut into blocks, and a block has its scale next to its codes. Blocks of
 d and m are stored in fp16; codes are computed with d in fp32. The signed extreme of Q4_0 is the
 weight of the largest magnitude: it gets code 0, and w = −extreme would need code 16, so that it
 becomes 7/8 of that. Low halves of bytes have the first 16 weights, high halves the others.
-`k_quants` has blocks of 256.
+
+A K-block has 256 weights in 8 sub-blocks of 32 (Q6_K: 16 of 16). Each has a scale, and in Q4_K and
+Q5_K a minimum, in 6 bits (Q6_K: 8 bits). Two fp16 numbers of the block multiply them:
+
+    Q4_K, Q5_K    w = (d · scale) · code − (d_min · minimum)
+    Q6_K          w = (d · scale) · (code − 32)
+
+The products in parentheses are rounded to fp32, as llama.cpp does. A byte has codes of different
+sub-blocks, because vector instructions read it so. Choosing scales well is a search of its own
+(llama.cpp's `make_qkx3_quants`), so K-blocks are only read.
 
 Bytes equal those of the gguf package and so of llama.cpp's reference code; numbers read equal
 gguf's in every bit. In files of Llama models, the rows of q_proj and k_proj are in another order
@@ -26,11 +35,84 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from course_pkg.acceleration.quantization import few_tokens
+from course_pkg.acceleration.quantization import cpu_kernels
 from course_pkg.acceleration.quantization.grouped import require_matrix
-from course_pkg.acceleration.quantization.k_quants import half, read_q4_k, read_q5_k, read_q6_k
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight, dense_product
 from course_pkg.common.arguments import require_choice
+
+
+def read_q4_k(blocks: Tensor) -> Tensor:
+    """Weights of Q4_K blocks, uint8, (n, 144): d, d_min, 12 bytes of scales, 128 of codes.
+
+    Returns:
+        fp32, (n, 256).
+    """
+    d, d_min, packed, codes = _split(blocks, 2, 2, 12, 128)
+    scales, minima = _six_bits(packed)
+    return _affine(d, scales, d_min, minima, _nibbles(codes, 32))
+
+
+def read_q5_k(blocks: Tensor) -> Tensor:
+    """Weights of Q5_K blocks, uint8, (n, 176): as Q4_K, with 32 bytes of fifth bits before codes.
+
+    Bit i of byte j belongs to weight j of sub-block i.
+
+    Returns:
+        fp32, (n, 256).
+    """
+    d, d_min, packed, fifth, codes = _split(blocks, 2, 2, 12, 32, 128)
+    scales, minima = _six_bits(packed)
+    high = (fifth[:, None] >> torch.arange(8, device=blocks.device)[:, None]) & 1  # (n, 8, 32)
+    return _affine(d, scales, d_min, minima, _nibbles(codes, 32) | high << 4)
+
+
+def read_q6_k(blocks: Tensor) -> Tensor:
+    """Weights of Q6_K blocks, uint8, (n, 210): low 4 bits, high 2 bits, 16 int8 scales, d.
+
+    Returns:
+        fp32, (n, 256).
+    """
+    low, high, scales, d = _split(blocks, 128, 64, 16, 2)
+    shifts = torch.arange(0, 8, 2, device=blocks.device)[:, None]
+    high = (high.view(-1, 2, 1, 32) >> shifts) & 3  # (n, 2, 4, 32)
+    codes = _nibbles(low, 64).view(-1, 16, 16) | (high << 4).view(-1, 16, 16)
+    scales = half(d) * scales.view(torch.int8).float()  # (n, 16)
+    return (scales[..., None] * (codes.float() - 32)).flatten(1)
+
+
+def half(pair: Tensor) -> Tensor:
+    """The fp16 numbers of pairs of bytes, (n, 2), as fp32, (n, 1)."""
+    return pair.contiguous().view(torch.float16).float()
+
+
+def _affine(d: Tensor, scales: Tensor, d_min: Tensor, minima: Tensor, codes: Tensor) -> Tensor:
+    """scales and minima: (n, 8). codes: (n, 8, 32)."""
+    steps = half(d) * scales.float()
+    offsets = half(d_min) * minima.float()
+    return (steps[..., None] * codes.float() - offsets[..., None]).flatten(1)
+
+
+def _six_bits(packed: Tensor) -> tuple[Tensor, Tensor]:
+    """The 8 scales and 8 minima of 6 bits, (n, 8) each, in 12 bytes.
+
+    Bytes 0–3 and 4–7 have the first four scales and minima in their low 6 bits. Bytes 8–11 have the
+    low 4 bits of the last four, scales in the low half. Their high 2 bits are on top of bytes 0–7.
+    """
+    first, second, rest = _split(packed, 4, 4, 4)
+    scales = torch.cat([first & 63, rest & 15 | first >> 6 << 4], 1)
+    minima = torch.cat([second & 63, rest >> 4 | second >> 6 << 4], 1)
+    return scales, minima
+
+
+def _nibbles(codes: Tensor, run: int) -> Tensor:
+    """4-bit codes, (n, 8, 32): the low halves of a run of bytes, then the high halves."""
+    runs = codes.reshape(len(codes), -1, run)
+    return torch.stack([runs & 15, runs >> 4], 2).view(len(codes), 8, 32)
+
+
+def _split(blocks: Tensor, *sizes: int) -> tuple[Tensor, ...]:
+    return tuple(part.contiguous() for part in blocks.split(sizes, dim=1))
+
 
 LARGEST_HALF = 65504.0
 
@@ -39,11 +121,16 @@ LARGEST_HALF = 65504.0
 class BlockFormat:
     """A format of blocks: `size` weights in `nbytes` bytes.
 
-    read: bytes, (n, nbytes), to fp32 weights, (n, size). write: the reverse, or None. fallback: the
-    format that llama.cpp uses in its place where blocks don't divide a row, or None: fp16.
+    Attributes:
+        read: bytes, (n, nbytes), to fp32 weights, (n, size).
+        write: the reverse, or None.
+        fallback: the format that llama.cpp uses in its place where blocks don't divide a row, or
+            None: fp16.
 
-    >>> FORMATS["Q6_K"].bits
-    6.5625
+    Example:
+
+        >>> FORMATS["Q6_K"].bits
+        6.5625
     """
 
     name: str
@@ -63,7 +150,9 @@ class BlockFormat:
 class GGUFWeight(QuantizedWeight):
     """A weight in the bytes of a GGUF file.
 
-    codes: uint8, (rows, bytes of a row), blocks with their scales. dtype: of the numbers read.
+    Attributes:
+        codes: uint8, (rows, bytes of a row), blocks with their scales.
+        dtype: of the numbers read.
     """
 
     codes: Tensor
@@ -85,20 +174,20 @@ class GGUFWeight(QuantizedWeight):
 
     def matmul(self, x: Tensor) -> Tensor:
         """x Ŵᵀ, (..., rows); a few tokens in bf16 go through torch's kernel for Q4_0 and Q4_1."""
-        if few_tokens.takes(x, 4) and self._few_tokens_weight is not None:
+        if cpu_kernels.takes(x, 4) and self._few_tokens_weight is not None:
             return self._few_tokens_weight.product(x)
         return dense_product(x, self)
 
     @cached_property
-    def _few_tokens_weight(self) -> few_tokens.Int4Weight | None:
-        if self.format.name not in ("Q4_0", "Q4_1") or not few_tokens.fits(self.shape):
+    def _few_tokens_weight(self) -> cpu_kernels.Int4Weight | None:
+        if self.format.name not in ("Q4_0", "Q4_1") or not cpu_kernels.fits(self.shape):
             return None
         blocks = self.codes.reshape(-1, self.format.nbytes)
         codes, _ = _codes(blocks[:, -16:])
         scale = half(blocks[:, :2])
         offset = -8 * scale if self.format.name == "Q4_0" else half(blocks[:, 2:4])
         groups = (self.shape[0], -1)
-        return few_tokens.Int4Weight(
+        return cpu_kernels.Int4Weight(
             codes.view(self.shape), scale.view(groups), offset.view(groups)
         )
 
@@ -106,13 +195,20 @@ class GGUFWeight(QuantizedWeight):
 def read_gguf(data: object, name: str, dtype: torch.dtype = torch.float32) -> GGUFWeight:
     """The weight in the bytes of a tensor of a GGUF file.
 
-    data: uint8, (rows, bytes of a row): a torch tensor or a NumPy array such as the `data` of
-    gguf.GGUFReader's tensors. name: "Q4_0" or another of FORMATS. Raises ValueError for another
-    name or a row that isn't whole blocks, TypeError for another dtype.
+    Args:
+        data: uint8, (rows, bytes of a row): a torch tensor or a NumPy array such as the `data` of
+            gguf.GGUFReader's tensors.
+        name: "Q4_0" or another of FORMATS.
 
-    >>> data = torch.tensor([[0x00, 0x3C, *[0x9A] * 16]], dtype=torch.uint8)  # d = 1 in fp16
-    >>> read_gguf(data, "Q4_0").dequantize()[0, [0, 16]]  # codes 10 and 9, less 8
-    tensor([2., 1.])
+    Raises:
+        ValueError: for another name or a row that isn't whole blocks.
+        TypeError: for another dtype.
+
+    Example:
+
+        >>> data = torch.tensor([[0x00, 0x3C, *[0x9A] * 16]], dtype=torch.uint8)  # d = 1 in fp16
+        >>> read_gguf(data, "Q4_0").dequantize()[0, [0, 16]]  # codes 10 and 9, less 8
+        tensor([2., 1.])
     """
     layout = FORMATS[require_choice(name, "name", FORMATS)]
     codes = data.detach() if isinstance(data, Tensor) else torch.tensor(data)
@@ -131,18 +227,24 @@ def read_gguf(data: object, name: str, dtype: torch.dtype = torch.float32) -> GG
 def write_gguf(weight: Tensor, name: str) -> GGUFWeight:
     """Quantize a weight, (rows, columns), as llama.cpp does.
 
-    name: "Q4_0", "Q4_1", "Q5_0", "Q5_1" or "Q8_0". Raises ValueError for another name, a number
-    that is not finite or whose scale is not in fp16, or blocks that do not divide the columns.
+    Args:
+        name: "Q4_0", "Q4_1", "Q5_0", "Q5_1" or "Q8_0".
 
-    >>> written = write_gguf(torch.linspace(-1, 1, 32)[None], "Q4_0")
-    >>> written.effective_bits, written.dequantize()[0, [0, 31]].tolist()  # of ±1, one is exact
-    (4.5, [-1.0, 0.875])
+    Raises:
+        ValueError: for another name, a number that is not finite or whose scale is not in fp16, or
+            blocks that do not divide the columns.
+
+    Example:
+
+        >>> written = write_gguf(torch.linspace(-1, 1, 32)[None], "Q4_0")
+        >>> written.effective_bits, written.dequantize()[0, [0, 31]].tolist()  # of ±1, one is exact
+        (4.5, [-1.0, 0.875])
     """
     layout = FORMATS[require_choice(name, "name", FORMATS)]
     columns = require_matrix(weight).shape[1]
     require_columns(name, columns)
     if layout.write is None:
-        writable = ", ".join(each.name for each in FORMATS.values() if each.write)
+        writable = ", ".join(layout.name for layout in FORMATS.values() if layout.write)
         raise ValueError(f"{name} can be read only; these can be written: {writable}")
     blocks = weight.detach().float().reshape(-1, layout.size)
     codes = layout.write(blocks).view(len(weight), -1)
@@ -150,13 +252,17 @@ def write_gguf(weight: Tensor, name: str) -> GGUFWeight:
 
 
 def require_columns(name: str, columns: int) -> int:
-    """Return the columns if blocks of this format divide them; else raise ValueError, which says
-    what llama.cpp does.
+    """Return the columns if blocks of this format divide them.
 
-    >>> require_columns("Q4_K", 576)
-    Traceback (most recent call last):
-    ...
-    ValueError: blocks of Q4_K, 256 weights, do not divide 576 columns; llama.cpp uses Q5_0 here
+    Raises:
+        ValueError: they don't; the message says what llama.cpp does.
+
+    Example:
+
+        >>> require_columns("Q4_K", 576)
+        Traceback (most recent call last):
+        ...
+        ValueError: blocks of Q4_K, 256 weights, do not divide 576 columns; llama.cpp uses Q5_0 here
     """
     layout = FORMATS[require_choice(name, "name", FORMATS)]
     if columns % layout.size:
@@ -172,8 +278,10 @@ def fitting(name: str, columns: int) -> str:
 
     Source: llama-quant.cpp, the fallback of tensors whose blocks do not divide their rows.
 
-    >>> fitting("Q4_K", 1536), fitting("Q4_K", 576), fitting("Q6_K", 576), fitting("Q4_K", 100)
-    ('Q4_K', 'Q5_0', 'Q8_0', 'F16')
+    Example:
+
+        >>> fitting("Q4_K", 1536), fitting("Q4_K", 576), fitting("Q6_K", 576), fitting("Q4_K", 100)
+        ('Q4_K', 'Q5_0', 'Q8_0', 'F16')
     """
     while columns % FORMATS[name].size:
         if FORMATS[name].fallback is None:
@@ -261,8 +369,8 @@ def _reciprocal(d: Tensor) -> Tensor:
 
 
 FORMATS = {
-    each.name: each
-    for each in (
+    layout.name: layout
+    for layout in (
         BlockFormat("Q4_0", 32, 18, _read_symmetric, partial(_write_symmetric, 4)),
         BlockFormat("Q4_1", 32, 20, _read_affine, partial(_write_affine, 4)),
         BlockFormat("Q5_0", 32, 22, _read_symmetric, partial(_write_symmetric, 5)),

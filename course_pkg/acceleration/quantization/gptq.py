@@ -29,8 +29,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from course_pkg.acceleration.quantization.calibration import Statistics
 from course_pkg.acceleration.quantization.grouped import Grid, GroupedWeight, require_matrix, store
+from course_pkg.acceleration.quantization.layerwise import Statistics
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight
 from course_pkg.common.arguments import require_between, require_bool, require_integer
 
@@ -39,9 +39,12 @@ from course_pkg.common.arguments import require_between, require_bool, require_i
 class Solution:
     """What GPTQ computes for one weight. Columns are in the order in which they were quantized.
 
-    permutation: the original index of each column, (columns,). Q: quantized weights. E: errors,
-    scaled so that W − Q = E U. U: the upper factor of the damped H⁻¹. codes: (rows, columns).
-    scale and zero: (rows, groups). groups: the group of each column, (columns,).
+    Attributes:
+        permutation: the original index of each column, (columns,). Q: quantized weights. E: errors,
+            scaled so that W − Q = E U. U: the upper factor of the damped H⁻¹.
+        codes: (rows, columns).
+        scale, zero: (rows, groups).
+        groups: the group of each column, (columns,).
     """
 
     permutation: Tensor
@@ -58,17 +61,23 @@ class Solution:
 class GPTQ:
     """GPTQ's settings, and the method for `quantize_layers`.
 
-    damping: what is added to H's diagonal, as a share of its mean. block_size: columns that are
-    updated at once; it changes the speed, not the result. act_order: quantize the columns with the
-    largest inputs first. static_groups: fit the scales to the original weights. Then groups are
-    neighbors in any order; with act_order alone, they are neighbors in the order of quantization,
-    and `GroupedWeight.order` has each column's group. Raises ValueError or TypeError for settings
-    out of range.
+    Attributes:
+        damping: what is added to H's diagonal, as a share of its mean.
+        block_size: columns that are updated at once; it changes the speed, not the result.
+        act_order: quantize the columns with the largest inputs first.
+        static_groups: fit the scales to the original weights. Then groups are neighbors in any
+            order; with act_order alone, they are neighbors in the order of quantization, and
+            `GroupedWeight.order` has each column's group.
 
-    >>> W = torch.tensor([[0.4, 0.4, 3.0]])
-    >>> X = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.9, 0.0], [0.0, 0.0, 1.0]])
-    >>> GPTQ(Grid(2, None)).quantize(W, 2 * X @ X.T).dequantize()  # 0 + 1 is close to 0.4 + 0.4
-    tensor([[0., 1., 3.]])
+    Raises:
+        ValueError, TypeError: for settings out of range.
+
+    Example:
+
+        >>> W = torch.tensor([[0.4, 0.4, 3.0]])
+        >>> X = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.9, 0.0], [0.0, 0.0, 1.0]])
+        >>> GPTQ(Grid(2, None)).quantize(W, 2 * X @ X.T).dequantize()  # 0 + 1 is close to 0.4 + 0.4
+        tensor([[0., 1., 3.]])
     """
 
     grid: Grid
@@ -91,16 +100,21 @@ class GPTQ:
     ) -> dict[str, QuantizedWeight]:
         """The new weights of a block's layers, by name."""
         return {
-            name: self.quantize(block.get_submodule(name).weight, found.hessian)
-            for name, found in statistics.items()
+            name: self.quantize(block.get_submodule(name).weight, layer_inputs.hessian)
+            for name, layer_inputs in statistics.items()
         }
 
     def quantize(self, weight: Tensor, hessian: Tensor) -> GroupedWeight:
         """The quantized weight of one layer.
 
-        weight: (rows, columns). hessian: 2 X Xᵀ or a multiple, (columns, columns), symmetric.
-        Columns whose inputs are always 0 become 0. Raises ValueError if the shapes do not fit, a
-        number is not finite, or the damped Hessian is not positive definite.
+        Args:
+            weight: (rows, columns).
+            hessian: 2 X Xᵀ or a multiple, (columns, columns), symmetric. Columns whose inputs are
+                always 0 become 0.
+
+        Raises:
+            ValueError: the shapes do not fit, a number is not finite, or the damped Hessian is not
+                positive definite.
         """
         solution = self.solve(weight, hessian)
         inverse = solution.permutation.argsort()
@@ -146,13 +160,18 @@ class GPTQ:
 def inverse_factor(hessian: Tensor) -> Tensor:
     """U, upper triangular with a positive diagonal, with H⁻¹ = Uᵀ U, (columns, columns).
 
-    Cholesky's factor of the matrix with rows and columns in reverse order is an upper R with
-    H = R Rᵀ, and U = R⁻¹: H is never inverted. Raises ValueError if H is not positive definite.
+    Cholesky's factor of the matrix with rows and columns in reverse order is an upper R with H = R
+    Rᵀ, and U = R⁻¹: H is never inverted.
 
-    >>> U = inverse_factor(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
-    >>> U.T @ U  # 1/3 of [[2, -1], [-1, 2]]
-    tensor([[ 0.6667, -0.3333],
-            [-0.3333,  0.6667]])
+    Raises:
+        ValueError: H is not positive definite.
+
+    Example:
+
+        >>> U = inverse_factor(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
+        >>> U.T @ U  # 1/3 of [[2, -1], [-1, 2]]
+        tensor([[ 0.6667, -0.3333],
+                [-0.3333,  0.6667]])
     """
     lower, failed = torch.linalg.cholesky_ex(hessian.flip(0, 1))
     if failed:
@@ -181,8 +200,10 @@ def quantize_columns(
 ) -> Solution:
     """Algorithm 1 on columns in the given order.
 
-    weight: (rows, columns). U: (columns, columns), upper. groups: the group of each column.
-    fitted: the scales and zero points, (rows, groups), or None, to fit them on the way.
+    Args:
+        weight: (rows, columns). U: (columns, columns), upper.
+        groups: the group of each column.
+        fitted: the scales and zero points, (rows, groups), or None, to fit them on the way.
     """
     rows, columns = weight.shape
     width = grid.width(columns)
@@ -214,8 +235,10 @@ def column_blocks(columns: int, width: int, size: int) -> Iterator[tuple[int, in
     A block holds whole groups of `width` columns, or is a part of one: then every weight of a group
     is up to date when the group begins.
 
-    >>> list(column_blocks(12, 3, 8)), list(column_blocks(12, 6, 4))
-    ([(0, 6), (6, 12)], [(0, 4), (4, 6), (6, 10), (10, 12)])
+    Example:
+
+        >>> list(column_blocks(12, 3, 8)), list(column_blocks(12, 6, 4))
+        ([(0, 6), (6, 12)], [(0, 4), (4, 6), (6, 10), (10, 12)])
     """
     if size >= width:
         size -= size % width

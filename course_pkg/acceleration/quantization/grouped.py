@@ -8,6 +8,9 @@ magnitude m: 2m / (2^bits − 1). It reaches −m − scale/2 below but m − sc
 weight at +m is rounded to half a step less. GPTQ, AWQ and plain rounding choose other codes on the
 same grids.
 
+Codes of 1 to 8 bits are packed into bytes: eight codes of b bits take b bytes. The first code has
+the lowest bits of the first byte; a code may cross into the next byte.
+
 Sources: Jacob et al. 2018, section 2.1; Frantar et al. 2023 (GPTQ), section 3.
 Chapter: acceleration/quantized-inference.
 """
@@ -18,23 +21,109 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from course_pkg.acceleration.quantization import few_tokens
-from course_pkg.acceleration.quantization.packing import pack, require_bits, unpack
+from course_pkg.acceleration.quantization import cpu_kernels
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight, dense_product
 from course_pkg.common.arguments import require_integer
+
+
+def pack(codes: Tensor, bits: int) -> Tensor:
+    """Pack codes along their last dimension, whose size becomes ceil(n / 8) · bits.
+
+    Args:
+        codes: integers in [0, 2^bits), (..., n); a last group of fewer than eight is filled with
+            zeros.
+
+    Returns:
+        uint8.
+
+    Raises:
+        ValueError: for other codes or bits.
+
+    Example:
+
+        >>> pack(torch.tensor([1, 2, 3, 0, 0, 0, 0, 0]), 3).tolist()  # 1 + 2·8 + 3·64 = 209
+        [209, 0, 0]
+    """
+    require_bits(bits)
+    if codes.is_floating_point() or codes.numel() == 0:
+        raise ValueError(
+            f"codes must be integers, at least one; got {tuple(codes.shape)} of {codes.dtype}"
+        )
+    if int(codes.min()) < 0 or int(codes.max()) >= 2**bits:
+        raise ValueError(
+            f"codes of {bits} bits are in 0 … {2**bits - 1}, got {int(codes.min())} … "
+            f"{int(codes.max())}"
+        )
+    codes = torch.nn.functional.pad(codes.long(), (0, -codes.shape[-1] % 8))
+    eights = codes.unflatten(-1, (-1, 8))  # (..., groups of eight, 8)
+    shifts = bits * torch.arange(8, device=codes.device)
+    words = (eights << shifts).sum(-1, keepdim=True)  # 8 · bits ≤ 64: no two codes overlap
+    octets = words >> 8 * torch.arange(bits, device=codes.device) & 255
+    return octets.flatten(-2).to(torch.uint8)
+
+
+def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
+    """The first `count` codes of what `pack` made, uint8, (..., count).
+
+    Raises:
+        ValueError: the bytes are not those of so many codes.
+
+    Example:
+
+        >>> unpack(torch.tensor([209, 0, 0], dtype=torch.uint8), 3, 4).tolist()
+        [1, 2, 3, 0]
+    """
+    require_bits(bits)
+    if packed.shape[-1] != packed_size(count, bits):
+        raise ValueError(
+            f"{count} codes of {bits} bits take {packed_size(count, bits)} bytes, got "
+            f"{packed.shape[-1]}"
+        )
+    if bits == 8:
+        return packed[..., :count]
+    octets = packed.unflatten(-1, (-1, bits)).long()  # (..., groups of eight, bits)
+    words = (octets << 8 * torch.arange(bits, device=packed.device)).sum(-1, keepdim=True)
+    codes = words >> bits * torch.arange(8, device=packed.device) & (2**bits - 1)
+    return codes.flatten(-2)[..., :count].to(torch.uint8)
+
+
+def packed_size(count: int, bits: int) -> int:
+    """The bytes of one row of codes.
+
+    Example:
+
+        >>> packed_size(576, 3)
+        216
+    """
+    return -(-count // 8) * bits
+
+
+def require_bits(bits: int, least: int = 1) -> int:
+    """Return the bits if they are an integer from `least` to 8; otherwise raise ValueError."""
+    if require_integer(bits, "bits", least) > 8:
+        raise ValueError(f"bits must be from {least} to 8, got {bits}")
+    return bits
+
 
 SCALE_DTYPE = torch.float16
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What a group may be rounded to. bits: 2 to 8. group_size: weights of a row that share a
-    scale; None, for the whole row. symmetric: whether the zero point is fixed in the middle.
+    """What a group may be rounded to.
 
-    Raises ValueError for other bits or sizes.
+    Attributes:
+        bits: 2 to 8.
+        group_size: weights of a row that share a scale; None for the whole row.
+        symmetric: whether the zero point is fixed in the middle.
 
-    >>> Grid(4, 128).describe()
-    '4 bits, groups of 128'
+    Raises:
+        ValueError: for other bits or sizes.
+
+    Example:
+
+        >>> Grid(4, 128).describe()
+        '4 bits, groups of 128'
     """
 
     bits: int = 4
@@ -68,13 +157,21 @@ class Grid:
     def fit(self, weight: Tensor, dtype: torch.dtype | None = SCALE_DTYPE) -> tuple[Tensor, Tensor]:
         """The scale and the zero point of each row of one group.
 
-        weight: (rows, columns). dtype: to which the scale is rounded; None, not at all. Returns two
-        tensors, (rows, 1), in the weight's dtype. A row of zeros has scale 1. Raises ValueError for
-        a scale that is too large for dtype.
+        Args:
+            weight: (rows, columns).
+            dtype: to which the scale is rounded; None, not at all.
 
-        >>> scale, zero = Grid(2, None).fit(torch.tensor([[-1.0, 0.5, 2.0]]), None)
-        >>> scale.item(), zero.item()
-        (1.0, 1.0)
+        Returns:
+            two tensors, (rows, 1), in the weight's dtype. A row of zeros has scale 1.
+
+        Raises:
+            ValueError: for a scale that is too large for dtype.
+
+        Example:
+
+            >>> scale, zero = Grid(2, None).fit(torch.tensor([[-1.0, 0.5, 2.0]]), None)
+            >>> scale.item(), zero.item()
+            (1.0, 1.0)
         """
         low = weight.amin(1, keepdim=True).clamp(max=0)
         high = weight.amax(1, keepdim=True).clamp(min=0)
@@ -103,9 +200,12 @@ class Grid:
 class GroupedWeight(QuantizedWeight):
     """A weight matrix in codes: everything that is stored.
 
-    codes: packed, uint8, (rows, bytes). scale: (rows, groups), fp16. zero: uint8, (rows, groups).
-    order: None, or the group of each column, (columns,), where groups are not neighbors (GPTQ's
-    act-order). rows, columns and dtype: those of the original.
+    Attributes:
+        codes: packed, uint8, (rows, bytes).
+        scale: (rows, groups), fp16.
+        zero: uint8, (rows, groups).
+        order: None, or the group of each column, (columns,), where groups are not neighbors (GPTQ's
+            act-order). rows, columns and dtype: those of the original.
     """
 
     codes: Tensor
@@ -141,12 +241,12 @@ class GroupedWeight(QuantizedWeight):
         """x Ŵᵀ, (..., rows), with packed codes where a kernel takes weight and x.
 
         Kernels take 4 bits and groups of neighboring columns. On a CPU, torch's takes a few tokens
-        in bf16 (`few_tokens`); on a GPU, `w4a16_triton` takes x in 16 bits without a gradient.
+        in bf16 (`cpu_kernels`); on a GPU, `w4a16_triton` takes x in 16 bits without a gradient.
         Otherwise the weight is dequantized first, on a CPU to fp32, as few CPUs have fast products
         in 16 bits.
         """
         if self.grid.bits == 4 and self.order is None:
-            if few_tokens.takes(x, 4) and self._fits:
+            if cpu_kernels.takes(x, 4) and self._fits:
                 return self._few_tokens_weight.product(x)
             if x.is_cuda:
                 from course_pkg.acceleration.quantization import (
@@ -163,12 +263,12 @@ class GroupedWeight(QuantizedWeight):
 
     @cached_property
     def _fits(self) -> bool:
-        return few_tokens.fits(self.shape, self._group_width)
+        return cpu_kernels.fits(self.shape, self._group_width)
 
     @cached_property
-    def _few_tokens_weight(self) -> few_tokens.Int4Weight:
+    def _few_tokens_weight(self) -> cpu_kernels.Int4Weight:
         codes = unpack(self.codes, self.grid.bits, self.columns)
-        return few_tokens.Int4Weight(codes, self.scale, -self.scale.float() * self.zero)
+        return cpu_kernels.Int4Weight(codes, self.scale, -self.scale.float() * self.zero)
 
 
 def store(
@@ -181,7 +281,8 @@ def store(
 ) -> GroupedWeight:
     """Codes, scales and zero points of a weight, packed.
 
-    codes: (rows, columns), and scale and zero: (rows, groups); integers may be floats.
+    Args:
+        codes: (rows, columns), and scale and zero: (rows, groups); integers may be floats.
     """
     packed = pack(codes.to(torch.uint8), grid.bits)
     scale = scale.to(SCALE_DTYPE).contiguous()
@@ -193,12 +294,17 @@ def store(
 def round_to_nearest(weight: Tensor, grid: Grid) -> GroupedWeight:
     """Round each weight to the nearest point of its group's grid.
 
-    weight: (rows, columns), of finite numbers. Raises ValueError if groups do not divide the
-    columns, or a number is not finite or too large.
+    Args:
+        weight: (rows, columns), of finite numbers.
 
-    >>> rounded = round_to_nearest(torch.tensor([[-1.0, 0.0, 0.6, 2.0]]), Grid(2, 4))
-    >>> rounded.dequantize()
-    tensor([[-1.,  0.,  1.,  2.]])
+    Raises:
+        ValueError: groups do not divide the columns, or a number is not finite or too large.
+
+    Example:
+
+        >>> rounded = round_to_nearest(torch.tensor([[-1.0, 0.0, 0.6, 2.0]]), Grid(2, 4))
+        >>> rounded.dequantize()
+        tensor([[-1.,  0.,  1.,  2.]])
     """
     width = grid.width(require_matrix(weight).shape[1])
     numbers = weight.detach().float()

@@ -27,10 +27,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from course_pkg.acceleration.quantization import few_tokens
-from course_pkg.acceleration.quantization.grouped import require_matrix
+from course_pkg.acceleration.quantization import cpu_kernels
+from course_pkg.acceleration.quantization.grouped import require_bits, require_matrix
 from course_pkg.acceleration.quantization.int8_matmul import Int8Kernel, float_rows_matmul
-from course_pkg.acceleration.quantization.packing import require_bits
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight
 from course_pkg.common.arguments import require_bool, require_choice
 
@@ -41,13 +40,21 @@ SMALLEST = torch.finfo(torch.float32).tiny  # a scale below it has no finite rec
 def symmetric_scale(x: Tensor, per: str = "row", bits: int = 8) -> Tensor:
     """The scale with which the largest magnitude gets the largest code, 2^(bits−1) − 1.
 
-    x: (..., columns). per: "row", for (..., 1), or "tensor", for one number, (1,). A scale is at
-    least 1.2 · 10⁻³⁸, so that it has a reciprocal. Raises ValueError for another choice or bits.
+    Args:
+        x: (..., columns).
+        per: "row", for (..., 1), or "tensor", for one number, (1,). A scale is at least 1.2 ·
+            10⁻³⁸, so that it has a reciprocal.
+
+    Raises:
+        ValueError: for another choice or bits.
+
     Source: Nagel et al. 2021, section 2.2.1.
 
-    >>> symmetric_scale(torch.tensor([[-254.0, 3.0], [127.0, 0.0]]))
-    tensor([[2.],
-            [1.]])
+    Example:
+
+        >>> symmetric_scale(torch.tensor([[-254.0, 3.0], [127.0, 0.0]]))
+        tensor([[2.],
+                [1.]])
     """
     rows = x if require_choice(per, "per", PER) == "row" else x.flatten()
     largest = rows.abs().amax(-1, keepdim=True)
@@ -57,12 +64,18 @@ def symmetric_scale(x: Tensor, per: str = "row", bits: int = 8) -> Tensor:
 def affine_scale(x: Tensor, per: str = "row", bits: int = 8) -> tuple[Tensor, Tensor]:
     """The scale and the zero point with which the range of x, and 0, gets all 2^bits codes.
 
-    Arguments and errors as in `symmetric_scale`. Returns two tensors of the same shape; zero points
-    are integers in x's dtype. Source: Nagel et al. 2021, section 2.2.
+    Arguments and errors as in `symmetric_scale`.
 
-    >>> scale, zero = affine_scale(torch.tensor([[0.0, 255.0]]))
-    >>> scale.item(), zero.item()
-    (1.0, -128.0)
+    Returns:
+        two tensors of the same shape; zero points are integers in x's dtype.
+
+    Source: Nagel et al. 2021, section 2.2.
+
+    Example:
+
+        >>> scale, zero = affine_scale(torch.tensor([[0.0, 255.0]]))
+        >>> scale.item(), zero.item()
+        (1.0, -128.0)
     """
     return _affine(*_range(x, per), require_bits(bits, least=2))
 
@@ -72,12 +85,17 @@ def calibrate(
 ) -> tuple[Tensor, Tensor]:
     """One scale and one zero point, (1,), for all activations of some calibration inputs.
 
-    affine: whether the zero point may differ from 0. Raises ValueError without inputs, or if one is
-    empty or not finite.
+    Args:
+        affine: whether the zero point may differ from 0.
 
-    >>> scale, zero = calibrate([torch.tensor([[1.0]]), torch.tensor([[-127.0]])])
-    >>> scale.item(), zero.item()
-    (1.0, 0.0)
+    Raises:
+        ValueError: without inputs, or one is empty or not finite.
+
+    Example:
+
+        >>> scale, zero = calibrate([torch.tensor([[1.0]]), torch.tensor([[-127.0]])])
+        >>> scale.item(), zero.item()
+        (1.0, 0.0)
     """
     require_bool(affine, "affine")
     ranges = [torch.stack(_range(_require_finite(x), "tensor")) for x in inputs]
@@ -94,10 +112,14 @@ def calibrate(
 def quantize(x: Tensor, scale: Tensor, zero: Tensor | None = None, bits: int = 8) -> Tensor:
     """The int8 codes clamp(round(x / scale) + zero): ties to even, as torch rounds.
 
-    scale and zero: such as broadcast to x. Without a zero point, codes are symmetric: −127 … 127.
+    Args:
+        scale, zero: of shapes that broadcast to x's. Without a zero point, codes are symmetric,
+            −127 … 127.
 
-    >>> quantize(torch.tensor([0.5, 1.5, -200.0]), torch.tensor([1.0]))
-    tensor([   0,    2, -127], dtype=torch.int8)
+    Example:
+
+        >>> quantize(torch.tensor([0.5, 1.5, -200.0]), torch.tensor([1.0]))
+        tensor([   0,    2, -127], dtype=torch.int8)
     """
     return _codes(x, scale, zero, bits).to(torch.int8)
 
@@ -105,8 +127,10 @@ def quantize(x: Tensor, scale: Tensor, zero: Tensor | None = None, bits: int = 8
 def dequantize(codes: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     """scale · (codes − zero), in the scale's dtype.
 
-    >>> dequantize(torch.tensor([-128, 127]), torch.tensor(0.5), torch.tensor(-128))
-    tensor([  0.0000, 127.5000])
+    Example:
+
+        >>> dequantize(torch.tensor([-128, 127]), torch.tensor(0.5), torch.tensor(-128))
+        tensor([  0.0000, 127.5000])
     """
     numbers = codes.to(scale.dtype)
     return (numbers if zero is None else numbers - zero) * scale
@@ -116,8 +140,10 @@ def dequantize(codes: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tens
 class W8A16(QuantizedWeight):
     """A weight in int8, one scale per row; activations stay as they are.
 
-    codes: int8, (out_features, in_features). scale: fp32, (out_features, 1). dtype: the original's.
-    `int8_weight` makes one.
+    Attributes:
+        codes: int8, (out_features, in_features).
+        scale: fp32, (out_features, 1).
+        dtype: the original's. `int8_weight` makes one.
     """
 
     codes: Tensor
@@ -142,8 +168,8 @@ class W8A16(QuantizedWeight):
         others are computed in fp32 on a CPU, on a GPU in x's dtype. In fp16, sums of codes may be
         too large, so the scales come first.
         """
-        if self._fits and few_tokens.takes(x, 8):
-            return few_tokens.int8_product(x, self.codes, self._bf16_scale)
+        if self._fits and cpu_kernels.takes(x, 8):
+            return cpu_kernels.int8_product(x, self.codes, self._bf16_scale)
         numbers = x.float() if x.device.type == "cpu" else x
         if numbers.dtype == torch.float16:
             return float_rows_matmul(numbers, self.codes, self.scale)
@@ -152,7 +178,7 @@ class W8A16(QuantizedWeight):
 
     @cached_property
     def _fits(self) -> bool:
-        return few_tokens.fits(self.shape)
+        return cpu_kernels.fits(self.shape)
 
     @cached_property
     def _bf16_scale(self) -> Tensor:
@@ -161,10 +187,15 @@ class W8A16(QuantizedWeight):
 
 @dataclass(frozen=True)
 class Activations:
-    """How activations are quantized. per: "row", each token by itself, or "tensor". affine: whether
-    there is a zero point. bits: 8, or 7, with which a CPU is faster.
+    """How activations are quantized.
 
-    Raises ValueError for other values.
+    Attributes:
+        per: "row", each token by itself, or "tensor".
+        affine: whether there is a zero point.
+        bits: 8, or 7, with which a CPU is faster.
+
+    Raises:
+        ValueError: for other values.
     """
 
     per: str = "row"
@@ -182,9 +213,11 @@ class Activations:
 class W8A8(QuantizedWeight):
     """A weight in int8, one scale per row, whose product is computed with int8 activations.
 
-    codes, scale, dtype: as in `W8A16`. row_sums: int32, (out_features,), what a zero point of the
-    activations is multiplied with. static_scale and static_zero: None, or fp32, (1,), from
-    `calibrate`. `int8_weight` makes one.
+    Attributes:
+        codes, scale, dtype: as in `W8A16`.
+        row_sums: int32, (out_features,), what a zero point of the activations is multiplied with.
+        static_scale, static_zero: None, or fp32, (1,), from `calibrate`. `int8_weight` makes
+            one.
     """
 
     codes: Tensor
@@ -242,13 +275,20 @@ def int8_weight(
 ) -> W8A16 | W8A8:
     """Quantize a weight, (out_features, in_features), to int8 with one scale per row.
 
-    activations: None, not quantized; otherwise how. calibration: inputs of the layer, from which
-    one static scale is computed; None, for dynamic scales. Raises ValueError if a number is not
-    finite, or for static scales per row: the tokens to come are not known.
+    Args:
+        activations: None, not quantized; otherwise how.
+        calibration: inputs of the layer, from which one static scale is computed; None, for dynamic
+            scales.
 
-    >>> weight = int8_weight(torch.tensor([[127.0, -1.0]]), Activations())
-    >>> weight.matmul(torch.tensor([[254.0, 127.0]]))  # codes 127 and 63.5, which becomes 64
-    tensor([[32130.]])
+    Raises:
+        ValueError: a number is not finite, or for static scales per row: the tokens to come are not
+            known.
+
+    Example:
+
+        >>> weight = int8_weight(torch.tensor([[127.0, -1.0]]), Activations())
+        >>> weight.matmul(torch.tensor([[254.0, 127.0]]))  # codes 127 and 63.5, which becomes 64
+        tensor([[32130.]])
     """
     numbers = require_matrix(weight).detach().float()
     scale = symmetric_scale(numbers)

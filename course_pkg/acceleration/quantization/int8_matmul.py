@@ -39,11 +39,22 @@ LARGEST_SUM = 2**31 - 1  # of an int32
 def int8_matmul(a: Tensor, b: Tensor) -> Tensor:
     """a bᵀ in int32, exact.
 
-    a: int8, (..., k). b: int8, (n, k). Returns (..., n). Raises TypeError for other dtypes,
-    ValueError for other shapes or a k for which a sum may not fit into 32 bits (above 131,071).
+    Args:
+        a: int8, (..., k).
+        b: int8, (n, k).
 
-    >>> int8_matmul(torch.tensor([[1, -128]], dtype=torch.int8), torch.tensor([[127, -128]]).char())
-    tensor([[16511]], dtype=torch.int32)
+    Returns:
+        (..., n).
+
+    Raises:
+        TypeError: for other dtypes.
+        ValueError: for other shapes or a k for which a sum may not fit into 32 bits (above
+            131,071).
+
+    Example:
+
+        >>> int8_matmul(torch.tensor([[1, -128]]).char(), torch.tensor([[127, -128]]).char())
+        tensor([[16511]], dtype=torch.int32)
     """
     _require_codes(a, b, 128 * 128)
     rows = a.reshape(-1, a.shape[-1])
@@ -55,12 +66,19 @@ def int8_matmul(a: Tensor, b: Tensor) -> Tensor:
 def affine_matmul(a: Tensor, zero_a: Tensor | int, b: Tensor, zero_b: Tensor | int = 0) -> Tensor:
     """Σ (a − zero_a)(b − zero_b) in int32, (..., n), exact: the int8 product and its corrections.
 
-    a: int8, (..., k). b: int8, (n, k). Zero points: integers in −128 … 127; zero_a: one, or
-    (..., 1); zero_b: one, or (n, 1). Raises errors as `int8_matmul` does, from k = 33,026 on.
+    Raises errors as `int8_matmul` does, from k = 33,026 on.
 
-    >>> a, b = torch.tensor([[5, 7]]).char(), torch.tensor([[1, 2]]).char()
-    >>> affine_matmul(a, 3, b)  # (5 − 3) · 1 + (7 − 3) · 2
-    tensor([[10]], dtype=torch.int32)
+    Args:
+        a: int8, (..., k).
+        b: int8, (n, k). Zero points: integers in −128 … 127.
+        zero_a: one, or (..., 1).
+        zero_b: one, or (n, 1).
+
+    Example:
+
+        >>> a, b = torch.tensor([[5, 7]]).char(), torch.tensor([[1, 2]]).char()
+        >>> affine_matmul(a, 3, b)  # (5 − 3) · 1 + (7 − 3) · 2
+        tensor([[10]], dtype=torch.int32)
     """
     _require_codes(a, b, 255 * 255)
     zero_a = torch.as_tensor(zero_a).to(a.device, torch.int32)
@@ -74,8 +92,11 @@ def affine_matmul(a: Tensor, zero_a: Tensor | int, b: Tensor, zero_b: Tensor | i
 def float_rows_matmul(x: Tensor, codes: Tensor, scale: Tensor | None = None) -> Tensor:
     """x codesᵀ in x's dtype, (..., n), without a copy of all codes in it.
 
-    x: floating point, (..., k). codes: int8, (n, k), converted some rows at a time. scale: None, or
-    (n, 1), with which the codes are multiplied first: in fp16, sums without it may be too large.
+    Args:
+        x: floating point, (..., k).
+        codes: int8, (n, k), converted some rows at a time.
+        scale: None, or (n, 1), with which the codes are multiplied first: in fp16, sums without it
+            may be too large.
     """
     if torch.amp.is_autocast_available(kind := x.device.type) and torch.is_autocast_enabled(kind):
         with torch.autocast(kind, enabled=False):  # it would round sums to 16 bits
@@ -105,7 +126,9 @@ class Int8Kernel:
     def __call__(self, codes: Tensor, weight: Tensor, bits: int) -> Tensor:
         """codes weightᵀ as fp32: the exact sum, rounded only above 2^24.
 
-        codes: fp32 with integers of `bits` bits, (..., k); weight: int8, (n, k).
+        Args:
+            codes: fp32 with integers of `bits` bits, (..., k).
+            weight: int8, (n, k).
         """
         if bits == 8 or not _has_fbgemm(codes):
             return int8_matmul(codes.to(torch.int8), weight).float()

@@ -1,11 +1,13 @@
-"""The levels of 4-bit codes, and a block quantized with them number by number, without torch.
+"""Quantization in 4 bits number by number, without torch: code levels, and an affine grid.
 
 NF4 places its levels at quantiles of the normal distribution, because trained weights are close to
 normal. FP4 is a floating-point format with 1 sign, 2 exponent and 1 mantissa bit. INT4 has equal
-steps. `code_books` has them as tensors, and `blockwise` quantizes whole tensors: it gives the same
-codes and scales, bit for bit, and is thousands of times faster.
+steps. An affine grid has a scale and a zero point: it covers the range of a row, and 0 always has a
+code. `blockwise` and `int8` quantize tensors: they give the same numbers, bit for bit, and are
+thousands of times faster.
 
-Sources: Dettmers et al. 2023 (QLoRA), section 3 and appendix E. Chapter: adapters/qlora.
+Sources: Dettmers et al. 2023 (QLoRA), section 3 and appendix E; Nagel et al. 2021, section 2.2.
+Chapter: adapters/qlora.
 """
 
 import struct
@@ -24,8 +26,10 @@ SMALLEST = 1e-38  # in place of an absmax below it, so that a block of zeros has
 def fp32(number: float) -> float:
     """The fp32 number nearest to a Python float. Raises OverflowError beyond ±3.4e38.
 
-    >>> fp32(0.1)
-    0.10000000149011612
+    Example:
+
+        >>> fp32(0.1)
+        0.10000000149011612
     """
     return struct.unpack("f", struct.pack("f", number))[0]
 
@@ -36,10 +40,13 @@ def nf4_levels() -> list[float]:
     The positive half has 8 levels and the negative half 7, so that 0 is a level too. The
     probabilities are 9 (and 8) equally spaced numbers from OFFSET to 1/2, in fp32 as in the
     original, so that the levels equal the published ones bit for bit.
+
     Source: Dettmers et al. 2023, section 3 and appendix E.
 
-    >>> [round(level, 4) for level in nf4_levels()[:4]]
-    [-1.0, -0.6962, -0.5251, -0.3949]
+    Example:
+
+        >>> [round(level, 4) for level in nf4_levels()[:4]]
+        [-1.0, -0.6962, -0.5251, -0.3949]
     """
     quantile = NormalDist().inv_cdf
     positive = [fp32(quantile(p)) for p in _to_a_half(9)[:-1]]
@@ -51,12 +58,14 @@ def nf4_levels() -> list[float]:
 def fp4_levels() -> list[float]:
     """FP4 as bitsandbytes defines it, a number with a sign, 2 exponent bits e and 1 mantissa bit m.
 
-    For e > 0 a code stands for 2^(4 - e) · (1 + m/2) / 12, so a larger e is a smaller number; for
-    e = 0 it stands for 0 or 1/192. The level 1/192 is far below its neighbor 1/6: the E2M1 format
-    of the Open Compute Project has the same levels, but 1/12 in its place.
+    For e > 0 a code stands for 2^(4 - e) · (1 + m/2) / 12, so a larger e is a smaller number; for e
+    = 0 it stands for 0 or 1/192. The level 1/192 is far below its neighbor 1/6: the E2M1 format of
+    the Open Compute Project has the same levels, but 1/12 in its place.
 
-    >>> [round(level, 4) for level in fp4_levels()[:8]]
-    [0.0, 0.0052, 0.6667, 1.0, 0.3333, 0.5, 0.1667, 0.25]
+    Example:
+
+        >>> [round(level, 4) for level in fp4_levels()[:8]]
+        [0.0, 0.0052, 0.6667, 1.0, 0.3333, 0.5, 0.1667, 0.25]
     """
     normal = [2.0 ** (4 - e) * (1 + m / 2) for e in (1, 2, 3) for m in (0, 1)]
     levels = [0.0, 1 / 16, *normal]
@@ -75,7 +84,8 @@ LEVELS = {"nf4": nf4_levels, "fp4": fp4_levels, "int4": int4_levels}
 class QuantizedBlock:
     """A block in 4 bits: the code of each number, and the scale that they share.
 
-    levels: what the codes stand for, in units of the scale.
+    Attributes:
+        levels: what the codes stand for, in units of the scale.
     """
 
     codes: list[int]
@@ -90,13 +100,20 @@ class QuantizedBlock:
 def quantize_block(numbers: Sequence[float], book: str = "nf4") -> QuantizedBlock:
     """Quantize the numbers of one block: the nearest level to each, in units of the largest.
 
-    numbers: finite, rounded to fp32 first. book: "nf4", "fp4" or "int4". A number between two
-    levels takes the lower one. Raises ValueError without numbers, or for an unknown code book.
+    Args:
+        numbers: finite, rounded to fp32 first.
+        book: "nf4", "fp4" or "int4". A number between two levels takes the lower one.
+
+    Raises:
+        ValueError: without numbers, or for an unknown code book.
+
     Source: Dettmers et al. 2023, equations 1 and 2.
 
-    >>> block = quantize_block([0.1, -0.7, 1.4, 0.0], "int4")
-    >>> block.codes, [round(number, 3) for number in block.dequantize()]
-    ([7, 3, 14, 7], [0.0, -0.8, 1.4, 0.0])
+    Example:
+
+        >>> block = quantize_block([0.1, -0.7, 1.4, 0.0], "int4")
+        >>> block.codes, [round(number, 3) for number in block.dequantize()]
+        ([7, 3, 14, 7], [0.0, -0.8, 1.4, 0.0])
     """
     levels = LEVELS[require_choice(book, "code_book", LEVELS)]()
     if not numbers:
@@ -117,3 +134,58 @@ def _to_a_half(count: int) -> list[float]:
     first = [fp32(start + fp32(step * i)) for i in range(count // 2)]
     last = [fp32(0.5 - fp32(step * i)) for i in reversed(range(count - count // 2))]
     return first + last
+
+
+LOWEST = -8  # code of 4 bits
+HIGHEST = 7
+SMALLEST_SCALE = 2.0**-126  # a scale below it has no finite reciprocal
+
+
+@dataclass(frozen=True)
+class AffineRow:
+    """The code of each number, and the scale and the zero point that they share.
+
+    Attributes:
+        codes, zero: integers from −8 to 7.
+        scale: positive.
+    """
+
+    codes: list[int]
+    scale: float
+    zero: int
+
+    def dequantize(self) -> list[float]:
+        """The numbers that come back, scale · (code − zero), in fp32."""
+        return [fp32((code - self.zero) * self.scale) for code in self.codes]
+
+
+def affine_row(numbers: Sequence[float]) -> AffineRow:
+    """Quantize numbers to 16 equally spaced levels over their range and 0.
+
+    Args:
+        numbers: finite, at most 10³⁸ in magnitude; rounded to fp32 first. Ties go to the even
+            integer.
+
+    Raises:
+        ValueError: without numbers.
+
+    Example:
+
+        >>> row = affine_row([-0.4, 1.3, 2.6])
+        >>> row.codes, round(row.scale, 3), row.zero
+        ([-8, 0, 7], 0.2, -6)
+    """
+    if not numbers:
+        raise ValueError("a row without numbers: give at least one")
+    stored = [fp32(number) for number in numbers]
+    low = min(0.0, *stored)
+    high = max(0.0, *stored)
+    scale = max(fp32(fp32(high - low) / (HIGHEST - LOWEST)), SMALLEST_SCALE)
+    zero = _as_code(LOWEST - round(fp32(low / scale)))
+    inverse = fp32(1 / scale)
+    steps = (round(fp32(number * inverse)) for number in stored)
+    return AffineRow([_as_code(step + zero) for step in steps], scale, zero)
+
+
+def _as_code(number: int) -> int:
+    return min(max(number, LOWEST), HIGHEST)

@@ -36,8 +36,10 @@ STEP_SQUARED = 1 / 127**2
 class QuantizedRows:
     """Rows in int8 without their outlier columns.
 
-    codes: int8, (rows, columns), 0 in outlier columns. absmax: fp32, (rows,), the largest magnitude
-    that is no outlier. outliers: the outlier columns, in ascending order.
+    Attributes:
+        codes: int8, (rows, columns), 0 in outlier columns.
+        absmax: fp32, (rows,), the largest magnitude that is no outlier.
+        outliers: the outlier columns, in ascending order.
     """
 
     codes: Tensor
@@ -48,12 +50,16 @@ class QuantizedRows:
 def quantize_rows(x: Tensor, threshold: float | None = None) -> QuantizedRows:
     """Quantize each row by its largest magnitude; a column with an outlier is left out.
 
-    x: (rows, columns), rounded to fp16 first, as bitsandbytes does. threshold: from which magnitude
-    on a number is an outlier; None, for none. A row of zeros has codes 0.
+    Args:
+        x: (rows, columns), rounded to fp16 first, as bitsandbytes does.
+        threshold: from which magnitude on a number is an outlier; None, for none. A row of zeros
+            has codes 0.
 
-    >>> rows = quantize_rows(torch.tensor([[1.0, -2.0, 9.0], [4.0, 1.0, 5.0]]), 6.0)
-    >>> rows.codes.tolist(), rows.absmax.tolist(), rows.outliers.tolist()
-    ([[64, -127, 0], [102, 25, 0]], [2.0, 5.0], [2])
+    Example:
+
+        >>> rows = quantize_rows(torch.tensor([[1.0, -2.0, 9.0], [4.0, 1.0, 5.0]]), 6.0)
+        >>> rows.codes.tolist(), rows.absmax.tolist(), rows.outliers.tolist()
+        ([[64, -127, 0], [102, 25, 0]], [2.0, 5.0], [2])
     """
     numbers = x.to(torch.float16)
     is_outlier = numbers.abs() >= (math.inf if threshold is None else threshold)
@@ -70,8 +76,11 @@ def quantize_rows(x: Tensor, threshold: float | None = None) -> QuantizedRows:
 class LLMInt8(QuantizedWeight):
     """A weight in int8 whose product leaves the outlier columns of the input in its precision.
 
-    codes: int8, (out_features, in_features). absmax: fp32, (out_features,). dtype: the original's.
-    threshold: as in `quantize_rows`. `llm_int8_weight` makes one.
+    Attributes:
+        codes: int8, (out_features, in_features).
+        absmax: fp32, (out_features,).
+        dtype: the original's.
+        threshold: as in `quantize_rows`. `llm_int8_weight` makes one.
     """
 
     codes: Tensor
@@ -108,12 +117,17 @@ class LLMInt8(QuantizedWeight):
 def llm_int8_weight(weight: Tensor, threshold: float | None = THRESHOLD) -> LLMInt8:
     """Quantize a weight, (out_features, in_features), for LLM.int8().
 
-    threshold: the magnitude from which an activation is an outlier; None, if none is. Raises
-    ValueError if a number is not finite in fp16 or the threshold is not positive.
+    Args:
+        threshold: the magnitude from which an activation is an outlier; None, if none is.
 
-    >>> weight = llm_int8_weight(torch.tensor([[127.0, 1.0]]))
-    >>> weight.matmul(torch.tensor([[100.25, 1.0]]))  # 100.25 is an outlier: it stays exact
-    tensor([[12732.7500]])
+    Raises:
+        ValueError: a number is not finite in fp16 or the threshold is not positive.
+
+    Example:
+
+        >>> weight = llm_int8_weight(torch.tensor([[127.0, 1.0]]))
+        >>> weight.matmul(torch.tensor([[100.25, 1.0]]))  # 100.25 is an outlier: it stays exact
+        tensor([[12732.7500]])
     """
     if threshold is not None:
         require_between(threshold, "threshold", 0, math.inf)

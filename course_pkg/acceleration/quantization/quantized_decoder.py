@@ -5,7 +5,7 @@
 
 The head is a copy of the embeddings where the two are tied, so that only the copy is quantized. The
 embeddings, the norms and the activations are in bf16, for which torch has fast kernels
-(`few_tokens`). Not here: methods that need calibration data (`calibration`), whose models the
+(`cpu_kernels`). Not here: methods that need calibration data (`layerwise`), whose models the
 engine takes as they are. Chapter: acceleration/quantized-weights.
 """
 
@@ -37,15 +37,23 @@ def quantize_decoder(
 ) -> Decoder:
     """A decoder with quantized weights; the given one stays as it is.
 
-    weights: "int8" or "int4". dtype: of everything else; None for the decoder's, if it has 16 bits,
-    and bf16 otherwise. fused: one product for q, k and v, and one for gate and up (`fused_layers`),
-    which is faster and takes no adapters. Raises TypeError for another model, ValueError for
-    another format, a decoder that is quantized already, or rows that blocks of 32 do not divide.
+    Args:
+        weights: "int8" or "int4".
+        dtype: of everything else; None for the decoder's, if it has 16 bits, and bf16 otherwise.
+        fused: one product for q, k and v, and one for gate and up (`fused_layers`), which is faster
+            and takes no adapters.
 
-    >>> from course_pkg.lm.load import load
-    >>> decoder = quantize_decoder(Decoder.from_transformers(load("tiny").model))
-    >>> decoder.layers[0].mlp.up_proj.quantized.describe(), decoder.embed_tokens.weight.dtype
-    ('int8 weight', torch.bfloat16)
+    Raises:
+        TypeError: for another model.
+        ValueError: for another format, a decoder that is quantized already, or rows that blocks of
+            32 do not divide.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> decoder = quantize_decoder(Decoder.from_transformers(load("tiny").model))
+        >>> decoder.layers[0].mlp.up_proj.quantized.describe(), decoder.embed_tokens.weight.dtype
+        ('int8 weight', torch.bfloat16)
     """
     require_choice(weights, "weights", FORMATS)
     if not isinstance(decoder, Decoder):
@@ -81,10 +89,12 @@ def quantize_decoder(
 def freeze(decoder: Decoder) -> Decoder:
     """The decoder, whose weights don't change any more, with its quantized layers frozen.
 
-    >>> from course_pkg.lm.load import load
-    >>> decoder = freeze(quantize_decoder(Decoder.from_transformers(load("tiny").model)))
-    >>> decoder.lm_head.quantized is decoder.lm_head.quantized
-    True
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> decoder = freeze(quantize_decoder(Decoder.from_transformers(load("tiny").model)))
+        >>> decoder.lm_head.quantized is decoder.lm_head.quantized
+        True
     """
     for module in decoder.modules():
         if isinstance(module, QuantizedLinear):

@@ -65,9 +65,13 @@ class QuantizedWeight(ABC):
 class QuantizedLinear(nn.Linear):
     """A linear layer whose weight is quantized and never trained.
 
-    weight: a `QuantizedWeight`. bias: (out_features,), shared, or None. `weight` holds the codes;
-    the other tensors are buffers, which keep their dtype when the model's is changed. Raises
-    TypeError for another weight.
+    Args:
+        weight: a `QuantizedWeight`.
+        bias: (out_features,), shared, or None. `weight` holds the codes; the other tensors are
+            buffers, which keep their dtype when the model's is changed.
+
+    Raises:
+        TypeError: for another weight.
     """
 
     def __init__(self, weight: QuantizedWeight, bias: nn.Parameter | None = None) -> None:
@@ -154,11 +158,11 @@ class QuantizedLinear(nn.Linear):
         errors = args[-1]  # load_state_dict raises what this list contains
         self._thaw()
         stored = state_dict.get(f"{prefix}weight")
-        given = state_dict.get(f"{prefix}format_name", self.format_name)
+        stored_format = state_dict.get(f"{prefix}format_name", self.format_name)
         if stored is not None and stored.is_floating_point():
             errors.append(f"{prefix}weight is not quantized: load it before you quantize the model")
-        elif not torch.equal(given.cpu(), self.format_name.cpu()):
-            names = (bytes(each.tolist()).decode() for each in (given, self.format_name))
+        elif not torch.equal(stored_format.cpu(), self.format_name.cpu()):
+            names = (bytes(name.tolist()).decode() for name in (stored_format, self.format_name))
             errors.append("{}weight has the format {}, but the layer has {}".format(prefix, *names))
         else:
             super()._load_from_state_dict(state_dict, prefix, *args)

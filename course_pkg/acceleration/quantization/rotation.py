@@ -23,11 +23,14 @@ def random_orthogonal(size: int, seed: int = 0) -> Tensor:
     """A random orthogonal matrix, (size, size), fp64, uniform over all of them.
 
     The QR decomposition of a normal matrix, with the signs of R's diagonal moved into Q.
+
     Source: Mezzadri 2007, "How to generate random matrices from the classical compact groups".
 
-    >>> Q = random_orthogonal(5)
-    >>> torch.allclose(Q @ Q.T, torch.eye(5, dtype=torch.float64))
-    True
+    Example:
+
+        >>> Q = random_orthogonal(5)
+        >>> torch.allclose(Q @ Q.T, torch.eye(5, dtype=torch.float64))
+        True
     """
     generator = torch.Generator().manual_seed(seed)
     normal = torch.randn(size, size, generator=generator, dtype=torch.float64)
@@ -40,8 +43,10 @@ def rotate_residual_stream(model: LlamaForCausalLM, seed: int = 0) -> LlamaForCa
     """A copy of the model with a rotated residual stream and no norm scales; same outputs.
 
     The embedding and the output head become different matrices, so the copy does not tie them.
-    Computed in fp64 and rounded to the weights' dtype once. Raises TypeError for another model, or
-    one that is quantized or has adapters.
+    Computed in fp64 and rounded to the weights' dtype once.
+
+    Raises:
+        TypeError: for another model, or one that is quantized or has adapters.
     """
     if not isinstance(model, LlamaForCausalLM):
         raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")

@@ -33,12 +33,20 @@ MODELS = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Decoder)
 def smoothing_scales(input_maxima: Tensor, weight_maxima: Tensor, alpha: float = 0.5) -> Tensor:
     """s_j = max|X_j|^α / max|W_j|^(1−α), in fp64, and 1 where a maximum is 0.
 
-    input_maxima and weight_maxima: (features,). alpha: from 0, which flattens the weight, to 1,
-    which flattens the activations. Raises ValueError for another alpha, other shapes, or a maximum
-    that is negative or not finite. Source: Xiao et al. 2023, equation 4.
+    input_maxima, weight_maxima: (features,).
 
-    >>> smoothing_scales(torch.tensor([16.0, 1.0, 0.0]), torch.tensor([1.0, 0.25, 1.0]))
-    tensor([4., 2., 1.], dtype=torch.float64)
+    Args:
+        alpha: from 0, which flattens the weight, to 1, which flattens the activations.
+
+    Raises:
+        ValueError: for another alpha, other shapes, or a maximum that is negative or not finite.
+
+    Source: Xiao et al. 2023, equation 4.
+
+    Example:
+
+        >>> smoothing_scales(torch.tensor([16.0, 1.0, 0.0]), torch.tensor([1.0, 0.25, 1.0]))
+        tensor([4., 2., 1.], dtype=torch.float64)
     """
     if not 0 <= require_number(alpha, "alpha") <= 1:
         raise ValueError(f"alpha must be from 0 to 1, got {alpha}")
@@ -59,16 +67,23 @@ def smoothing_scales(input_maxima: Tensor, weight_maxima: Tensor, alpha: float =
 def input_maxima(model: nn.Module, inputs: Iterable[Tensor]) -> dict[str, Tensor]:
     """The largest magnitude of each input feature of each linear layer of the blocks.
 
-    model: a Llama, Mistral or Qwen2 of transformers, or a `Decoder`. inputs: token ids, each
-    (batch, tokens), without padding. Returns fp32, (in_features,), by names such as
-    "layers.0.mlp.up_proj", which are the same for all of these models. Raises TypeError for another
-    model, ValueError without inputs.
+    Args:
+        model: a Llama, Mistral or Qwen2 of transformers, or a `Decoder`.
+        inputs: token ids, each (batch, tokens), without padding.
+
+    Returns:
+        fp32, (in_features,), by names such as "layers.0.mlp.up_proj", which are the same for all of
+        these models.
+
+    Raises:
+        TypeError: for another model.
+        ValueError: without inputs.
     """
     maxima: dict[str, Tensor] = {}
 
     def record(name: str, x: Tensor) -> None:
-        found = x.flatten(0, -2).abs().amax(0).float()
-        maxima[name] = torch.maximum(maxima[name], found) if name in maxima else found
+        largest = x.flatten(0, -2).abs().amax(0).float()
+        maxima[name] = torch.maximum(maxima[name], largest) if name in maxima else largest
 
     hooks = []
     for name, module in _blocks(model).named_modules():
@@ -97,11 +112,15 @@ def smooth(
 ) -> nn.Module:
     """A copy of the model with smoothed activations and the same outputs, to be quantized.
 
-    model: as in `input_maxima`, which gives the maxima. alpha: as in `smoothing_scales`. folded:
-    which layers take the divisions: "norms" (for q, k, v, gate and up), "v_proj" (for o), "up_proj"
-    (for down). Computed in fp64 and rounded to the weights' dtype once. Raises TypeError for
-    another or a quantized model or one with adapters, ValueError for another alpha or folded, or
-    another model's maxima.
+    Args:
+        model: as in `input_maxima`, which gives the maxima.
+        alpha: as in `smoothing_scales`.
+        folded: which layers take the divisions: "norms" (for q, k, v, gate and up), "v_proj" (for
+            o), "up_proj" (for down). Computed in fp64 and rounded to the weights' dtype once.
+
+    Raises:
+        TypeError: for another or a quantized model or one with adapters.
+        ValueError: for another alpha or folded, or another model's maxima.
     """
     for name in [folded] if isinstance(folded, str) else folded:
         require_choice(name, "folded", FOLDED)
@@ -129,8 +148,9 @@ def smooth(
 class _Place:
     """The layer that takes the division, and those that read its output, one of them by name.
 
-    heads: None, or how many heads of the output there are of each head of the writer, and their
-    width: the heads that share a row of v have one scale.
+    Attributes:
+        heads: None, or how many heads of the output there are of each head of the writer, and their
+            width: the heads that share a row of v have one scale.
     """
 
     name: str

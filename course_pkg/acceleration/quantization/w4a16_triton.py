@@ -51,18 +51,26 @@ SMALLEST_STEP, LARGEST_STEP = 16, 128  # columns that a step multiplies; a tenso
 def w4a16_matmul(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     """x Ŵᵀ, (..., rows), in the type of x, with Ŵ = scale · (code − zero).
 
-    x: (..., columns), float16 or bfloat16; float32 also in the interpreter. codes: two in a byte,
-    the first in its lower half, uint8, (rows, columns / 2). scale: float16, and zero: uint8, (rows,
-    groups). A group has columns / groups neighboring columns, a multiple of 16. These are the
-    tensors of a `GroupedWeight` of 4 bits without `order`. Sums are float32. Raises TypeError or
-    ValueError for what does not fit or requires a gradient, ImportError without triton.
+    Args:
+        x: (..., columns), float16 or bfloat16; float32 also in the interpreter.
+        codes: two in a byte, the first in its lower half, uint8, (rows, columns / 2).
+        scale: float16, and zero: uint8, (rows, groups). A group has columns / groups neighboring
+            columns, a multiple of 16. These are the tensors of a `GroupedWeight` of 4 bits without
+            `order`. Sums are float32.
 
-    >>> DEVICE = "cpu" if INTERPRETED else "cuda"
-    >>> codes = torch.full((1, 8), 0x97, dtype=torch.uint8)  # 7 9 7 9 …
-    >>> scale, zero = torch.tensor([[0.5]]).half(), torch.tensor([[8]], dtype=torch.uint8)
-    >>> given = [each.to(DEVICE) for each in (torch.arange(16.0).half(), codes, scale, zero)]
-    >>> w4a16_matmul(*given).tolist() if INSTALLED else [4.0]  # ½ · (1 − 0 + 3 − 2 + …)
-    [4.0]
+    Raises:
+        TypeError, ValueError: for what does not fit or requires a gradient.
+        ImportError: without triton.
+
+    Example:
+
+        >>> DEVICE = "cpu" if INTERPRETED else "cuda"
+        >>> codes = torch.full((1, 8), 0x97, dtype=torch.uint8)  # 7 9 7 9 …
+        >>> scale, zero = torch.tensor([[0.5]]).half(), torch.tensor([[8]], dtype=torch.uint8)
+        >>> x = torch.arange(16.0).half()
+        >>> given = [tensor.to(DEVICE) for tensor in (x, codes, scale, zero)]
+        >>> w4a16_matmul(*given).tolist() if INSTALLED else [4.0]  # ½ · (1 − 0 + 3 − 2 + …)
+        [4.0]
     """
     _check(x, codes, scale, zero)
     rows, groups = scale.shape
@@ -81,7 +89,7 @@ def w4a16_matmul(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tenso
         w4a16_kernel[grid](
             matrix,
             matrix.stride(0),
-            *(each.contiguous() for each in (codes, scale, zero)),
+            *(tensor.contiguous() for tensor in (codes, scale, zero)),
             sums,
             tokens,
             rows,
@@ -108,8 +116,10 @@ def runs_kernel(x: Tensor, group_size: int) -> bool:
 def step_columns(group_size: int) -> int:
     """The columns of a step: the largest power of two that divides a group, at most LARGEST_STEP.
 
-    >>> [step_columns(size) for size in (16, 96, 576, 4096)]
-    [16, 32, 64, 128]
+    Example:
+
+        >>> [step_columns(size) for size in (16, 96, 576, 4096)]
+        [16, 32, 64, 128]
     """
     return min(group_size & -group_size, LARGEST_STEP)
 
@@ -144,8 +154,11 @@ def w4a16_kernel(
 ):
     """One tile of rows of the weight and of tokens, and one part of the columns.
 
-    Grid: (tiles of rows, tiles of tokens, parts). x_row: the distance of rows in x; the others are
-    contiguous. output: (parts, tokens, rows). STEP divides a group, and a group the columns.
+    Grid: (tiles of rows, tiles of tokens, parts).
+
+    Args:
+        x_row: the distance of rows in x; the others are contiguous.
+        output: (parts, tokens, rows). STEP divides a group, and a group the columns.
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     token = tl.program_id(1).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
@@ -215,7 +228,7 @@ def _check(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> None:
             "x requires a gradient, which the kernel doesn't compute: use QuantizedLinear, or "
             "torch.no_grad()"
         )
-    devices = {each.device for each in (x, codes, scale, zero)}
+    devices = {tensor.device for tensor in (x, codes, scale, zero)}
     if len(devices) > 1:
         raise ValueError(
             f"x is on {x.device}, codes, scale and zero on {codes.device}, {scale.device}, "

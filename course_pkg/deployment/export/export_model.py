@@ -30,7 +30,7 @@ WRITTEN = "course-export.json"  # in an exported folder: its files, which --forc
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedModel:
     """What was written, and how to run it, line by line."""
 
     path: Path
@@ -46,13 +46,19 @@ def export(
     type: str | None = None,
     output: Path | None = None,
     force: bool = False,
-) -> Exported:
+) -> ExportedModel:
     """Write a model, with its adapter merged, in another program's format.
 
-    source, base: as in `load_merged`. format: "gguf", a file; "hf" or "onnx", a folder. type: of a
-    GGUF file's matrices, one of TYPES. output: where to; by default in the current folder, named
-    after the source. Raises ModelError if that is not possible as asked, ValueError for rows that
-    are not whole blocks, OSError if the files can't be written.
+    Args:
+        source, base: as in `load_merged`.
+        format: "gguf", a file; "hf" or "onnx", a folder.
+        type: of a GGUF file's matrices, one of TYPES.
+        output: where to; by default in the current folder, named after the source.
+
+    Raises:
+        ModelError: the model can't be exported as asked.
+        ValueError: for rows that are not whole blocks.
+        OSError: the files can't be written.
     """
     _check_choices(format, type)
     kind = type or DEFAULT_TYPE
@@ -71,14 +77,16 @@ def export(
 
         _write_folder(path, lambda folder: export_onnx(*loaded, folder))
         steps = (f"run it with course_pkg.deployment.export.OnnxDecoder({str(path)!r})",)
-    return Exported(path, _size(path), steps)
+    return ExportedModel(path, _size(path), steps)
 
 
 def export_name(source: str) -> str:
     """The name of a model or an adapter's folder, in letters that Ollama allows.
 
-    >>> export_name("/home/me/My adapter/"), export_name("owner/model")
-    ('my-adapter', 'model')
+    Example:
+
+        >>> export_name("/home/me/My adapter/"), export_name("owner/model")
+        ('my-adapter', 'model')
     """
     name = Path(source).expanduser().resolve().name
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "model"
@@ -111,7 +119,7 @@ def _check_output(path: Path, format: str, force: bool) -> None:
         return
     if path.is_dir():
         raise ModelError(f"--output {path} is a folder: give a file's name, such as model.gguf")
-    taken = [each for each in (path, _modelfile_path(path)) if each.exists()]
+    taken = [target for target in (path, _modelfile_path(path)) if target.exists()]
     if taken and not force:
         raise ModelError(f"{taken[0]} exists: give --force to replace it, or another --output")
 
@@ -125,14 +133,14 @@ def _not_exported(path: Path) -> str | None:
         own = {WRITTEN: None} | written["bytes"]
     except (OSError, ValueError, KeyError, TypeError):
         own = {}
-    for each in sorted(path.iterdir()):
-        size = each.stat().st_size if each.is_file() else -1
-        if each.name not in own or own[each.name] not in (None, size):
-            return each.name
+    for entry in sorted(path.iterdir()):
+        size = entry.stat().st_size if entry.is_file() else -1
+        if entry.name not in own or own[entry.name] not in (None, size):
+            return entry.name
     return None
 
 
-def _export_gguf(loaded: LoadedModel, path: Path, kind: str, name: str) -> Exported:
+def _export_gguf(loaded: LoadedModel, path: Path, kind: str, name: str) -> ExportedModel:
     write_gguf_model(*loaded, path, kind.upper(), name)
     chat = modelfile(loaded.tokenizer, path.name)
     steps = [f"llama.cpp: llama-cli -m {path}"]
@@ -144,7 +152,7 @@ def _export_gguf(loaded: LoadedModel, path: Path, kind: str, name: str) -> Expor
         write_atomically(_modelfile_path(path), chat)
         steps.append(f"Ollama: ollama create {name} -f {_modelfile_path(path)}; ollama run {name}")
     steps.append(f"LM Studio: lms import {path}")
-    return Exported(path, path.stat().st_size, tuple(steps))
+    return ExportedModel(path, path.stat().st_size, tuple(steps))
 
 
 def _modelfile_path(path: Path) -> Path:
@@ -170,7 +178,7 @@ def _write_folder(path: Path, write: Callable[[Path], object]) -> None:
     try:
         temporary.mkdir()
         write(temporary)
-        sizes = {each.name: each.stat().st_size for each in sorted(temporary.iterdir())}
+        sizes = {file.name: file.stat().st_size for file in sorted(temporary.iterdir())}
         (temporary / WRITTEN).write_text(json.dumps({"bytes": sizes}, indent=1) + "\n", "utf-8")
         if path.exists():
             path.rename(old)
@@ -186,14 +194,16 @@ def _write_folder(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _size(path: Path) -> int:
-    return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def lines(exported: Exported) -> list[str]:
+def lines(exported: ExportedModel) -> list[str]:
     """What the command prints.
 
-    >>> lines(Exported(Path("x.gguf"), 538_000_000, ("llama.cpp: llama-cli -m x.gguf",)))
-    ['x.gguf: 538 MB', '  llama.cpp: llama-cli -m x.gguf']
+    Example:
+
+        >>> lines(ExportedModel(Path("x.gguf"), 538_000_000, ("llama.cpp: llama-cli -m x.gguf",)))
+        ['x.gguf: 538 MB', '  llama.cpp: llama-cli -m x.gguf']
     """
     first = f"{exported.path}: {readable_size(exported.nbytes)}"
     return [first, *(f"  {step}" for step in exported.next_steps)]

@@ -1,7 +1,11 @@
-"""Read a GGUF file byte by byte: its keys, its tensors, and a table of all its bytes.
+"""Read and write GGUF files: keys, tensors, and a table of all bytes of a file that was read.
 
 The file is not trusted: no memory is allocated by a number in it before the file is seen to have
 that many bytes. `gguf_format` describes the format.
+
+What is written equals the bytes of the gguf package's GGUFWriter for the same keys and tensors. A
+tensor's data is made when its turn comes, so that memory holds one tensor, and an array may be
+empty, as the merges of a tokenizer that knows only bytes.
 
 Source: docs/gguf.md of ggml. Chapter: deployment/edge.
 """
@@ -9,9 +13,10 @@ Source: docs/gguf.md of ggml. Chapter: deployment/edge.
 import mmap
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from course_pkg.deployment.export.gguf_format import (
     ALIGNMENT,
@@ -22,10 +27,10 @@ from course_pkg.deployment.export.gguf_format import (
     TENSOR_CODES,
     VALUE_TYPES,
     VERSION,
+    ByteSpan,
     GGUFFile,
-    Span,
+    MetadataValue,
     TensorInfo,
-    Value,
     block_of,
     padding,
 )
@@ -37,9 +42,11 @@ LONGEST_PROBLEM = 200  # characters; a name in a damaged file may have any lengt
 def read_gguf_file(path: str | os.PathLike) -> GGUFFile:
     """The keys, the tensors' entries and a table of all bytes of a GGUF file.
 
-    Raises OSError if it cannot be opened, CorruptModelError if it is not GGUF version 3 in
-    little-endian, or contradicts itself: too short for what it announces, unknown types, texts that
-    are not UTF-8, names twice, tensors that are not whole blocks or not one after the other.
+    Raises:
+        OSError: it cannot be opened.
+        CorruptModelError: it is not GGUF version 3 in little-endian, or contradicts itself: too
+            short for what it announces, unknown types, texts that are not UTF-8, names twice,
+            tensors that are not whole blocks or not one after the other.
     """
     path = Path(path)
     with path.open("rb") as file:
@@ -56,7 +63,7 @@ class _Reader:
         self.path = path
         self.data = data
         self.position = 0
-        self.spans: list[Span] = []
+        self.spans: list[ByteSpan] = []
 
     def read(self) -> GGUFFile:
         self._read_header()
@@ -65,7 +72,7 @@ class _Reader:
         self._require(
             13 * key_count + 32 * tensor_count, f"{tensor_count} tensors, {key_count} keys"
         )
-        metadata: dict[str, Value] = {}
+        metadata: dict[str, MetadataValue] = {}
         for _ in range(key_count):
             key, value = self._read_key()
             if key in metadata:
@@ -96,13 +103,13 @@ class _Reader:
                 "again with a current program"
             )
 
-    def _read_key(self) -> tuple[str, Value]:
+    def _read_key(self) -> tuple[str, MetadataValue]:
         key = self._text("key")
         kind = self._type("type of the value", VALUE_TYPES)
         if kind == "STRING":
-            return key, Value(kind, self._text("value"))
+            return key, MetadataValue(kind, self._text("value"))
         if kind != "ARRAY":
-            return key, Value(kind, self._number(kind, "value"))
+            return key, MetadataValue(kind, self._number(kind, "value"))
         element = self._type("type of the elements", VALUE_TYPES)
         if element == "ARRAY":
             raise self._corrupt(f"has an array of arrays in {key}, which llama.cpp refuses too")
@@ -117,9 +124,11 @@ class _Reader:
             code = f"<{count}{STRUCT_CODES[element]}"
             elements = list(struct.unpack(code, self._take(size * count, key)))
         self.spans.append(
-            Span(start, self.position - start, "elements", f"{count} × {element}: {elements[:4]}")
+            ByteSpan(
+                start, self.position - start, "elements", f"{count} × {element}: {elements[:4]}"
+            )
         )
-        return key, Value(kind, elements, element)
+        return key, MetadataValue(kind, elements, element)
 
     def _read_tensor_info(self) -> TensorInfo:
         name = self._text("tensor")
@@ -127,7 +136,7 @@ class _Reader:
         if not 1 <= count <= MOST_DIMENSIONS:
             raise self._corrupt(f"gives {name} {count} dimensions, expected 1 to {MOST_DIMENSIONS}")
         sizes = [self._number("UINT64", "dimension") for _ in range(count)]
-        codes = {code: each for each, code in TENSOR_CODES.items()}
+        codes = {code: name for name, code in TENSOR_CODES.items()}
         kind = self._type("type", codes)
         offset = self._number("UINT64", "offset of the data")
         columns = block_of(kind)[0]
@@ -138,11 +147,11 @@ class _Reader:
             )
         return TensorInfo(name, tuple(reversed(sizes)), kind, offset)
 
-    def _alignment(self, metadata: dict[str, Value]) -> int:
-        given = metadata.get(ALIGNMENT_KEY, Value("UINT32", ALIGNMENT))
-        if given.type != "UINT32" or given.value.bit_count() != 1:
-            raise self._corrupt(f"has {ALIGNMENT_KEY} {given.value}, expected a power of two")
-        return given.value
+    def _alignment(self, metadata: dict[str, MetadataValue]) -> int:
+        entry = metadata.get(ALIGNMENT_KEY, MetadataValue("UINT32", ALIGNMENT))
+        if entry.type != "UINT32" or entry.value.bit_count() != 1:
+            raise self._corrupt(f"has {ALIGNMENT_KEY} {entry.value}, expected a power of two")
+        return entry.value
 
     def _read_data(self, tensors: dict[str, TensorInfo], alignment: int) -> int:
         """Account for all bytes after the entries; return where the first data begins."""
@@ -170,8 +179,10 @@ class _Reader:
     def _text(self, what: str) -> str:
         start = self.position
         text = self._raw_text(what)
-        self.spans.append(Span(start, 8, f"length of the {what}", f"{self.position - start - 8}"))
-        self.spans.append(Span(start + 8, self.position - start - 8, what, text))
+        self.spans.append(
+            ByteSpan(start, 8, f"length of the {what}", f"{self.position - start - 8}")
+        )
+        self.spans.append(ByteSpan(start + 8, self.position - start - 8, what, text))
         return text
 
     def _raw_text(self, what: str) -> str:
@@ -194,7 +205,7 @@ class _Reader:
             name = names[code]
         except (IndexError, KeyError):
             raise self._corrupt(f"has {what} {code}, which this reader does not know") from None
-        self.spans[-1] = Span(self.position - 4, 4, what, f"{code}, {name}")
+        self.spans[-1] = ByteSpan(self.position - 4, 4, what, f"{code}, {name}")
         return name
 
     def _take(self, nbytes: int, what: str) -> bytes:
@@ -209,7 +220,7 @@ class _Reader:
 
     def _span(self, nbytes: int, what: str, text: str) -> None:
         """Record the bytes just before the position."""
-        self.spans.append(Span(self.position - nbytes, nbytes, what, text))
+        self.spans.append(ByteSpan(self.position - nbytes, nbytes, what, text))
 
     def _require(self, nbytes: int, what: str) -> None:
         left = len(self.data) - self.position
@@ -217,8 +228,80 @@ class _Reader:
             raise self._corrupt(f"announces {what}, but only {left} bytes follow")
 
     def _corrupt(self, problem: str) -> CorruptModelError:
-        shown = "".join(each if each.isprintable() else "?" for each in problem[:LONGEST_PROBLEM])
+        shown = "".join(
+            character if character.isprintable() else "?" for character in problem[:LONGEST_PROBLEM]
+        )
         return CorruptModelError(
             f"{self.path} {shown} (at byte {self.position}): it is damaged or cut off; copy it "
             "again"
         )
+
+
+def write_gguf_file(
+    file: BinaryIO,
+    metadata: Mapping[str, MetadataValue],
+    tensors: Iterable[TensorInfo],
+    data: Callable[[TensorInfo], bytes],
+) -> None:
+    """Write a whole file, version 3, little-endian.
+
+    Args:
+        tensors: in the order of their data; their offsets are computed here.
+        data: called once for each of them; returns exactly its nbytes.
+
+    Raises:
+        ValueError: it returns another number of bytes.
+
+    Example:
+
+        >>> from io import BytesIO
+        >>> file = BytesIO()
+        >>> key = {"general.architecture": MetadataValue("STRING", "llama")}
+        >>> write_gguf_file(file, key, [TensorInfo("x", (2,), "F32")], lambda info: bytes(8))
+        >>> len(file.getvalue()), file.getvalue()[:8]
+        (160, b'GGUF\\x03\\x00\\x00\\x00')
+    """
+    alignment = metadata.get(ALIGNMENT_KEY, MetadataValue("UINT32", ALIGNMENT)).value
+    placed = _with_offsets(tensors, alignment)
+    head = MAGIC + struct.pack("<IQQ", VERSION, len(placed), len(metadata))
+    head += b"".join(_text(key) + _typed(value) for key, value in metadata.items())
+    head += b"".join(map(_entry, placed))
+    file.write(head + bytes(padding(len(head), alignment)))
+    for info in placed:
+        content = data(info)
+        if len(content) != info.nbytes:
+            raise ValueError(f"{info.name} has {len(content)} bytes, expected {info.nbytes}")
+        file.write(content)
+        file.write(bytes(padding(info.nbytes, alignment)))
+
+
+def _with_offsets(tensors: Iterable[TensorInfo], alignment: int) -> list[TensorInfo]:
+    placed = []
+    offset = 0
+    for info in tensors:
+        placed.append(replace(info, offset=offset))
+        offset += info.nbytes + padding(info.nbytes, alignment)
+    return placed
+
+
+def _text(text: str) -> bytes:
+    content = text.encode("utf-8")
+    return struct.pack("<Q", len(content)) + content
+
+
+def _typed(value: MetadataValue) -> bytes:
+    """The type, and what follows it."""
+    kind = struct.pack("<I", VALUE_TYPES.index(value.type))
+    if value.type != "ARRAY":
+        return kind + _plain(value.type, value.value)
+    element = struct.pack("<IQ", VALUE_TYPES.index(value.element), len(value.value))
+    return kind + element + b"".join(_plain(value.element, item) for item in value.value)
+
+
+def _plain(kind: str, value: object) -> bytes:
+    return _text(value) if kind == "STRING" else struct.pack(f"<{STRUCT_CODES[kind]}", value)
+
+
+def _entry(info: TensorInfo) -> bytes:
+    sizes = struct.pack(f"<I{len(info.shape)}Q", len(info.shape), *reversed(info.shape))
+    return _text(info.name) + sizes + struct.pack("<IQ", TENSOR_CODES[info.type], info.offset)

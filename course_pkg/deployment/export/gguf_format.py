@@ -12,7 +12,7 @@ number is little-endian:
 A text is its length, 8 bytes, and UTF-8. A tensor's dimensions are in ggml's order, the reverse of
 torch's: a row's length comes first. Offsets count from the first tensor's data.
 
-`gguf_file` reads the format, `gguf_writer` writes it, and `gguf_model` gives the keys and tensors
+`gguf_file` reads and writes the format, and `gguf_model` gives the keys and tensors
 of a Llama their meaning.
 
 Source: docs/gguf.md of ggml. Chapter: deployment/edge.
@@ -56,7 +56,7 @@ PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
-class Value:
+class MetadataValue:
     """A key's value: its type, one of VALUE_TYPES; for an array, also the type of its elements."""
 
     type: str
@@ -68,8 +68,10 @@ class Value:
 class TensorInfo:
     """A tensor's entry. shape: in torch's order, (rows, columns). offset: from the first data.
 
-    >>> TensorInfo("blk.0.attn_k.weight", (192, 576), "Q8_0").nbytes  # 18 blocks of 34 bytes a row
-    117504
+    Example:
+
+        >>> TensorInfo("blk.0.attn_k.weight", (192, 576), "Q8_0").nbytes  # 18 blocks in a row
+        117504
     """
 
     name: str
@@ -85,7 +87,7 @@ class TensorInfo:
 
 
 @dataclass(frozen=True)
-class Span:
+class ByteSpan:
     """A piece of the file: where it is, what it is, and what it says."""
 
     offset: int
@@ -99,10 +101,10 @@ class GGUFFile:
     """What a file holds. spans: all its bytes in order, each in exactly one of them."""
 
     path: Path
-    metadata: dict[str, Value]
+    metadata: dict[str, MetadataValue]
     tensors: dict[str, TensorInfo]
     data_offset: int
-    spans: tuple[Span, ...]
+    spans: tuple[ByteSpan, ...]
 
     def data(self, name: str) -> Tensor:
         """A tensor's bytes, uint8, (rows, bytes of a row)."""
@@ -136,8 +138,10 @@ class GGUFFile:
 def block_of(name: str) -> tuple[int, int]:
     """Weights and bytes of a block of this type; a plain number is a block of one.
 
-    >>> block_of("F16"), block_of("Q4_0")
-    ((1, 2), (32, 18))
+    Example:
+
+        >>> block_of("F16"), block_of("Q4_0")
+        ((1, 2), (32, 18))
     """
     if name in PLAIN:
         return 1, PLAIN[name].itemsize
@@ -147,7 +151,9 @@ def block_of(name: str) -> tuple[int, int]:
 def padding(position: int, alignment: int = ALIGNMENT) -> int:
     """Bytes from a position to the next multiple of the alignment.
 
-    >>> padding(33), padding(64)
-    (31, 0)
+    Example:
+
+        >>> padding(33), padding(64)
+        (31, 0)
     """
     return -position % alignment

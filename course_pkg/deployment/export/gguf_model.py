@@ -27,10 +27,9 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from course_pkg.acceleration.quantization.gguf_blocks import require_columns, write_gguf
 from course_pkg.common.arguments import require_choice
 from course_pkg.common.files import atomic_file
-from course_pkg.deployment.export.gguf_file import read_gguf_file
-from course_pkg.deployment.export.gguf_format import PLAIN, GGUFFile, TensorInfo, Value
+from course_pkg.deployment.export.gguf_file import read_gguf_file, write_gguf_file
+from course_pkg.deployment.export.gguf_format import PLAIN, GGUFFile, MetadataValue, TensorInfo
 from course_pkg.deployment.export.gguf_tokenizer import tokenizer_metadata
-from course_pkg.deployment.export.gguf_writer import write_gguf_file
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.lm.pretrained import refuse_adapters
 
@@ -60,30 +59,37 @@ def write_gguf_model(
 ) -> None:
     """Write a model with its tokenizer and chat template as one file, atomically.
 
-    type: of the matrices, "F32", "F16", "Q8_0" or "Q4_0". name: the model's, for people.
-    Raises ValueError for another type or rows that aren't whole blocks of 32; ModelError for an
-    architecture, an adapter or a tokenizer that the file can't have, and for numbers that are not
-    finite in the type; OSError if the file can't be written. No file is then left.
+    Args:
+        type: of the matrices, "F32", "F16", "Q8_0" or "Q4_0".
+        name: the model's, for people.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.lm.load import load
-    >>> with TemporaryDirectory() as folder:
-    ...     write_gguf_model(*load("tiny"), Path(folder, "tiny.gguf"), "Q8_0")
-    ...     read_gguf_file(Path(folder, "tiny.gguf")).metadata["llama.block_count"].value
-    2
+    Raises:
+        ValueError: for another type or rows that aren't whole blocks of 32.
+        ModelError: for an architecture, an adapter or a tokenizer that the file can't have, and for
+            numbers that are not finite in the type.
+        OSError: the file can't be written. No file is then left.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> from course_pkg.lm.load import load
+        >>> with TemporaryDirectory() as folder:
+        ...     write_gguf_model(*load("tiny"), Path(folder, "tiny.gguf"), "Q8_0")
+        ...     read_gguf_file(Path(folder, "tiny.gguf")).metadata["llama.block_count"].value
+        2
     """
     require_choice(type, "type", FILE_TYPES)
     _require_llama(model)
     weights = _by_gguf_name(model)
     infos = []
-    for each, weight in weights.items():
-        kind = _stored_type(each, weight, type, tied=OUTPUT not in weights)
+    for tensor, weight in weights.items():
+        kind = _stored_type(tensor, weight, type, tied=OUTPUT not in weights)
         if kind not in PLAIN:
             require_columns(kind, weight.shape[-1])
-        infos.append(TensorInfo(each, tuple(weight.shape), kind))
+        infos.append(TensorInfo(tensor, tuple(weight.shape), kind))
     metadata = _model_metadata(model, name)
-    metadata["general.file_type"] = Value("UINT32", FILE_TYPES[type])
-    metadata["general.quantization_version"] = Value("UINT32", QUANTIZATION_VERSION)
+    metadata["general.file_type"] = MetadataValue("UINT32", FILE_TYPES[type])
+    metadata["general.quantization_version"] = MetadataValue("UINT32", QUANTIZATION_VERSION)
     metadata |= tokenizer_metadata(tokenizer, len(weights[EMBEDDINGS]))
     config = model.config
 
@@ -101,10 +107,13 @@ def read_weights(source: str | os.PathLike | GGUFFile) -> dict[str, Tensor]:
     """The weights of a Llama's GGUF file, fp32, by transformers' names and in its order of rows.
 
     What `load_state_dict` of a LlamaForCausalLM takes; tied embeddings are there once. Raises what
-    `read_gguf_file` raises, and ModelError for another architecture.
+    `read_gguf_file` raises
+
+    Raises:
+        ModelError: for another architecture.
     """
     file = source if isinstance(source, GGUFFile) else read_gguf_file(source)
-    architecture = file.metadata.get("general.architecture", Value("STRING", None)).value
+    architecture = file.metadata.get("general.architecture", MetadataValue("STRING", None)).value
     if architecture != "llama":
         raise ModelError(f"{file.path} has the architecture {architecture}, expected llama")
     heads = {
@@ -124,10 +133,13 @@ def read_weights(source: str | os.PathLike | GGUFFile) -> dict[str, Tensor]:
 def interleave(weight: Tensor, heads: int) -> Tensor:
     """Rows in llama.cpp's order from rows in transformers': i and i + d/2 become 2i and 2i + 1.
 
-    weight: (heads · d, columns), or a bias, (heads · d,).
+    Args:
+        weight: (heads · d, columns), or a bias, (heads · d,).
 
-    >>> interleave(torch.arange(8), heads=2)
-    tensor([0, 2, 1, 3, 4, 6, 5, 7])
+    Example:
+
+        >>> interleave(torch.arange(8), heads=2)
+        tensor([0, 2, 1, 3, 4, 6, 5, 7])
     """
     halves = weight.unflatten(0, (heads, 2, -1))  # (heads, 2, d/2, …)
     return halves.transpose(1, 2).flatten(0, 2)
@@ -136,8 +148,10 @@ def interleave(weight: Tensor, heads: int) -> Tensor:
 def halve(weight: Tensor, heads: int) -> Tensor:
     """The reverse of `interleave`.
 
-    >>> halve(interleave(torch.arange(8), heads=2), heads=2)
-    tensor([0, 1, 2, 3, 4, 5, 6, 7])
+    Example:
+
+        >>> halve(interleave(torch.arange(8), heads=2), heads=2)
+        tensor([0, 1, 2, 3, 4, 5, 6, 7])
     """
     pairs = weight.unflatten(0, (heads, -1, 2))  # (heads, d/2, 2, …)
     return pairs.transpose(1, 2).flatten(0, 2)
@@ -221,7 +235,7 @@ def _rotated_heads(name: str, config) -> int | None:
     return config.num_key_value_heads if ".attn_k." in name else None
 
 
-def _model_metadata(model: PreTrainedModel, name: str) -> dict[str, Value]:
+def _model_metadata(model: PreTrainedModel, name: str) -> dict[str, MetadataValue]:
     config = model.config
     rope = config.rope_parameters
     numbers = {
@@ -241,15 +255,15 @@ def _model_metadata(model: PreTrainedModel, name: str) -> dict[str, Value]:
         "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
     }
     metadata = {
-        "general.architecture": Value("STRING", "llama"),
-        "general.type": Value("STRING", "model"),
-        "general.name": Value("STRING", name),
+        "general.architecture": MetadataValue("STRING", "llama"),
+        "general.type": MetadataValue("STRING", "model"),
+        "general.name": MetadataValue("STRING", name),
     }
-    metadata |= {f"llama.{key}": Value("UINT32", number) for key, number in numbers.items()}
-    metadata |= {f"llama.{key}": Value("FLOAT32", number) for key, number in reals.items()}
+    metadata |= {f"llama.{key}": MetadataValue("UINT32", number) for key, number in numbers.items()}
+    metadata |= {f"llama.{key}": MetadataValue("FLOAT32", number) for key, number in reals.items()}
     if rope["rope_type"] == "linear":
-        metadata["llama.rope.scaling.type"] = Value("STRING", "linear")
-        metadata["llama.rope.scaling.factor"] = Value("FLOAT32", rope["factor"])
+        metadata["llama.rope.scaling.type"] = MetadataValue("STRING", "linear")
+        metadata["llama.rope.scaling.factor"] = MetadataValue("FLOAT32", rope["factor"])
     return metadata
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.deployment.export.gguf_format import Value
+from course_pkg.deployment.export.gguf_format import MetadataValue
 from course_pkg.lm.answer_end import answer_end
 from course_pkg.lm.model_errors import ModelError
 
@@ -28,16 +28,21 @@ PRE_TOKENIZERS = {
 _SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
 
-def tokenizer_metadata(tokenizer: Tokenizer, rows: int) -> dict[str, Value]:
+def tokenizer_metadata(tokenizer: Tokenizer, rows: int) -> dict[str, MetadataValue]:
     """The keys tokenizer.* of a tokenizer and its chat template.
 
-    rows: of the embedding matrix. llama.cpp needs a token for each, so unused ones are added.
-    Raises ModelError for a tokenizer that llama.cpp can't have, or with more tokens than rows.
+    Args:
+        rows: of the embedding matrix. llama.cpp needs a token for each, so unused ones are added.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> keys = tokenizer_metadata(tiny_tokenizer(), 260)
-    >>> keys["tokenizer.ggml.tokens"].value[-4:]
-    ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '[PAD259]']
+    Raises:
+        ModelError: for a tokenizer that llama.cpp can't have, or with more tokens than rows.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> keys = tokenizer_metadata(tiny_tokenizer(), 260)
+        >>> keys["tokenizer.ggml.tokens"].value[-4:]
+        ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '[PAD259]']
     """
     described = _described(tokenizer)
     pre = _pre_tokenizer(described)
@@ -47,27 +52,27 @@ def tokenizer_metadata(tokenizer: Tokenizer, rows: int) -> dict[str, Value]:
             "give the tokenizer that belongs to the model"
         )
     tokens, types = _tokens(tokenizer, described, rows)
-    merges = [each if isinstance(each, str) else " ".join(each) for each in _merges(described)]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in _merges(described)]
     begins, ends = _added(tokenizer)
     metadata = {
-        "ggml.model": Value("STRING", "gpt2"),
-        "ggml.pre": Value("STRING", pre),
-        "ggml.tokens": Value("ARRAY", tokens, "STRING"),
-        "ggml.token_type": Value("ARRAY", types, "INT32"),
-        "ggml.merges": Value("ARRAY", merges, "STRING"),
-        "ggml.add_space_prefix": Value("BOOL", False),
-        "ggml.add_bos_token": Value("BOOL", begins),
-        "ggml.add_eos_token": Value("BOOL", ends),
+        "ggml.model": MetadataValue("STRING", "gpt2"),
+        "ggml.pre": MetadataValue("STRING", pre),
+        "ggml.tokens": MetadataValue("ARRAY", tokens, "STRING"),
+        "ggml.token_type": MetadataValue("ARRAY", types, "INT32"),
+        "ggml.merges": MetadataValue("ARRAY", merges, "STRING"),
+        "ggml.add_space_prefix": MetadataValue("BOOL", False),
+        "ggml.add_bos_token": MetadataValue("BOOL", begins),
+        "ggml.add_eos_token": MetadataValue("BOOL", ends),
     }
     for ours, theirs in _SPECIAL.items():
         number = getattr(tokenizer, f"{ours}_token_id")
         if number is not None:
-            metadata[f"ggml.{theirs}_token_id"] = Value("UINT32", number)
+            metadata[f"ggml.{theirs}_token_id"] = MetadataValue("UINT32", number)
     end = answer_end(tokenizer)
     if end is not None and end != tokenizer.eos_token_id:
-        metadata["ggml.eot_token_id"] = Value("UINT32", end)
+        metadata["ggml.eot_token_id"] = MetadataValue("UINT32", end)
     if template := _chat_template(tokenizer):
-        metadata["chat_template"] = Value("STRING", template)
+        metadata["chat_template"] = MetadataValue("STRING", template)
     return {f"tokenizer.{key}": value for key, value in metadata.items()}
 
 
@@ -110,9 +115,9 @@ def _pre_tokenizer(described: dict[str, Any]) -> str:
 def _without_offsets(rule: Any) -> Any:
     """The rule without `trim_offsets`, which doesn't change the ids."""
     if isinstance(rule, list):
-        return [_without_offsets(each) for each in rule]
+        return [_without_offsets(part) for part in rule]
     if isinstance(rule, dict):
-        return {k: _without_offsets(each) for k, each in rule.items() if k != "trim_offsets"}
+        return {k: _without_offsets(part) for k, part in rule.items() if k != "trim_offsets"}
     return rule
 
 
@@ -120,7 +125,7 @@ def _tokens(
     tokenizer: Tokenizer, described: dict[str, Any], rows: int
 ) -> tuple[list[str], list[int]]:
     """Each row's token and its type."""
-    added = {each["id"]: each["special"] for each in described["added_tokens"]}
+    added = {token["id"]: token["special"] for token in described["added_tokens"]}
     texts = {number: text for text, number in tokenizer.get_vocab().items()}
     tokens = []
     types = []

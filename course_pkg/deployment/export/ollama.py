@@ -25,7 +25,8 @@ _NOT_IN_GO = ("{{", "}}", '"""')
 class ChatParts:
     """What a template writes before and after a message of each role, and before an answer.
 
-    system: the system prompt of a chat that gives none, or None.
+    Attributes:
+        system: the system prompt of a chat that gives none, or None.
     """
 
     before: dict[str, str]
@@ -40,19 +41,21 @@ def modelfile(tokenizer: Tokenizer, gguf: str) -> str | None:
     None too if a name or a token has quotes or line breaks, which could end a directive and begin
     another.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> print(modelfile(tiny_tokenizer(), "tiny.gguf"))
-    FROM ./tiny.gguf
-    TEMPLATE \"""{{ range .Messages }}{{ if eq .Role "system" }}<|im_start|>system
-    {{ .Content }}<|im_end|>
-    {{ else if eq .Role "user" }}<|im_start|>user
-    {{ .Content }}<|im_end|>
-    {{ else if eq .Role "assistant" }}<|im_start|>assistant
-    {{ .Content }}<|im_end|>
-    {{ end }}{{ end }}<|im_start|>assistant
-    \"""
-    PARAMETER stop "<|im_end|>"
-    <BLANKLINE>
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> print(modelfile(tiny_tokenizer(), "tiny.gguf"))
+        FROM ./tiny.gguf
+        TEMPLATE \"""{{ range .Messages }}{{ if eq .Role "system" }}<|im_start|>system
+        {{ .Content }}<|im_end|>
+        {{ else if eq .Role "user" }}<|im_start|>user
+        {{ .Content }}<|im_end|>
+        {{ else if eq .Role "assistant" }}<|im_start|>assistant
+        {{ .Content }}<|im_end|>
+        {{ end }}{{ end }}<|im_start|>assistant
+        \"""
+        PARAMETER stop "<|im_end|>"
+        <BLANKLINE>
     """
     parts = chat_parts(tokenizer)
     stops = tokenizer.convert_ids_to_tokens(end_ids(tokenizer))
@@ -79,26 +82,28 @@ def _is_quotable(text: str) -> bool:
 def chat_parts(tokenizer: Tokenizer) -> ChatParts | None:
     """The parts of the tokenizer's chat template; None without one, or if it has no such parts.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> chat_parts(tiny_tokenizer()).after["user"]
-    '<|im_end|>\\n'
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> chat_parts(tiny_tokenizer()).after["user"]
+        '<|im_end|>\\n'
     """
     if tokenizer.chat_template is None:
         return None
     try:
         chat = _applied(tokenizer, *_CHAT)
         prompt = _applied(tokenizer, *_CHAT, answer=True)
-        found = re.fullmatch(f"(.*){SYSTEM}(.*){USER}(.*){ANSWER}(.*){NEXT}(.*)", chat, re.DOTALL)
+        whole = re.fullmatch(f"(.*){SYSTEM}(.*){USER}(.*){ANSWER}(.*){NEXT}(.*)", chat, re.DOTALL)
         alone = re.fullmatch(f"(.*){SYSTEM}(.*)", _applied(tokenizer, _CHAT[0]), re.DOTALL)
         without = re.fullmatch(f"(.*){USER}(.*)", _applied(tokenizer, _CHAT[1]), re.DOTALL)
     except (TemplateError, ValueError):
         return None
-    if not (found and alone and without):
+    if not (whole and alone and without):
         return None
-    after = {"system": alone[2], "user": found[5]}
-    before = {"system": found[1], "user": found[2].removeprefix(after["system"])}
-    before["assistant"] = found[3].removeprefix(after["user"])
-    after["assistant"] = found[4].removesuffix(before["user"])
+    after = {"system": alone[2], "user": whole[5]}
+    before = {"system": whole[1], "user": whole[2].removeprefix(after["system"])}
+    before["assistant"] = whole[3].removeprefix(after["user"])
+    after["assistant"] = whole[4].removesuffix(before["user"])
     texts = dict(_CHAT[:3])
     rebuilt = "".join(before[role] + texts[role] + after[role] for role in before)
     rebuilt += before["user"] + NEXT + after["user"]

@@ -29,8 +29,10 @@ ERRORS_ONLY = 3  # severity of what the runtime may print
 class OnnxCache:
     """The keys and values of earlier tokens.
 
-    mask: (batch, past), 1 at real tokens, 0 at padding. tensors: one key and one value per layer,
-    (batch, kv_heads, past, head_dim) each, in memory of the runtime.
+    Attributes:
+        mask: (batch, past), 1 at real tokens, 0 at padding.
+        tensors: one key and one value per layer, (batch, kv_heads, past, head_dim) each, in memory
+            of the runtime.
     """
 
     mask: np.ndarray
@@ -40,18 +42,24 @@ class OnnxCache:
 class OnnxDecoder:
     """A model in a folder that `export_onnx` wrote.
 
-    folder: with the model and tokenizer.json. file: "model.onnx", or one of `quantize_onnx`.
-    threads: how many compute one operator; None lets the runtime take one per core.
-    Raises ModelError if a file is missing or is not such a model.
+    Args:
+        folder: with the model and tokenizer.json.
+        file: "model.onnx", or one of `quantize_onnx`.
+        threads: how many compute one operator; None lets the runtime take one per core.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.deployment.export.onnx_model import export_onnx
-    >>> from course_pkg.lm.load import load
-    >>> with TemporaryDirectory() as folder:
-    ...     decoder = OnnxDecoder(export_onnx(*load("tiny"), folder).parent, threads=1)
-    ...     logits, cache = decoder.forward([[65, 66, 67]])
-    >>> logits.shape, cache.mask.shape, len(cache.tensors)
-    ((1, 3, 259), (1, 3), 4)
+    Raises:
+        ModelError: a file is missing or is not such a model.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> from course_pkg.deployment.export.onnx_model import export_onnx
+        >>> from course_pkg.lm.load import load
+        >>> with TemporaryDirectory() as folder:
+        ...     decoder = OnnxDecoder(export_onnx(*load("tiny"), folder).parent, threads=1)
+        ...     logits, cache = decoder.forward([[65, 66, 67]])
+        >>> logits.shape, cache.mask.shape, len(cache.tensors)
+        ((1, 3, 259), (1, 3), 4)
     """
 
     def __init__(
@@ -103,10 +111,15 @@ class OnnxDecoder:
     ) -> tuple[np.ndarray, OnnxCache]:
         """The logits of the next tokens, (batch, tokens or keep, vocab), and the longer cache.
 
-        ids: (batch, tokens), after those in the cache. mask: (batch, tokens), 1 at real tokens, 0
-        at padding, which may only be on the left; None means no padding. keep: only the logits of
-        so many last tokens; 0 means all. Logits at padding mean nothing. The given cache stays as
-        it is. Raises ValueError if the shapes do not fit or an id is not in the vocabulary.
+        Args:
+            ids: (batch, tokens), after those in the cache.
+            mask: (batch, tokens), 1 at real tokens, 0 at padding, which may only be on the left;
+                None means no padding.
+            keep: only the logits of so many last tokens; 0 means all. Logits at padding mean
+                nothing. The given cache stays as it is.
+
+        Raises:
+            ValueError: the shapes do not fit or an id is not in the vocabulary.
         """
         ids = np.asarray(ids)
         mask = np.ones_like(ids) if mask is None else np.asarray(mask)
@@ -114,17 +127,18 @@ class OnnxDecoder:
             shapes = f"ids {ids.shape} and mask {mask.shape}"
             raise ValueError(f"{shapes}: expected one shape (batch, tokens) with a token at least")
         if ids.min() < 0 or ids.max() >= self.vocab_size:
-            found = f"{ids.min()} to {ids.max()}"
-            raise ValueError(f"ids are {found}, expected 0 to {self.vocab_size - 1}")
+            raise ValueError(
+                f"ids are {ids.min()} to {ids.max()}, expected 0 to {self.vocab_size - 1}"
+            )
         cache = cache or self.empty_cache(len(ids))
         if len(cache.mask) != len(ids):
             raise ValueError(f"the cache has {len(cache.mask)} sequences, but ids has {len(ids)}")
         mask = np.concatenate([cache.mask, mask], axis=1)  # (batch, past + tokens)
         positions = np.maximum(mask.cumsum(axis=1) - 1, 0)[:, -ids.shape[1] :]  # (batch, tokens)
         call = self.session.io_binding()
-        given = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
-        given["num_logits_to_keep"] = np.array(keep)
-        for name, array in given.items():
+        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+        inputs["num_logits_to_keep"] = np.array(keep)
+        for name, array in inputs.items():
             call.bind_cpu_input(name, np.asarray(array, np.int64, order="C"))
         for entry, tensor in zip(self._past, cache.tensors, strict=True):
             call.bind_ortvalue_input(entry.name, tensor)  # the runtime's own memory, not a copy
@@ -139,8 +153,12 @@ class OnnxDecoder:
     ) -> list[list[int]]:
         """The most probable next tokens of each prompt, up to an end token, which is left out.
 
-        prompts: texts or lists of token ids; shorter ones are padded on the left. Raises TypeError
-        if prompts is a string, ValueError if a prompt is empty.
+        Args:
+            prompts: texts or lists of token ids; shorter ones are padded on the left.
+
+        Raises:
+            TypeError: prompts is a string.
+            ValueError: a prompt is empty.
         """
         require_list(prompts, "prompts", "put one prompt into [ ]")
         require_integer(max_new_tokens, "max_new_tokens")
@@ -173,8 +191,10 @@ def _end_tokens(path: Path) -> set[int]:
 def _until(tokens: list[int], ends: set[int]) -> list[int]:
     """The tokens before the first end token.
 
-    >>> _until([5, 6, 0, 0], {0})
-    [5, 6]
+    Example:
+
+        >>> _until([5, 6, 0, 0], {0})
+        [5, 6]
     """
     first = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
     return tokens[:first]

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from typing import TYPE_CHECKING
 
 from course_pkg.serving.constrained.expression import NOTHING, Derivatives, Expression
@@ -33,8 +32,10 @@ class ConstraintError(ValueError):
 class Automaton:
     """States 0 to n - 1; 0 is the first. DEAD (-1) is in place of a state if nothing can follow.
 
-    rows: the next state by each class of bytes, (states, classes). class_of: the class of each
-    byte. final: whether the text may end, (states,).
+    Attributes:
+        rows: the next state by each class of bytes, (states, classes).
+        class_of: the class of each byte.
+        final: whether the text may end, (states,).
     """
 
     rows: Sequence[Sequence[int]]
@@ -58,21 +59,25 @@ class Automaton:
     def leads(self, state: int) -> dict[int, int]:
         """The bytes that can follow a state, and where they lead.
 
-        >>> from course_pkg.serving.constrained.regex import parse
-        >>> build_automaton(parse("ab|cd")).leads(0)
-        {97: 1, 99: 2}
+        Example:
+
+            >>> from course_pkg.serving.constrained.regex import parse
+            >>> build_automaton(parse("ab|cd")).leads(0)
+            {97: 1, 99: 2}
         """
         row = self.rows[state]
-        found = ((byte, row[which]) for byte, which in enumerate(self.class_of))
-        return {byte: target for byte, target in found if target != DEAD}
+        targets = ((byte, row[which]) for byte, which in enumerate(self.class_of))
+        return {byte: target for byte, target in targets if target != DEAD}
 
     def run(self, data: bytes, state: int = 0) -> int:
         """The state after these bytes, DEAD if they cannot follow.
 
-        >>> from course_pkg.serving.constrained.regex import parse
-        >>> automaton = build_automaton(parse("ab|cd"))
-        >>> automaton.run(b"cb"), automaton.final[automaton.run(b"ab")]
-        (-1, True)
+        Example:
+
+            >>> from course_pkg.serving.constrained.regex import parse
+            >>> automaton = build_automaton(parse("ab|cd"))
+            >>> automaton.run(b"cb"), automaton.final[automaton.run(b"ab")]
+            (-1, True)
         """
         for byte in data:
             if state == DEAD:
@@ -84,8 +89,9 @@ class Automaton:
 def build_automaton(expression: Expression) -> Automaton:
     """The smallest automaton whose every state leads to the end.
 
-    Raises ConstraintError if no string belongs to the language, or if the automaton needs more than
-    MOST_STATES states before they are merged, or more than MOST_WORK to find them.
+    Raises:
+        ConstraintError: no string belongs to the language, or the automaton needs more than
+            MOST_STATES states before they are merged, or more than MOST_WORK to find them.
     """
     edges, final = _explore(expression)
     rows, class_of = _by_class(edges)
@@ -98,8 +104,9 @@ def build_automaton(expression: Expression) -> Automaton:
         if block not in number_of:
             number_of[block] = len(number_of)
             firsts.append(state)
-    state_of = [*(number_of[block] for block in block_of), DEAD]  # the last is for DEAD
-    merged = [tuple(state_of[target] for target in rows[state]) for state in firsts]
+    new_number = {state: number_of[block] for state, block in enumerate(block_of)}
+    new_number[DEAD] = DEAD
+    merged = [tuple(new_number[target] for target in rows[state]) for state in firsts]
     return Automaton(merged, class_of, [final[state] for state in firsts])
 
 
@@ -112,7 +119,7 @@ def _explore(expression: Expression) -> tuple[list[Edges], list[bool]]:
     derivatives = Derivatives()
     number_of = {expression: 0}
     states = [expression]
-    found = []
+    edges_of = []
     for state in states:  # which grows
         if len(states) > MOST_STATES or derivatives.work > MOST_WORK:
             raise ConstraintError(
@@ -129,8 +136,8 @@ def _explore(expression: Expression) -> tuple[list[Edges], list[bool]]:
                 number_of[target] = len(states)
                 states.append(target)
             edges.append((mask, number_of[target]))
-        found.append(edges)
-    return found, [state.nullable for state in states]
+        edges_of.append(edges)
+    return edges_of, [state.nullable for state in states]
 
 
 def _by_class(states: list[Edges]) -> tuple[Rows, bytes]:
@@ -141,9 +148,9 @@ def _by_class(states: list[Edges]) -> tuple[Rows, bytes]:
     masks = {mask for edges in states for mask, _ in edges}
     classes = [2**256 - 1]
     for mask in masks:
-        halves = [half for each in classes for half in (each & mask, each & ~mask)]
+        halves = [half for members in classes for half in (members & mask, members & ~mask)]
         classes = [half for half in halves if half]
-    within = {mask: [i for i, each in enumerate(classes) if each & mask] for mask in masks}
+    within = {mask: [i for i, members in enumerate(classes) if members & mask] for mask in masks}
     rows = []
     for edges in states:
         row = [DEAD] * len(classes)
@@ -151,7 +158,11 @@ def _by_class(states: list[Edges]) -> tuple[Rows, bytes]:
             for i in within[mask]:
                 row[i] = target
         rows.append(tuple(row))
-    class_of = [next(i for i, each in enumerate(classes) if each >> b & 1) for b in range(256)]
+    class_of = bytearray(256)
+    for number, members in enumerate(classes):
+        for byte in range(256):
+            if members >> byte & 1:
+                class_of[byte] = number
     return rows, bytes(class_of)
 
 
@@ -161,10 +172,9 @@ def _without_dead_ends(rows: Rows, final: list[bool]) -> tuple[Rows, list[bool]]
     live = reaching(edges, final)
     if not live[0]:
         raise ConstraintError("no text satisfies the constraint: its parts contradict each other")
-    numbers = count()
-    number_of = [*(next(numbers) if lives else DEAD for lives in live), DEAD]  # last, for DEAD
     kept = [state for state, lives in enumerate(live) if lives]
-    shorter = [tuple(number_of[target] for target in rows[state]) for state in kept]
+    new_number = {state: number for number, state in enumerate(kept)}
+    shorter = [tuple(new_number.get(target, DEAD) for target in rows[state]) for state in kept]
     return shorter, [final[state] for state in kept]
 
 
@@ -178,22 +188,26 @@ def _different_columns(rows: Rows, class_of: bytes) -> tuple[Rows, bytes]:
 def reaching(edges: Iterable[tuple[int, int]], final: Sequence[bool]) -> list[bool]:
     """The nodes of a graph with a path to a final one, themselves included, (n,).
 
-    edges: from a node to a node. final: (n,).
+    Args:
+        edges: from a node to a node.
+        final: (n,).
 
-    >>> reaching([(0, 1), (1, 0)], [False, True, False])
-    [True, True, False]
+    Example:
+
+        >>> reaching([(0, 1), (1, 0)], [False, True, False])
+        [True, True, False]
     """
     before = defaultdict(list)
     for source, target in edges:
         before[target].append(source)
-    found = list(final)
+    reached = list(final)
     todo = [node for node, is_final in enumerate(final) if is_final]
     while todo:
         for source in before[todo.pop()]:
-            if not found[source]:
-                found[source] = True
+            if not reached[source]:
+                reached[source] = True
                 todo.append(source)
-    return found
+    return reached
 
 
 def _merge(rows: Rows, final: list[bool]) -> list[int]:

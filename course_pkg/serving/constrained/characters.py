@@ -22,8 +22,10 @@ LENGTHS = (0x7F, 0x7FF, 0xFFFF, LAST)  # the last character of 1, 2, 3 and 4 byt
 def union(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """The set of all characters in these ranges, which may overlap and contain surrogates.
 
-    >>> union([(99, 100), (97, 98), (98, 101)])
-    ((97, 101),)
+    Example:
+
+        >>> union([(99, 100), (97, 98), (98, 101)])
+        ((97, 101),)
     """
     merged: list[tuple[int, int]] = []
     for low, high in sorted(_without_surrogates(ranges)):
@@ -37,8 +39,10 @@ def union(ranges: Iterable[tuple[int, int]]) -> Ranges:
 def complement(ranges: Ranges) -> Ranges:
     """All other characters.
 
-    >>> complement(((0, 0x10FFFE),))
-    ((1114111, 1114111),)
+    Example:
+
+        >>> complement(((0, 0x10FFFE),))
+        ((1114111, 1114111),)
     """
     gaps = []
     start = 0
@@ -52,8 +56,10 @@ def complement(ranges: Ranges) -> Ranges:
 def common(one: Ranges, other: Ranges) -> Ranges:
     """The characters that both sets have.
 
-    >>> common(((97, 110),), ((100, 120),))
-    ((100, 110),)
+    Example:
+
+        >>> common(((97, 110),), ((100, 120),))
+        ((100, 110),)
     """
     return complement(union(complement(one) + complement(other)))
 
@@ -72,10 +78,12 @@ ANY = complement(())
 def utf8(ranges: Ranges) -> Expression:
     """One character of the set, as UTF-8.
 
-    >>> from course_pkg.serving.constrained.expression import matches
-    >>> vowels = utf8(union((ord(letter), ord(letter)) for letter in "aéあ"))
-    >>> matches(vowels, "é".encode()), matches(vowels, "è".encode())
-    (True, False)
+    Example:
+
+        >>> from course_pkg.serving.constrained.expression import matches
+        >>> vowels = utf8(union((ord(letter), ord(letter)) for letter in "aéあ"))
+        >>> matches(vowels, "é".encode()), matches(vowels, "è".encode())
+        (True, False)
     """
     return alternate(*(_sequence(*pair) for low, high in ranges for pair in _pieces(low, high)))
 

@@ -25,21 +25,27 @@ from course_pkg.serving.constrained.guide import FINISHED, Guide
 class ConstrainedLogitsProcessor(LogitsProcessor):
     """Sets the logits of tokens that the constraint does not allow to -infinity.
 
-    guide: a compiled constraint, or one for each row of the batch (not with beam search, which
-    moves rows); None leaves a row as it is. What the first call sees is the prompt. Raises
-    ValueError if a row has a token that was not allowed, or if the logits have fewer columns than
-    the vocabulary has tokens; further columns are not allowed.
+    Args:
+        guide: a compiled constraint, or one for each row of the batch (not with beam search, which
+            moves rows); None leaves a row as it is. What the first call sees is the prompt.
 
-    >>> from course_pkg.serving.constrained.guide import regex_guide
-    >>> from course_pkg.serving.constrained.vocabulary import vocabulary_of
-    >>> from course_pkg.lm.load import load
-    >>> model, tokenizer = load("tiny")
-    >>> processor = ConstrainedLogitsProcessor(regex_guide("(yes|no)", vocabulary_of(tokenizer)))
-    >>> ids = tokenizer("Is 7 prime? ", return_tensors="pt")
-    >>> out = model.generate(**ids, logits_processor=[processor], max_new_tokens=9)
-    >>> new = out[0, ids.input_ids.shape[1] :]
-    >>> tokenizer.decode(new, skip_special_tokens=True) in ("yes", "no")
-    True
+    Raises:
+        ValueError: a row has a token that was not allowed, or the logits have fewer columns than
+            the vocabulary has tokens; further columns are not allowed.
+
+    Example:
+
+        >>> from course_pkg.serving.constrained.guide import regex_guide
+        >>> from course_pkg.serving.constrained.vocabulary import vocabulary_of
+        >>> from course_pkg.lm.load import load
+        >>> model, tokenizer = load("tiny")
+        >>> guide = regex_guide("(yes|no)", vocabulary_of(tokenizer))
+        >>> processor = ConstrainedLogitsProcessor(guide)
+        >>> ids = tokenizer("Is 7 prime? ", return_tensors="pt")
+        >>> out = model.generate(**ids, logits_processor=[processor], max_new_tokens=9)
+        >>> new = out[0, ids.input_ids.shape[1] :]
+        >>> tokenizer.decode(new, skip_special_tokens=True) in ("yes", "no")
+        True
     """
 
     def __init__(self, guide: Guide | list[Guide | None]):
@@ -73,11 +79,15 @@ class ConstrainedLogitsProcessor(LogitsProcessor):
 def constrain(logits: Tensor, mask: Tensor) -> Tensor:
     """The logits, (…, columns), with -infinity for tokens that the mask, (…, vocab), excludes.
 
-    Some models have more columns than the tokenizer has tokens; these are excluded too. Raises
-    ValueError if there are fewer.
+    Some models have more columns than the tokenizer has tokens; these are excluded too.
 
-    >>> constrain(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([True, False]))
-    tensor([1., -inf, -inf])
+    Raises:
+        ValueError: there are fewer.
+
+    Example:
+
+        >>> constrain(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([True, False]))
+        tensor([1., -inf, -inf])
     """
     missing = logits.shape[-1] - mask.shape[-1]
     if missing < 0:
@@ -100,9 +110,14 @@ def _key(tokens: list[int]) -> bytes:
 
 
 @dataclass(frozen=True)
-class Generation:
-    """tokens: the new ones, with the end token if there is one. passes: forward passes, including
-    the prompt's. finished: whether the text is complete; otherwise max_new_tokens cut it off."""
+class ConstrainedGeneration:
+    """What was generated under a constraint.
+
+    Attributes:
+        tokens: the new ones, with the end token if there is one.
+        passes: forward passes, including the prompt's.
+        finished: whether the text is complete; otherwise max_new_tokens cut it off.
+    """
 
     tokens: list[int]
     passes: int
@@ -117,20 +132,26 @@ def generate_greedily(
     max_new_tokens: int,
     *,
     jumps: bool = True,
-) -> Generation:
+) -> ConstrainedGeneration:
     """The most likely allowed token, again and again, until an end token is the most likely.
 
-    prompt: token ids, at least one. jumps: forced tokens are taken without asking the model.
-    Raises ValueError for an empty prompt.
+    Args:
+        prompt: token ids, at least one.
+        jumps: forced tokens are taken without asking the model.
 
-    >>> from course_pkg.serving.constrained.guide import regex_guide
-    >>> from course_pkg.serving.constrained.vocabulary import vocabulary_of
-    >>> from course_pkg.lm.load import load
-    >>> model, tokenizer = load("tiny")
-    >>> guide = regex_guide("answer: [01]", vocabulary_of(tokenizer))
-    >>> generation = generate_greedily(model, [65], guide, 20)
-    >>> tokenizer.decode(generation.tokens)[:8], generation.passes, generation.finished
-    ('answer: ', 1, True)
+    Raises:
+        ValueError: for an empty prompt.
+
+    Example:
+
+        >>> from course_pkg.serving.constrained.guide import regex_guide
+        >>> from course_pkg.serving.constrained.vocabulary import vocabulary_of
+        >>> from course_pkg.lm.load import load
+        >>> model, tokenizer = load("tiny")
+        >>> guide = regex_guide("answer: [01]", vocabulary_of(tokenizer))
+        >>> generation = generate_greedily(model, [65], guide, 20)
+        >>> tokenizer.decode(generation.tokens)[:8], generation.passes, generation.finished
+        ('answer: ', 1, True)
     """
     require_list(prompt, "prompt", "give its token ids")
     require_integer(max_new_tokens, "max_new_tokens")
@@ -154,4 +175,4 @@ def generate_greedily(
             tokens.append(token)
             unseen.append(token)
             state = guide.advance(state, token)
-    return Generation(tokens, passes, state == FINISHED)
+    return ConstrainedGeneration(tokens, passes, state == FINISHED)

@@ -22,9 +22,13 @@ ALL_BYTES = (1 << 256) - 1
 class Expression:
     """A language of byte strings. Make one with the functions of this module.
 
-    kind and parts: "bytes" (a mask of 256 bits: one byte of these), "concat" (first, rest),
-    "alternate" and "intersect" (a frozenset of expressions), "repeat" (inner, least, most or None).
-    nullable: whether the empty string belongs to it.
+    Args:
+        nullable: whether the empty string belongs to it.
+
+    Attributes:
+        kind, parts: "bytes" (a mask of 256 bits: one byte of these), "concat" (first, rest),
+            "alternate" and "intersect" (a frozenset of expressions), "repeat" (inner, least, most
+            or None).
     """
 
     __slots__ = ("__weakref__", "kind", "nullable", "parts")
@@ -68,8 +72,10 @@ def byte_range(low: int, high: int) -> Expression:
 def literal(data: bytes) -> Expression:
     """This string alone.
 
-    >>> matches(literal(b"ab"), b"ab"), matches(literal(b"ab"), b"a")
-    (True, False)
+    Example:
+
+        >>> matches(literal(b"ab"), b"ab"), matches(literal(b"ab"), b"a")
+        (True, False)
     """
     return concat(*(one_byte(1 << byte) for byte in data))
 
@@ -118,9 +124,12 @@ def alternate(*parts: Expression) -> Expression:
 def intersect(*parts: Expression) -> Expression:
     """A string that belongs to all parts (at least one).
 
-    >>> short = repeat(byte_range(97, 122), 0, 2)
-    >>> [matches(intersect(short, repeat(literal(b"a"))), text) for text in (b"aa", b"ab", b"aaa")]
-    [True, False, False]
+    Example:
+
+        >>> short = repeat(byte_range(97, 122), 0, 2)
+        >>> both = intersect(short, repeat(literal(b"a")))
+        >>> [matches(both, text) for text in (b"aa", b"ab", b"aaa")]
+        [True, False, False]
     """
     mask = ALL_BYTES
     others = set()
@@ -167,9 +176,11 @@ def _flat(kind: str, parts: Iterable[Expression]) -> Iterable[Expression]:
 class Derivatives:
     """Derivatives and classes of bytes, each computed once. work: how many parts were looked at.
 
-    >>> word = literal(b"ab")
-    >>> Derivatives().by(word, ord("a")) is literal(b"b"), Derivatives().by(word, 0) is NOTHING
-    (True, True)
+    Example:
+
+        >>> word = literal(b"ab")
+        >>> Derivatives().by(word, ord("a")) is literal(b"b"), Derivatives().by(word, 0) is NOTHING
+        (True, True)
     """
 
     def __init__(self) -> None:
@@ -179,10 +190,10 @@ class Derivatives:
 
     def by(self, expression: Expression, byte: int) -> Expression:
         """The strings that may follow this byte."""
-        found = self._derivatives.get((expression, byte))
-        if found is None:
-            found = self._derivatives[expression, byte] = self._by(expression, byte)
-        return found
+        derivative = self._derivatives.get((expression, byte))
+        if derivative is None:
+            derivative = self._derivatives[expression, byte] = self._by(expression, byte)
+        return derivative
 
     def _by(self, expression: Expression, byte: int) -> Expression:
         parts = expression.parts
@@ -203,10 +214,10 @@ class Derivatives:
 
     def classes(self, expression: Expression) -> frozenset[int]:
         """Masks that divide the 256 bytes; the derivative is the same by all bytes of a mask."""
-        found = self._classes.get(expression)
-        if found is None:
-            found = self._classes[expression] = self._divide(expression)
-        return found
+        masks = self._classes.get(expression)
+        if masks is None:
+            masks = self._classes[expression] = self._divide(expression)
+        return masks
 
     def _divide(self, expression: Expression) -> frozenset[int]:
         parts = expression.parts
@@ -227,8 +238,10 @@ class Derivatives:
 def matches(expression: Expression, data: bytes) -> bool:
     """Whether the whole string belongs to the language: the definition, one derivative a byte.
 
-    >>> matches(repeat(literal(b"ab"), 2, 3), b"abab")
-    True
+    Example:
+
+        >>> matches(repeat(literal(b"ab"), 2, 3), b"abab")
+        True
     """
     derivatives = Derivatives()
     for byte in data:

@@ -4,28 +4,186 @@ A state is an integer, and the masks of all states are computed before generatio
 guide serves any number of sequences at once, and going back, as beam search and speculation do,
 means to keep an older integer.
 
+All states walk the trie of the vocabulary level by level. A prefix that a state cannot read is
+given up once, for all tokens that begin with it; testing each token in each state would repeat it.
+A token is allowed if the automaton can read its bytes and if tokens lead from there to the end.
+The second condition is about tokens, not bytes. With the tokens {ab, c}, the expression ab|cd must
+not start with c: the byte d can still follow, but no token writes it. Such states are trimmed.
+
 Where only one text can follow, such as `{"name": "` of a schema, the model need not be asked:
 `forced` gives the tokens. The text is forced, but not how tokens divide it, so these are the
 tokenizer's. The model might have divided it in another way, which changes what it writes later.
 
-Sources: Willard and Louf (2023), Efficient guided generation for large language models, section 4;
-the blog of outlines (2024) on coalescence; llguidance's "fast-forward tokens".
+Sources: Willard and Louf (2023), Efficient guided generation for large language models, sections 3
+and 4; the blog of outlines (2024) on coalescence; llguidance's "fast-forward tokens".
 Chapter: evaluation/constrained-output.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from course_pkg.serving.constrained.automaton import DEAD, Automaton, build_automaton
+from course_pkg.serving.constrained.automaton import (
+    DEAD,
+    Automaton,
+    ConstraintError,
+    build_automaton,
+    reaching,
+)
 from course_pkg.serving.constrained.json_schema import schema_expression
-from course_pkg.serving.constrained.masks import token_masks
 from course_pkg.serving.constrained.regex import parse
-from course_pkg.serving.constrained.vocabulary import Vocabulary
+from course_pkg.serving.constrained.vocabulary import Trie, Vocabulary
+
+AT_ONCE = 16  # states that walk together: at most about a million pairs of state and node
+
+
+@dataclass(frozen=True, eq=False)
+class TokenMasks:
+    """The states that tokens reach and can finish from, and the tokens that each of them allows.
+
+    Attributes:
+        states: (rows,), of the automaton; state 0 is first.
+        bits: (rows, ceil(vocab / 8)) uint8, a bit for each allowed token, the lowest bit first; end
+            tokens are allowed in accepting states.
+    """
+
+    states: np.ndarray
+    bits: np.ndarray
+
+
+def token_masks(automaton: Automaton, vocabulary: Vocabulary) -> TokenMasks:
+    """The masks of all states, trimmed.
+
+    Raises:
+        ConstraintError: no sequence of tokens writes a text that is allowed.
+
+    Example:
+
+        >>> from course_pkg.serving.constrained.automaton import build_automaton
+        >>> from course_pkg.serving.constrained.regex import parse
+        >>> vocabulary = Vocabulary([b"ab", b"c", b"</s>"], eos=[2])
+        >>> masks = token_masks(build_automaton(parse("ab|cd")), vocabulary)
+        >>> np.unpackbits(masks.bits, axis=1, count=3, bitorder="little").tolist()
+        [[1, 0, 0], [0, 0, 1]]
+    """
+    states, bits, targets = _reachable(automaton, vocabulary)
+    usable = _usable(states, targets, automaton.accepting)
+    if not usable[0]:
+        raise ConstraintError(
+            "no sequence of tokens writes a text that satisfies the constraint: the vocabulary has "
+            "no tokens for a part of it"
+        )
+    leading_astray = [
+        row
+        for row, target in enumerate(targets)
+        if usable[states[row]] and not usable[target].all()
+    ]
+    again = _masks(automaton, vocabulary, states[leading_astray], usable)
+    for row, (mask, _) in zip(leading_astray, again, strict=True):
+        bits[row] = mask
+    kept = usable[states]
+    ends = np.zeros(len(vocabulary), np.uint8)
+    ends[list(vocabulary.eos)] = 1
+    bits[automaton.accepting[states]] |= np.packbits(ends, bitorder="little")
+    return TokenMasks(states[kept], bits[kept])
+
+
+def _reachable(
+    automaton: Automaton, vocabulary: Vocabulary
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """The states that tokens reach, their masks before trimming, and where their tokens lead."""
+    seen = np.zeros(len(automaton.accepting), bool)
+    seen[0] = True
+    states = [0]
+    bits = []
+    targets = []
+    while len(bits) < len(states):
+        for mask, reached in _masks(automaton, vocabulary, np.array(states[len(bits) :])):
+            bits.append(mask)
+            targets.append(reached)
+            new = reached[~seen[reached]]
+            seen[new] = True
+            states += new.tolist()
+    return np.array(states), np.array(bits), targets
+
+
+def _usable(states: np.ndarray, targets: list[np.ndarray], accepting: np.ndarray) -> np.ndarray:
+    """(automaton's states,) bool: those from which tokens lead to the end."""
+    reached = np.zeros(len(accepting), bool)
+    reached[states] = True
+    sources = np.repeat(states, [len(ends) for ends in targets])
+    edges = zip(sources.tolist(), np.concatenate(targets).tolist(), strict=True)
+    return np.array(reaching(edges, (accepting & reached).tolist()))
+
+
+def _masks(
+    automaton: Automaton,
+    vocabulary: Vocabulary,
+    states: np.ndarray,
+    usable: np.ndarray | None = None,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each state its mask, (vocab / 8,), and the different states that its tokens lead to.
+
+    Args:
+        usable: (automaton's states,) bool, where tokens may lead; anywhere if left out.
+    """
+    trie = vocabulary.trie
+    for first in range(0, len(states), AT_ONCE):
+        chunk = states[first : first + AT_ONCE]
+        mask = np.zeros((len(chunk), len(vocabulary)), np.uint8)
+        reached = np.zeros((len(chunk), len(automaton.accepting)), bool)
+        for rows, nodes, ends in _walk(automaton, trie, chunk):
+            if usable is not None:
+                good = usable[ends]
+                rows, nodes, ends = rows[good], nodes[good], ends[good]
+            counts = trie.first_token[nodes + 1] - trie.first_token[nodes]
+            tokens = trie.tokens[_spans(trie.first_token[nodes], counts)]
+            mask[np.repeat(rows, counts), tokens] = 1
+            reached[rows, ends] = True
+        packed = np.packbits(mask, axis=1, bitorder="little")
+        for row in range(len(chunk)):
+            yield packed[row], np.flatnonzero(reached[row])
+
+
+def _walk(
+    automaton: Automaton, trie: Trie, states: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The nodes that end a token and that the states can read, a level of the trie at a time.
+
+    Yields three arrays of equal length: the state's place in the list, the node, the state there.
+    """
+    ends_token = trie.first_token[1:] > trie.first_token[:-1]
+    rows = np.arange(len(states))
+    nodes = np.zeros(len(states), np.int64)
+    at = states
+    while len(nodes):
+        counts = trie.first_child[nodes + 1] - trie.first_child[nodes]
+        children = _spans(trie.first_child[nodes], counts)
+        after = automaton.transitions[np.repeat(at, counts), trie.byte[children]]
+        alive = np.flatnonzero(after != DEAD)
+        rows = np.repeat(rows, counts)[alive]
+        nodes = children[alive]
+        at = after[alive]
+        ending = np.flatnonzero(ends_token[nodes])
+        yield rows[ending], nodes[ending], at[ending]
+
+
+def _spans(firsts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """firsts[i], firsts[i] + 1, …, counts[i] of them, for all i in a row.
+
+    Example:
+
+        >>> _spans(np.array([5, 9]), np.array([3, 1])).tolist()
+        [5, 6, 7, 9]
+    """
+    before = np.cumsum(counts) - counts
+    return np.repeat(firsts - before, counts) + np.arange(counts.sum())
+
 
 FINISHED = -1  # the state after an end token
 SEVERAL = -2  # more than one byte can follow
@@ -35,19 +193,25 @@ MOST_KEPT = 32  # guides that are kept; one takes 6 KB a state for SmolLM2
 class Guide:
     """The masks of a constraint, and the way from state to state.
 
-    automaton: of the texts that are allowed. vocabulary: the model's tokens. End tokens are allowed
-    in accepting states only, beside the tokens that continue the text; after one, only they are.
-    Raises ConstraintError if no sequence of tokens writes a text that is allowed.
+    Args:
+        automaton: of the texts that are allowed.
+        vocabulary: the model's tokens. End tokens are allowed in accepting states only, beside the
+            tokens that continue the text; after one, only they are.
 
-    >>> from course_pkg.serving.constrained.automaton import build_automaton
-    >>> from course_pkg.serving.constrained.regex import parse
-    >>> vocabulary = Vocabulary([b"a", b"aa", b"b", b"</s>"], eos=[3])
-    >>> guide = Guide(build_automaton(parse("a{1,2}")), vocabulary)
-    >>> guide.allowed(guide.start)
-    [0, 1]
-    >>> after = guide.advance(guide.start, 0)
-    >>> guide.allowed(after), guide.advance(after, 3) == FINISHED
-    ([0, 3], True)
+    Raises:
+        ConstraintError: no sequence of tokens writes a text that is allowed.
+
+    Example:
+
+        >>> from course_pkg.serving.constrained.automaton import build_automaton
+        >>> from course_pkg.serving.constrained.regex import parse
+        >>> vocabulary = Vocabulary([b"a", b"aa", b"b", b"</s>"], eos=[3])
+        >>> guide = Guide(build_automaton(parse("a{1,2}")), vocabulary)
+        >>> guide.allowed(guide.start)
+        [0, 1]
+        >>> after = guide.advance(guide.start, 0)
+        >>> guide.allowed(after), guide.advance(after, 3) == FINISHED
+        ([0, 3], True)
     """
 
     start = 0
@@ -107,24 +271,26 @@ class Guide:
         A token at the end of the forced text is left to the model if it could also be the beginning
         of a longer one.
 
-        >>> from course_pkg.serving.constrained.automaton import build_automaton
-        >>> from course_pkg.serving.constrained.regex import parse
-        >>> words = Vocabulary([b"x", b" ", b"=", b" 1", b"1", b"2", b"</s>"], eos=[6])
-        >>> guide = Guide(build_automaton(parse("x = [12]")), words)
-        >>> [words.tokens[token] for token in guide.forced(guide.start)]
-        [b'x', b' ', b'=']
+        Example:
+
+            >>> from course_pkg.serving.constrained.automaton import build_automaton
+            >>> from course_pkg.serving.constrained.regex import parse
+            >>> words = Vocabulary([b"x", b" ", b"=", b" 1", b"1", b"2", b"</s>"], eos=[6])
+            >>> guide = Guide(build_automaton(parse("x = [12]")), words)
+            >>> [words.tokens[token] for token in guide.forced(guide.start)]
+            [b'x', b' ', b'=']
         """
-        found: list[int] = []
+        forced: list[int] = []
         while state != FINISHED:
             tokens = self._forced_text(state) or self._only_token(state)
             for token in tokens:
                 if not self.allows(state, token):
-                    return found  # the vocabulary has no other token for the rest
-                found.append(token)
+                    return forced  # the vocabulary has no other token for the rest
+                forced.append(token)
                 state = self.advance(state, token)
             if not tokens:
                 break
-        return found
+        return forced
 
     def _forced_text(self, state: int) -> list[int]:
         """The tokens of the bytes that must follow, without those that might become longer."""
@@ -175,13 +341,17 @@ def _next_bytes(automaton: Automaton) -> list[int]:
 def regex_guide(pattern: str, vocabulary: Vocabulary) -> Guide:
     """The guide of texts that match the whole regular expression.
 
-    Raises RegexError for what `regex` does not support, ConstraintError if no text matches, if the
-    vocabulary can't write one, or if the automaton is too large.
+    Raises:
+        RegexError: for what `regex` does not support.
+        ConstraintError: no text matches, or the vocabulary can't write one, or the automaton is too
+            large.
 
-    >>> vocabulary = Vocabulary([b"ab", b"c", b"</s>"], eos=[2])
-    >>> guide = regex_guide("(ab){2}", vocabulary)
-    >>> guide.forced(guide.start)
-    [0, 0, 2]
+    Example:
+
+        >>> vocabulary = Vocabulary([b"ab", b"c", b"</s>"], eos=[2])
+        >>> guide = regex_guide("(ab){2}", vocabulary)
+        >>> guide.forced(guide.start)
+        [0, 0, 2]
     """
     return Guide(build_automaton(parse(pattern)), vocabulary)
 
@@ -191,12 +361,15 @@ def json_schema_guide(
 ) -> Guide:
     """The guide of JSON texts that satisfy a schema: see `json_schema.schema_expression`.
 
-    Raises SchemaError for what is not supported, and what `regex_guide` raises.
+    Raises:
+        SchemaError: for what is not supported, and what `regex_guide` raises.
 
-    >>> vocabulary = Vocabulary([b"true", b"false", b"</s>"], eos=[2])
-    >>> guide = json_schema_guide({"type": "boolean"}, vocabulary)
-    >>> guide.allowed(guide.start)
-    [0, 1]
+    Example:
+
+        >>> vocabulary = Vocabulary([b"true", b"false", b"</s>"], eos=[2])
+        >>> guide = json_schema_guide({"type": "boolean"}, vocabulary)
+        >>> guide.allowed(guide.start)
+        [0, 1]
     """
     # Equal schemas have the same text; the order of properties counts.
     return _schema_guide(json.dumps(schema), vocabulary, max_whitespace, max_depth)

@@ -36,15 +36,104 @@ from course_pkg.serving.constrained.json_text import (
     string,
 )
 from course_pkg.serving.constrained.regex import RegexError, search
-from course_pkg.serving.constrained.schema_keywords import (
-    ANNOTATIONS,
-    SchemaError,
-    check_keywords,
-    check_only,
-    has_type,
-    length_bounds,
-    types_of,
-)
+
+ANNOTATIONS = {"title", "description", "default", "examples", "deprecated", "readOnly"}
+ANNOTATIONS |= {"writeOnly", "$comment", "$schema", "$defs", "definitions"}
+KEYWORDS: dict[str, set[str]] = {  # of each type
+    "string": {"minLength", "maxLength", "pattern"},
+    "integer": {"minimum", "maximum"},
+    "number": set(),
+    "boolean": set(),
+    "null": set(),
+    "array": {"items", "minItems", "maxItems"},
+    "object": {"properties", "required", "additionalProperties"},
+}
+PYTHON_TYPES = {"string": str, "number": int | float, "array": list, "object": dict}
+
+
+class SchemaError(ValueError):
+    """A schema is malformed, or uses what is not supported. path: where, as a JSON Pointer."""
+
+    def __init__(self, problem: str, path: str):
+        super().__init__(f"{problem} (at {path} of the schema)")
+        self.path = path
+
+
+def has_type(value: Any, name: str) -> bool:
+    """Whether a JSON value has a type by its JSON Schema name.
+
+    Example:
+
+        >>> has_type(2.0, "integer"), has_type(True, "integer")
+        (True, False)
+    """
+    if name == "null":
+        return value is None
+    if isinstance(value, bool) or name == "boolean":
+        return isinstance(value, bool) and name == "boolean"
+    if name == "integer":
+        return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return isinstance(value, PYTHON_TYPES[name])
+
+
+def types_of(schema: dict, path: str) -> list[str]:
+    """The types that a schema names, [] if it names none. Raises SchemaError."""
+    if "type" not in schema:
+        return []
+    types = schema["type"]
+    types = [types] if isinstance(types, str) else types
+    if not isinstance(types, list) or not types or not all(t in list(KEYWORDS) for t in types):
+        raise SchemaError(
+            f"type is {schema['type']!r:.80}: expected one of {', '.join(KEYWORDS)}, or a list of "
+            "them",
+            path,
+        )
+    return types
+
+
+def check_only(keywords: set[str], allowed: set[str], where: str, path: str) -> None:
+    """Raise SchemaError for a keyword that is not allowed; where: "beside …"."""
+    for keyword in sorted(keywords - allowed):
+        raise SchemaError(f"the keyword {keyword} is not supported {where}", path)
+
+
+def check_keywords(keywords: set[str], types: list[str], path: str) -> None:
+    """Raise SchemaError unless each keyword is supported for one of the types."""
+    known = set().union(*KEYWORDS.values())
+    for keyword in sorted(keywords - {"type"}):
+        if keyword not in known:
+            raise SchemaError(f"the keyword {keyword} is not supported", path)
+        if not types:
+            raise SchemaError(f"the keyword {keyword} needs a type beside it", path)
+        fits = [name for name in KEYWORDS if keyword in KEYWORDS[name]]
+        if not set(fits) & set(types) or (fits == ["integer"] and "number" in types):
+            raise SchemaError(
+                f"the keyword {keyword} is supported for the type {' or '.join(fits)} only, the "
+                f"type here is {' or '.join(types)}",
+                path,
+            )
+
+
+def length_bounds(schema: dict, low: str, high: str, path: str) -> tuple[int, int | None]:
+    """The bounds of a length, by their keywords, such as minLength and maxLength.
+
+    Example:
+
+        >>> length_bounds({"minLength": 2}, "minLength", "maxLength", "#")
+        (2, None)
+    """
+    bounds: list[int | None] = []
+    for keyword in (low, high):
+        bound = schema.get(keyword)
+        if keyword in schema and (not has_type(bound, "integer") or bound < 0):
+            raise SchemaError(f"{keyword} is {bound!r:.80}: expected 0, 1, 2, …", path)
+        bounds.append(None if bound is None else int(bound))
+    least = bounds[0] or 0
+    most = bounds[1]
+    if most is not None and most < least:
+        raise SchemaError(f"{low} {least} is above {high} {most}", path)
+    return least, most
+
 
 ALONE = ("$ref", "anyOf")  # beside these, only annotations
 VALUES = {"enum", "const"}
@@ -57,19 +146,25 @@ def schema_expression(
 ) -> Expression:
     """The JSON texts that satisfy a schema, within the bounds that this module states.
 
-    max_whitespace: characters of white space at each place where JSON allows it. max_depth: arrays
-    and objects inside each other where the schema allows any value; the number of states doubles
-    with each. Raises SchemaError.
+    Args:
+        max_whitespace: characters of white space at each place where JSON allows it.
+        max_depth: arrays and objects inside each other where the schema allows any value; the
+            number of states doubles with each.
 
-    >>> from course_pkg.serving.constrained.expression import matches
-    >>> digits = schema_expression({"type": "string", "pattern": "^[0-9]+$", "maxLength": 2})
-    >>> [matches(digits, text) for text in (b'"12"', b'"123"', b'"x"')]
-    [True, False, False]
-    >>> schema_expression({"type": "array", "items": {"type": "number", "multipleOf": 2}})
-    Traceback (most recent call last):
-    ...
-    course_pkg.serving.constrained.schema_keywords.SchemaError: the keyword multipleOf is not
-    supported (at #/items of the schema)
+    Raises:
+        SchemaError: for a schema that is wrong or not supported.
+
+    Example:
+
+        >>> from course_pkg.serving.constrained.expression import matches
+        >>> digits = schema_expression({"type": "string", "pattern": "^[0-9]+$", "maxLength": 2})
+        >>> [matches(digits, text) for text in (b'"12"', b'"123"', b'"x"')]
+        [True, False, False]
+        >>> schema_expression({"type": "array", "items": {"type": "number", "multipleOf": 2}})
+        Traceback (most recent call last):
+        ...
+        course_pkg.serving.constrained.json_schema.SchemaError: the keyword multipleOf is not
+        supported (at #/items of the schema)
     """
     require_integer(max_whitespace, "max_whitespace", least=0)
     require_integer(max_depth, "max_depth")
@@ -89,17 +184,17 @@ class _Compiler:
             return self.texts.any_value(self.max_depth)
         if not isinstance(schema, dict):
             raise SchemaError(f"expected an object or true, got {schema!r:.80}", path)
-        given = set(schema) - ANNOTATIONS
+        keywords = set(schema) - ANNOTATIONS
         for keyword in ALONE:
-            if keyword in given:
-                check_only(given, {keyword}, f"beside {keyword}", path)
+            if keyword in keywords:
+                check_only(keywords, {keyword}, f"beside {keyword}", path)
                 return self._refer(schema, path) if keyword == "$ref" else self._any(schema, path)
         types = types_of(schema, path)
-        if given & VALUES:
-            check_only(given, VALUES | {"type"}, "beside enum or const", path)
+        if keywords & VALUES:
+            check_only(keywords, VALUES | {"type"}, "beside enum or const", path)
             return self._values(schema, types, path)
-        check_keywords(given, types, path)
-        if not given:
+        check_keywords(keywords, types, path)
+        if not keywords:
             return self.texts.any_value(self.max_depth)
         return alternate(*(getattr(self, f"_{name}")(schema, path) for name in types))
 
@@ -110,7 +205,7 @@ class _Compiler:
             raise SchemaError(f"enum is {values!r:.80}: expected a list", path)
         if "enum" in schema and "const" in schema:
             raise SchemaError("enum and const stand together: leave one out", path)
-        kept = [v for v in values if not types or any(has_type(v, each) for each in types)]
+        kept = [v for v in values if not types or any(has_type(v, kind) for kind in types)]
         if not kept:
             raise SchemaError(f"no value of {values!r:.80} has the type {' or '.join(types)}", path)
         return alternate(*(self._value(value, path) for value in kept))
@@ -137,14 +232,14 @@ class _Compiler:
                 raise SchemaError(f"$ref leads to {pointer}, which does not exist", path)
             self.referred[pointer] = None
             self.referred[pointer] = self.expression(target, pointer)
-        found = self.referred[pointer]
-        if found is None:
+        referred = self.referred[pointer]
+        if referred is None:
             raise SchemaError(
                 f"$ref leads to {pointer}, which contains this: recursion is not supported, "
                 "because unbounded nesting is not regular; write out the levels that you need",
                 path,
             )
-        return found
+        return referred
 
     def _any(self, schema: dict, path: str) -> Expression:
         branches = schema["anyOf"]

@@ -45,9 +45,11 @@ class Member(NamedTuple):
 def character(ranges: Ranges) -> Expression:
     r"""One character of the set, as a JSON string writes it.
 
-    >>> from course_pkg.serving.constrained.expression import matches
-    >>> matches(character(((10, 10),)), b"\\n"), matches(character(((10, 10),)), b"\n")
-    (True, False)
+    Example:
+
+        >>> from course_pkg.serving.constrained.expression import matches
+        >>> matches(character(((10, 10),)), b"\\n"), matches(character(((10, 10),)), b"\n")
+        (True, False)
     """
     spelled = [utf8(common(ranges, UNESCAPED))]
     for low, high in common(ranges, ESCAPED):
@@ -68,9 +70,12 @@ def integer(low: int | None = None, high: int | None = None) -> Expression:
 
     It has at most MOST_DIGITS digits, or as many as the other bound. -0 is left out.
 
-    >>> from course_pkg.serving.constrained.expression import matches
-    >>> [n for n in range(-15, 15) if matches(integer(-12, 3), str(n).encode())] == [*range(-12, 4)]
-    True
+    Example:
+
+        >>> from course_pkg.serving.constrained.expression import matches
+        >>> inside = [n for n in range(-15, 15) if matches(integer(-12, 3), str(n).encode())]
+        >>> inside == [*range(-12, 4)]
+        True
     """
     digits = max(MOST_DIGITS, *(len(str(abs(bound))) for bound in (low or 0, high or 0)))
     low = 1 - 10**digits if low is None else low
@@ -83,11 +88,11 @@ def integer(low: int | None = None, high: int | None = None) -> Expression:
 def _natural(low: int, high: int) -> Expression:
     """A number from low to high without leading zeros; low is at least 0."""
     lengths = range(len(str(low)), len(str(high)) + 1) if low <= high else ()
-    each = []
+    by_length = []
     for length in lengths:
         smallest = max(low, 10 ** (length - 1) if length > 1 else 0)
-        each.append(_between(str(smallest), str(min(high, 10**length - 1))))
-    return alternate(*each)
+        by_length.append(_between(str(smallest), str(min(high, 10**length - 1))))
+    return alternate(*by_length)
 
 
 def _between(low: str, high: str) -> Expression:
@@ -112,13 +117,17 @@ def _digit(low: str, high: str) -> Expression:
 
 
 class JsonTexts:
-    """Arrays, objects and whole values with at most max_whitespace characters of white space at
-    each place where JSON allows it.
+    """Arrays, objects and whole values.
 
-    >>> from course_pkg.serving.constrained.expression import matches
-    >>> texts = JsonTexts(max_whitespace=1)
-    >>> [matches(texts.value([1, 2]), text) for text in (b"[1,2]", b"[1, 2]", b"[1,  2]")]
-    [True, True, False]
+    Args:
+        max_whitespace: characters of white space, at each place where JSON allows it.
+
+    Example:
+
+        >>> from course_pkg.serving.constrained.expression import matches
+        >>> texts = JsonTexts(max_whitespace=1)
+        >>> [matches(texts.value([1, 2]), text) for text in (b"[1,2]", b"[1, 2]", b"[1,  2]")]
+        [True, True, False]
     """
 
     def __init__(self, max_whitespace: int):
@@ -183,6 +192,9 @@ class JsonTexts:
             return concat(literal(b"["), *parts, literal(b"]"))
         if isinstance(value, dict):
             return self.object(
-                [Member(self.value(name), self.value(each), True) for name, each in value.items()]
+                [
+                    Member(self.value(name), self.value(member), True)
+                    for name, member in value.items()
+                ]
             )
         return literal(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())

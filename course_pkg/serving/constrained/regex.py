@@ -45,7 +45,8 @@ GROUPS = {
 class RegexError(ValueError):
     """A regular expression is malformed, or uses what is not supported.
 
-    position: the index of the character at fault.
+    Args:
+        position: the index of the character at fault.
     """
 
     def __init__(self, problem: str, pattern: str, position: int):
@@ -56,17 +57,23 @@ class RegexError(ValueError):
 def parse(pattern: str, spelling: Spelling = utf8, *, anchors: bool = False) -> Expression:
     r"""The language of byte strings that the whole pattern matches.
 
-    spelling: how a character is written in the text; UTF-8 if left out. anchors: allow ^ and $ at
-    the ends of an alternative that is in no group. Raises RegexError.
+    Args:
+        spelling: how a character is written in the text; UTF-8 if left out.
+        anchors: allow ^ and $ at the ends of an alternative that is in no group.
 
-    >>> from course_pkg.serving.constrained.expression import matches
-    >>> matches(parse("[aé]{2}"), "éa".encode())
-    True
-    >>> parse("a(?=b)")
-    Traceback (most recent call last):
-    ...
-    course_pkg.serving.constrained.regex.RegexError: a lookahead, (?=, is not supported at
-    position 1 of the regular expression 'a(?=b)'
+    Raises:
+        RegexError: for a pattern that is wrong or not supported.
+
+    Example:
+
+        >>> from course_pkg.serving.constrained.expression import matches
+        >>> matches(parse("[aé]{2}"), "éa".encode())
+        True
+        >>> parse("a(?=b)")
+        Traceback (most recent call last):
+        ...
+        course_pkg.serving.constrained.regex.RegexError: a lookahead, (?=, is not supported at
+        position 1 of the regular expression 'a(?=b)'
     """
     return _Parser(pattern, spelling, anchors=anchors).whole()
 
@@ -74,11 +81,16 @@ def parse(pattern: str, spelling: Spelling = utf8, *, anchors: bool = False) -> 
 def search(pattern: str, spelling: Spelling = utf8) -> Expression:
     """The texts in which the pattern matches somewhere, as re.search finds it.
 
-    ^ and $ are allowed at the ends of an alternative that is in no group. Raises RegexError.
+    ^ and $ are allowed at the ends of an alternative that is in no group.
 
-    >>> from course_pkg.serving.constrained.expression import matches
-    >>> [matches(search("^a|b$"), text) for text in (b"ac", b"cb", b"bac")]
-    [True, True, False]
+    Raises:
+        RegexError: for a pattern that is wrong or not supported.
+
+    Example:
+
+        >>> from course_pkg.serving.constrained.expression import matches
+        >>> [matches(search("^a|b$"), text) for text in (b"ac", b"cb", b"bac")]
+        [True, True, False]
     """
     return _Parser(pattern, spelling, anchors=True, anywhere=True).whole()
 
@@ -105,10 +117,10 @@ class _Parser:
 
     def take(self, what: str) -> bool:
         """Whether the rest begins so; then it is consumed."""
-        found = self.pattern.startswith(what, self.at)
-        if found:
+        begins = self.pattern.startswith(what, self.at)
+        if begins:
             self.at += len(what)
-        return found
+        return begins
 
     def whole(self) -> Expression:
         result = self.alternation()
@@ -194,22 +206,22 @@ class _Parser:
     def bracket(self, start: int) -> Ranges:
         """The set that a class in brackets stands for; [ is consumed."""
         negated = self.take("^")
-        found: list[tuple[int, int]] = []
+        members: list[tuple[int, int]] = []
         while not self.take("]"):
             low = self.member(start)
             first = self.at
             following = self.pattern[self.at : self.at + 2]
             if not following.startswith("-") or following in ("-", "-]"):
-                found += low
+                members += low
                 continue
             self.at += 1
             high = self.member(start)
             if not _is_single(low) or not _is_single(high) or high[0][0] < low[0][0]:
                 raise self.error("this range of a class does not go up from one character", first)
-            found.append((low[0][0], high[0][0]))
-        if not found:
+            members.append((low[0][0], high[0][0]))
+        if not members:
             raise self.error("this class is empty; write \\] for the character ]", start)
-        return complement(union(found)) if negated else union(found)
+        return complement(union(members)) if negated else union(members)
 
     def member(self, start: int) -> Ranges:
         """A character of a class, or an escape that stands for several."""

@@ -33,9 +33,12 @@ SPACE = "▁"  # SentencePiece's
 class Trie:
     """The tokens as a tree of bytes. Node 0 is the root; a node's children have successive numbers.
 
-    byte: (nodes,), the byte that leads to each node. first_child: (nodes + 1,), the children of
-    node i are first_child[i] to first_child[i + 1] - 1. tokens, first_token: those that end at a
-    node, in the same way; several tokens can have the same bytes.
+    Attributes:
+        byte: (nodes,), the byte that leads to each node.
+        first_child: (nodes + 1,), the children of node i are first_child[i] to first_child[i + 1] -
+            1.
+        tokens, first_token: those that end at a node, in the same way; several tokens can have the
+            same bytes.
     """
 
     byte: np.ndarray
@@ -67,13 +70,21 @@ class Trie:
 class Vocabulary:
     """What each token writes, and which tokens end the text.
 
-    tokens: for each id its bytes; None (or no bytes) for tokens that no constraint may use, such as
-    special ones. eos: ids that end a text, at least one. encode: a text's token ids as the model
-    knows them, for forced text; the longest tokens that fit if left out.
-    Raises TypeError for tokens that are not bytes, ValueError for an unknown end token or none.
+    Attributes:
+        tokens: for each id its bytes; None (or no bytes) for tokens that no constraint may use,
+            such as special ones.
+        eos: ids that end a text, at least one.
+        encode: a text's token ids as the model knows them, for forced text; the longest tokens that
+            fit if left out.
 
-    >>> Vocabulary([b"ab", b"c", None], eos=[2]).trie.longest(b"abc")
-    0
+    Raises:
+        TypeError: for tokens that are not bytes.
+        ValueError: for an unknown end token or none.
+
+    Example:
+
+        >>> Vocabulary([b"ab", b"c", None], eos=[2]).trie.longest(b"abc")
+        0
     """
 
     tokens: Sequence[bytes | None]
@@ -109,31 +120,39 @@ class Vocabulary:
     def tokenize(self, data: bytes) -> list[int]:
         """Tokens that write these bytes, or their beginning if no token fits the rest.
 
-        >>> Vocabulary([b"ab", b"c", b"</s>"], eos=[2]).tokenize(b"cabx")
-        [1, 0]
+        Example:
+
+            >>> Vocabulary([b"ab", b"c", b"</s>"], eos=[2]).tokenize(b"cabx")
+            [1, 0]
         """
         text = data.decode("utf-8", "ignore")
         if self.encode is not None and text.encode() == data:
-            found = self.encode(text)
-            if b"".join(self.tokens[token] or b"" for token in found) == data:
-                return found
-        found = []
+            tokens = self.encode(text)
+            if b"".join(self.tokens[token] or b"" for token in tokens) == data:
+                return tokens
+        tokens = []
         while data and (token := self.trie.longest(data)) is not None:
-            found.append(token)
+            tokens.append(token)
             data = data[len(self.tokens[token]) :]
-        return found
+        return tokens
 
 
 def vocabulary_of(tokenizer: Tokenizer, eos: Collection[int] | None = None) -> Vocabulary:
     """The vocabulary of a transformers tokenizer, byte-level or of the SentencePiece family.
 
-    eos: ids that end a text; the tokenizer's if left out. A chat model's generation_config may have
-    more of them. Raises ValueError for a tokenizer of another family, or without an end token.
+    Args:
+        eos: ids that end a text; the tokenizer's if left out. A chat model's generation_config may
+            have more of them.
 
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> vocabulary = vocabulary_of(tiny_tokenizer())
-    >>> vocabulary.tokens[65], vocabulary.tokens[258], sorted(vocabulary.eos)
-    (b'A', None, [258])
+    Raises:
+        ValueError: for a tokenizer of another family, or without an end token.
+
+    Example:
+
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> vocabulary = vocabulary_of(tiny_tokenizer())
+        >>> vocabulary.tokens[65], vocabulary.tokens[258], sorted(vocabulary.eos)
+        (b'A', None, [258])
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     described = json.loads(backend.to_str()) if backend is not None else {}
@@ -142,10 +161,10 @@ def vocabulary_of(tokenizer: Tokenizer, eos: Collection[int] | None = None) -> V
         eos = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     special = set(tokenizer.all_special_ids)
     added = {}
-    for each in described["added_tokens"]:
-        added[each["id"]] = each["content"]
-        if each["special"]:
-            special.add(each["id"])
+    for token in described["added_tokens"]:
+        added[token["id"]] = token["content"]
+        if token["special"]:
+            special.add(token["id"])
     texts = {number: text for text, number in tokenizer.get_vocab().items()}
     tokens: list[bytes | None] = [None] * (max(texts) + 1)
     for number, text in texts.items():
@@ -210,5 +229,5 @@ def _trie(used: list[tuple[bytes, int]]) -> Trie:
             start = stop
     first_child.append(len(spans))
     first_token.append(len(tokens))
-    arrays = (np.array(each, np.int32) for each in (first_child, tokens, first_token))
+    arrays = (np.array(numbers, np.int32) for numbers in (first_child, tokens, first_token))
     return Trie(np.array(byte, np.uint8), *arrays)

@@ -26,7 +26,7 @@ from typing import Literal, Protocol, get_args
 import torch
 from torch import Tensor, nn
 
-from course_pkg.acceleration.quantization.calibration import (
+from course_pkg.acceleration.quantization.layerwise import (
     READERS,
     InputStatistics,
     Statistics,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from course_pkg.acceleration.quantization.packing import pack, unpack
+from course_pkg.acceleration.quantization.grouped import pack, unpack
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeight, dense_product
 from course_pkg.common.arguments import require_integer
 from course_pkg.studies.compression.pruning import SemiStructured, keep_largest

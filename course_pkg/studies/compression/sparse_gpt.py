@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from course_pkg.acceleration.quantization.calibration import InputStatistics, Statistics
 from course_pkg.acceleration.quantization.gptq import column_blocks, inverse_factor
 from course_pkg.acceleration.quantization.grouped import Grid, GroupedWeight, require_matrix, store
+from course_pkg.acceleration.quantization.layerwise import InputStatistics, Statistics
 from course_pkg.common.arguments import require_between, require_integer
 from course_pkg.studies.compression.pruning import (
     Pattern,

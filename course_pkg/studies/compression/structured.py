@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from course_pkg.acceleration.quantization.calibration import InputStatistics
+from course_pkg.acceleration.quantization.layerwise import InputStatistics
 from course_pkg.common.arguments import require_choice, require_integer
 from course_pkg.lm.smollm2 import quiet
 from course_pkg.studies.compression.pruning import keep_largest

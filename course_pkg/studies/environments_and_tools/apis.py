@@ -28,8 +28,7 @@ from course_pkg.common.arguments import require_string
 from course_pkg.serving.constrained.automaton import build_automaton
 from course_pkg.serving.constrained.expression import concat, literal
 from course_pkg.serving.constrained.guide import Guide
-from course_pkg.serving.constrained.json_schema import schema_expression
-from course_pkg.serving.constrained.schema_keywords import has_type
+from course_pkg.serving.constrained.json_schema import has_type, schema_expression
 from course_pkg.serving.constrained.vocabulary import Vocabulary
 
 ApiFunction = Callable[..., dict]

@@ -9,14 +9,14 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from course_pkg.acceleration.attention.flash_triton_backward import (
+from course_pkg.acceleration.attention.flash_triton import (
+    forward_kernel,
     key_gradients_kernel,
     query_gradients_kernel,
     row_sums_kernel,
 )
-from course_pkg.acceleration.attention.flash_triton_forward import forward_kernel
 from course_pkg.acceleration.attention.kernel_arguments import Rows
-from course_pkg.acceleration.attention.paged_triton_kernels import merge_kernel, paged_kernel
+from course_pkg.acceleration.attention.paged_triton import merge_kernel, paged_kernel
 from course_pkg.acceleration.quantization.w4a16_triton import _tile, w4a16_kernel
 
 FLASH_KERNELS = (forward_kernel, row_sums_kernel, key_gradients_kernel, query_gradients_kernel)

@@ -13,10 +13,10 @@ from course_pkg.acceleration.attention.kernel_arguments import rows, token_rows
 from course_pkg.acceleration.attention.paged import paged_attention
 from course_pkg.acceleration.attention.paged_triton import (
     TritonBatch,
+    merge_kernel,
     paged_attention_triton,
     runs_kernels,
 )
-from course_pkg.acceleration.attention.paged_triton_kernels import merge_kernel
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams

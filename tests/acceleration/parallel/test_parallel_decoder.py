@@ -10,9 +10,13 @@ import torch.distributed as dist
 
 from course_pkg.acceleration.parallel.collectives import Group, all_equal, ring_bytes
 from course_pkg.acceleration.parallel.launch import launch
-from course_pkg.acceleration.parallel.parallel_decoder import gathered_state, tensor_parallel
-from course_pkg.acceleration.parallel.sequence_parallel import kept_bytes
-from course_pkg.acceleration.parallel.tensor_gradients import clip_gradients, finish_gradients
+from course_pkg.acceleration.parallel.parallel_decoder import (
+    clip_gradients,
+    finish_gradients,
+    gathered_state,
+    kept_bytes,
+    tensor_parallel,
+)
 from course_pkg.acceleration.parallel.tensor_shards import gathered_tensors, local_config, placement
 from course_pkg.acceleration.parallel.vocab_parallel import vocab_parallel_cross_entropy
 from course_pkg.lm.decoder import Decoder, RMSNorm

@@ -11,8 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from course_pkg.acceleration.parallel.collectives import Group
 from course_pkg.acceleration.parallel.launch import RankError, launch
 from course_pkg.acceleration.parallel.parallel_decoder import tensor_parallel
-from course_pkg.acceleration.parallel.pipeline_parallel import Pipeline, split_batch
-from course_pkg.acceleration.parallel.pipeline_run import Messages
+from course_pkg.acceleration.parallel.pipeline_parallel import Messages, Pipeline, split_batch
 from course_pkg.acceleration.parallel.pipeline_stage import Stage, split_decoder
 from course_pkg.acceleration.parallel.schedules import gpipe, interleaved, one_f_one_b, zero_bubble
 from course_pkg.acceleration.parallel.tensor_shards import gathered_tensors

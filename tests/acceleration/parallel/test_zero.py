@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from course_pkg.acceleration.parallel.collectives import Group
+from course_pkg.acceleration.parallel.collectives import Group, clip_by_norm, global_norm
 from course_pkg.acceleration.parallel.data_parallel import count_targets
-from course_pkg.acceleration.parallel.gradient_norm import clip_by_norm, global_norm
 from course_pkg.acceleration.parallel.launch import launch
 from course_pkg.acceleration.parallel.zero import ZeroAdamW
 from course_pkg.acceleration.parallel.zero_costs import (

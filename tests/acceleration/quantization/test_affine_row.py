@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from course_pkg.acceleration.quantization.affine_row import affine_row
 from course_pkg.acceleration.quantization.int8 import affine_scale, dequantize, quantize
+from course_pkg.acceleration.quantization.levels import affine_row
 from tests.acceleration.quantization.examples import normal
 from tests.tables import each_row
 

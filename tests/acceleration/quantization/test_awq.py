@@ -17,12 +17,12 @@ from course_pkg.acceleration.quantization.awq import (
     output_error,
     rounded,
 )
-from course_pkg.acceleration.quantization.calibration import (
+from course_pkg.acceleration.quantization.grouped import Grid, round_to_nearest
+from course_pkg.acceleration.quantization.layerwise import (
     READERS,
     InputStatistics,
     calibrate,
 )
-from course_pkg.acceleration.quantization.grouped import Grid, round_to_nearest
 from course_pkg.lm.decoder import Decoder
 from tests.refusals import wrong_refusals
 from tests.tolerance import rounding

@@ -10,12 +10,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from course_pkg.acceleration.quantization.calibration import RoundToNearest, quantize_layers
 from course_pkg.acceleration.quantization.gptq import GPTQ
-from course_pkg.acceleration.quantization.gptq_files import load_gptq, read_gptq, save_gptq
-from course_pkg.acceleration.quantization.gptq_tensors import FORMATS, PARTS, from_gptq, to_gptq
-from course_pkg.acceleration.quantization.grouped import Grid, round_to_nearest, store
-from course_pkg.acceleration.quantization.packing import pack
+from course_pkg.acceleration.quantization.gptq_files import (
+    FORMATS,
+    PARTS,
+    from_gptq,
+    load_gptq,
+    read_gptq,
+    save_gptq,
+    to_gptq,
+)
+from course_pkg.acceleration.quantization.grouped import Grid, pack, round_to_nearest, store
+from course_pkg.acceleration.quantization.layerwise import RoundToNearest, quantize_layers
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig

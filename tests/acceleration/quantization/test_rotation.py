@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from course_pkg.acceleration.quantization.calibration import EachWeight, quantize_layers
 from course_pkg.acceleration.quantization.int8 import int8_weight
+from course_pkg.acceleration.quantization.layerwise import EachWeight, quantize_layers
 from course_pkg.acceleration.quantization.rotation import random_orthogonal, rotate_residual_stream
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig

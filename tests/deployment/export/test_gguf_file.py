@@ -8,28 +8,32 @@ import numpy as np
 import pytest
 import torch
 
-from course_pkg.deployment.export.gguf_file import read_gguf_file
-from course_pkg.deployment.export.gguf_format import TENSOR_CODES, TensorInfo, Value, block_of
-from course_pkg.deployment.export.gguf_writer import write_gguf_file
+from course_pkg.deployment.export.gguf_file import read_gguf_file, write_gguf_file
+from course_pkg.deployment.export.gguf_format import (
+    TENSOR_CODES,
+    MetadataValue,
+    TensorInfo,
+    block_of,
+)
 from course_pkg.lm.model_errors import CorruptModelError
 from course_pkg.lm.smollm2 import find_gguf
 
 METADATA = {
-    "general.architecture": Value("STRING", "llama"),
-    "a.uint8": Value("UINT8", 255),
-    "a.int8": Value("INT8", -128),
-    "a.uint16": Value("UINT16", 65535),
-    "a.int16": Value("INT16", -32768),
-    "a.uint32": Value("UINT32", 2**32 - 1),
-    "a.int32": Value("INT32", -(2**31)),
-    "a.float32": Value("FLOAT32", 0.5),
-    "a.bool": Value("BOOL", True),
-    "a.uint64": Value("UINT64", 2**64 - 1),
-    "a.int64": Value("INT64", -(2**63)),
-    "a.float64": Value("FLOAT64", 0.1),
-    "a.text": Value("STRING", "naïve 😀\n"),
-    "a.texts": Value("ARRAY", ["", "é"], "STRING"),
-    "a.numbers": Value("ARRAY", [1, -2, 3], "INT32"),
+    "general.architecture": MetadataValue("STRING", "llama"),
+    "a.uint8": MetadataValue("UINT8", 255),
+    "a.int8": MetadataValue("INT8", -128),
+    "a.uint16": MetadataValue("UINT16", 65535),
+    "a.int16": MetadataValue("INT16", -32768),
+    "a.uint32": MetadataValue("UINT32", 2**32 - 1),
+    "a.int32": MetadataValue("INT32", -(2**31)),
+    "a.float32": MetadataValue("FLOAT32", 0.5),
+    "a.bool": MetadataValue("BOOL", True),
+    "a.uint64": MetadataValue("UINT64", 2**64 - 1),
+    "a.int64": MetadataValue("INT64", -(2**63)),
+    "a.float64": MetadataValue("FLOAT64", 0.1),
+    "a.text": MetadataValue("STRING", "naïve 😀\n"),
+    "a.texts": MetadataValue("ARRAY", ["", "é"], "STRING"),
+    "a.numbers": MetadataValue("ARRAY", [1, -2, 3], "INT32"),
 }
 TENSORS = [
     TensorInfo("one", (3,), "F32"),
@@ -126,13 +130,13 @@ def test_bytes_equal_those_of_the_gguf_packages_writer(tmp_path):
 
 
 def test_files_without_tensors_and_with_an_alignment_of_their_own_can_be_read(read):
-    metadata = METADATA | {"general.alignment": Value("UINT32", 256)}
+    metadata = METADATA | {"general.alignment": MetadataValue("UINT32", 256)}
     file = read(written(metadata))
     assert file.data_offset % 256 == 0
     assert all(info.offset % 256 == 0 for info in file.tensors.values())
     assert_spans_tile_the_file(file)
     assert_equals_the_gguf_package(file)
-    file = read(written({"a": Value("ARRAY", [], "STRING")}, []))
+    file = read(written({"a": MetadataValue("ARRAY", [], "STRING")}, []))
     assert file.metadata["a"].value == [] and file.tensors == {}
     assert_spans_tile_the_file(file)
 

@@ -20,15 +20,14 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from course_pkg.acceleration.quantization.calibration import RoundToNearest, quantize_layers
 from course_pkg.acceleration.quantization.gguf_blocks import write_gguf
 from course_pkg.acceleration.quantization.grouped import Grid
+from course_pkg.acceleration.quantization.layerwise import RoundToNearest, quantize_layers
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.adapters.injection import inject, merge_adapters, remove_adapters
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.deployment.export import onnx_model
-from course_pkg.deployment.export.onnx_graph import cache_names
-from course_pkg.deployment.export.onnx_model import export_onnx, quantize_onnx
+from course_pkg.deployment.export.onnx_model import cache_names, export_onnx, quantize_onnx
 from course_pkg.deployment.export.onnx_session import OnnxDecoder
 from course_pkg.lm.load import load
 from course_pkg.lm.model_errors import ModelError

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from course_pkg.acceleration.quantization.affine_row import affine_row
-from course_pkg.acceleration.quantization.levels import quantize_block
+from course_pkg.acceleration.quantization.levels import affine_row, quantize_block
 from course_pkg.metrics.bleu import corpus_bleu
 from course_pkg.metrics.perplexity.likelihood import Likelihood
 from course_pkg.metrics.rouge import rouge_l

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from course_pkg.lm.tiny import tiny_tokenizer
 from course_pkg.serving.constrained.automaton import build_automaton
 from course_pkg.serving.constrained.guide import FINISHED, json_schema_guide
-from course_pkg.serving.constrained.json_schema import schema_expression
+from course_pkg.serving.constrained.json_schema import SchemaError, schema_expression
 from course_pkg.serving.constrained.json_text import JsonTexts, integer
-from course_pkg.serving.constrained.schema_keywords import SchemaError
 from course_pkg.serving.constrained.vocabulary import vocabulary_of
 from tests.serving.constrained.regexes import accepts
 from tests.tables import each_row

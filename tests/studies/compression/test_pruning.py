@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.acceleration.quantization.calibration import InputStatistics, calibrate
+from course_pkg.acceleration.quantization.layerwise import InputStatistics, calibrate
 from course_pkg.lm.decoder import Decoder
 from course_pkg.studies.compression.pruning import (
     Magnitude,

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from course_pkg.acceleration.quantization.calibration import InputStatistics, quantize_layers
 from course_pkg.acceleration.quantization.gptq import GPTQ
 from course_pkg.acceleration.quantization.grouped import Grid
+from course_pkg.acceleration.quantization.layerwise import InputStatistics, quantize_layers
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.studies.compression.pruning import (
     SemiStructured,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from course_pkg.acceleration.quantization.calibration import calibrate
+from course_pkg.acceleration.quantization.layerwise import calibrate
 from course_pkg.lm.decoder import Decoder
 from course_pkg.studies.compression.structured import (
     keep_units,

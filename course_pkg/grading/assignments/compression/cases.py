@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_pkg.acceleration.quantization.calibration import InputStatistics
 from course_pkg.acceleration.quantization.gguf_blocks import read_gguf, write_gguf
+from course_pkg.acceleration.quantization.layerwise import InputStatistics
 from course_pkg.grading.questions.comparators import anything, array, number, row
 from course_pkg.grading.questions.draws import normal_arrays
 from course_pkg.studies.compression import distillation, pruning, semi_structured

@@ -13,8 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_pkg.acceleration.quantization.blockwise import QuantizedTensor, effective_bits
-from course_pkg.acceleration.quantization.code_books import code_book
+from course_pkg.acceleration.quantization.blockwise import (
+    QuantizedTensor,
+    code_book,
+    effective_bits,
+)
 from course_pkg.grading.assignments.quantization import student
 from course_pkg.grading.questions.draws import normal_arrays
 

@@ -16,9 +16,8 @@ from course_pkg.serving.constrained.automaton import (
     build_automaton,
 )
 from course_pkg.serving.constrained.expression import Expression
-from course_pkg.serving.constrained.json_schema import schema_expression
+from course_pkg.serving.constrained.json_schema import SchemaError, schema_expression
 from course_pkg.serving.constrained.regex import RegexError, parse
-from course_pkg.serving.constrained.schema_keywords import SchemaError
 
 REGEX = "regular expression"
 SCHEMA = "JSON Schema"

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 
-from course_pkg.acceleration.quantization.affine_row import affine_row
-from course_pkg.acceleration.quantization.levels import LEVELS, fp32, quantize_block
+from course_pkg.acceleration.quantization.levels import LEVELS, affine_row, fp32, quantize_block
 from course_pkg.pages.labs.playgrounds.markup import element, joined, number, table
 from course_pkg.pages.labs.playgrounds.playground import (
     Field,

@@ -9,15 +9,15 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from course_pkg.acceleration.quantization.awq import AWQ
-from course_pkg.acceleration.quantization.calibration import (
+from course_pkg.acceleration.quantization.gptq import GPTQ
+from course_pkg.acceleration.quantization.grouped import Grid, round_to_nearest
+from course_pkg.acceleration.quantization.layerwise import (
     READERS,
     InputStatistics,
     RoundToNearest,
     calibrate,
     quantize_layers,
 )
-from course_pkg.acceleration.quantization.gptq import GPTQ
-from course_pkg.acceleration.quantization.grouped import Grid, round_to_nearest
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.lm.decoder import Decoder
 from tests.refusals import wrong_refusals

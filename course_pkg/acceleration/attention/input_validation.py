@@ -19,10 +19,12 @@ def check_attention(
 ) -> None:
     """Raise ValueError or TypeError unless these are the arguments of one attention call.
 
-    >>> check_attention(torch.ones(1, 4, 3, 8), torch.ones(1, 3, 5, 8), torch.ones(1, 3, 5, 8))
-    Traceback (most recent call last):
-      ...
-    ValueError: query (1, 4, 3, 8), key (1, 3, 5, 8), value (1, 3, 5, 8): expected ...
+    Example:
+
+        >>> check_attention(torch.ones(1, 4, 3, 8), torch.ones(1, 3, 5, 8), torch.ones(1, 3, 5, 8))
+        Traceback (most recent call last):
+          ...
+        ValueError: query (1, 4, 3, 8), key (1, 3, 5, 8), value (1, 3, 5, 8): expected ...
     """
     if not (
         query.dim() == key.dim() == value.dim() == 4

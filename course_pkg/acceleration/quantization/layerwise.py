@@ -35,13 +35,18 @@ READERS = (  # the linear layers of a block; those in one line read the same inp
 class InputStatistics:
     """What the methods need to know of a layer's inputs x, over all calibration tokens.
 
-    tokens: how many. hessian: 2 · mean of x xᵀ, (size, size). mean_abs and absmax: mean and
-    largest |x| of each channel, (size,). All are in fp32, or fp64 if the inputs are.
+    Attributes:
+        tokens: how many.
+        hessian: 2 · mean of x xᵀ, (size, size).
+        mean_abs, absmax: mean and largest |x| of each channel, (size,). All are in fp32, or fp64
+            if the inputs are.
 
-    >>> statistics = InputStatistics()
-    >>> statistics.add(torch.tensor([[1.0, -2.0], [0.0, 4.0]]))
-    >>> statistics.hessian, statistics.mean_abs, statistics.absmax
-    (tensor([[ 1., -2.], [-2., 20.]]), tensor([0.5000, 3.0000]), tensor([1., 4.]))
+    Example:
+
+        >>> statistics = InputStatistics()
+        >>> statistics.add(torch.tensor([[1.0, -2.0], [0.0, 4.0]]))
+        >>> statistics.hessian, statistics.mean_abs, statistics.absmax
+        (tensor([[ 1., -2.], [-2., 20.]]), tensor([0.5000, 3.0000]), tensor([1., 4.]))
     """
 
     def __init__(self) -> None:
@@ -83,7 +88,8 @@ class Method(Protocol):
 class EachWeight:
     """Each weight of a block by itself, as a function says; no calibration is needed.
 
-    make: such as `int8.int8_weight`.
+    Attributes:
+        make: such as `int8.int8_weight`.
     """
 
     make: Callable[[Tensor], QuantizedWeight]
@@ -117,17 +123,22 @@ class RoundToNearest:
 def calibrate(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, InputStatistics]:
     """Statistics of the inputs of each linear layer in the blocks, by the layer's full name.
 
-    model: a LlamaForCausalLM or a Decoder. batches: token ids, each (batch, tokens), without
-    padding. Layers that read the same input share one object. Raises TypeError for another model,
-    ValueError if there is no batch or a batch is not of ids.
+    Args:
+        model: a LlamaForCausalLM or a Decoder.
+        batches: token ids, each (batch, tokens), without padding. Layers that read the same input
+            share one object.
+
+    Raises:
+        TypeError: for another model.
+        ValueError: there is no batch or a batch is not of ids.
     """
     prefix = "model.layers" if isinstance(model, LlamaForCausalLM) else "layers"
-    found: dict[str, InputStatistics] = {}
+    by_layer: dict[str, InputStatistics] = {}
     streams = _first_inputs(model, batches)
     for index, block in enumerate(_blocks(model)):
         statistics = _run(block, streams)
-        found |= {f"{prefix}.{index}.{name}": value for name, value in statistics.items()}
-    return found
+        by_layer |= {f"{prefix}.{index}.{name}": value for name, value in statistics.items()}
+    return by_layer
 
 
 @torch.no_grad()
@@ -139,17 +150,24 @@ def quantize_layers(
 ) -> None:
     """Quantize the linear layers in the model's blocks, in place; they become QuantizedLinear.
 
-    model: a LlamaForCausalLM or a Decoder. method: such as `GPTQ(Grid(4, 64))`. batches: token
-    ids, each (batch, tokens), without padding; a method that isn't calibrated ignores them.
-    progress: called after each block with the number of blocks that are done and of all. Raises
-    TypeError for another model, ValueError if a layer is quantized already or a needed batch is
-    missing.
+    Args:
+        model: a LlamaForCausalLM or a Decoder.
+        method: such as `GPTQ(Grid(4, 64))`.
+        batches: token ids, each (batch, tokens), without padding; a method that isn't calibrated
+            ignores them.
+        progress: called after each block with the number of blocks that are done and of all.
 
-    >>> from course_pkg.lm.load import load
-    >>> model = load("tiny").model
-    >>> quantize_layers(model, RoundToNearest(Grid(4, 16)))
-    >>> model.model.layers[0].mlp.up_proj.quantized.describe()
-    '4 bits, groups of 16'
+    Raises:
+        TypeError: for another model.
+        ValueError: a layer is quantized already or a needed batch is missing.
+
+    Example:
+
+        >>> from course_pkg.lm.load import load
+        >>> model = load("tiny").model
+        >>> quantize_layers(model, RoundToNearest(Grid(4, 16)))
+        >>> model.model.layers[0].mlp.up_proj.quantized.describe()
+        '4 bits, groups of 16'
     """
     blocks = _blocks(model)
     for block in blocks:
@@ -215,14 +233,16 @@ def _run(
 ) -> dict[str, InputStatistics]:
     """Run all batches through a block.
 
-    collect: return statistics of its layers' inputs. replace: its outputs take the inputs' place.
+    Args:
+        collect: return statistics of its layers' inputs.
+        replace: its outputs take the inputs' place.
     """
     statistics = {names: InputStatistics() for names in READERS if collect and streams}
     handles = [
         block.get_submodule(names[0]).register_forward_pre_hook(
-            lambda layer, args, found=found: found.add(args[0])
+            lambda layer, args, collected=collected: collected.add(args[0])
         )
-        for names, found in statistics.items()
+        for names, collected in statistics.items()
     ]
     with _evaluating(block):
         try:
@@ -233,7 +253,7 @@ def _run(
         finally:
             for handle in handles:
                 handle.remove()
-    return {name: found for names, found in statistics.items() for name in names}
+    return {name: collected for names, collected in statistics.items() for name in names}
 
 
 @contextmanager
@@ -262,6 +282,6 @@ def _require_unquantized(block: nn.Module) -> None:
 def _require_ids(ids: Any) -> Tensor:
     valid = isinstance(ids, Tensor) and not ids.is_floating_point() and ids.dim() == 2
     if not valid or not ids.numel():
-        given = f"{tuple(ids.shape)} of {ids.dtype}" if isinstance(ids, Tensor) else type(ids)
-        raise ValueError(f"a batch must be token ids, (batch, tokens), got {given}")
+        description = f"{tuple(ids.shape)} of {ids.dtype}" if isinstance(ids, Tensor) else type(ids)
+        raise ValueError(f"a batch must be token ids, (batch, tokens), got {description}")
     return ids
