@@ -9,6 +9,8 @@ Chapter: appendix/for-instructors.
 import os
 import time
 
+MOST_CROWDED = 10.0
+
 
 def waited_s(task: str = "thread-self") -> float:
     """Seconds that a thread has waited for a processor. task: its id, by default the caller's.
@@ -41,12 +43,15 @@ class FairClock:
 
 
 def crowding() -> float:
-    """By how much a busy machine is slower than a quiet one: ready tasks for each processor, >= 1.
+    """By how much a busy machine is slower than a quiet one: ready tasks for each processor.
 
-    >>> crowding() >= 1
+    From 1 to MOST_CROWDED, because submissions that start many processes raise the load, and so the
+    limits of those after them.
+
+    >>> 1 <= crowding() <= MOST_CROWDED
     True
     """
     try:
-        return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        return min(MOST_CROWDED, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
     except OSError:
         return 1.0
