@@ -35,12 +35,14 @@ def system_error_number(error: BaseException) -> int | None:
     """The operating system's number of an error, as in `errno`; None for errors of other kinds.
 
     Libraries in Rust, such as safetensors, have no field for it: it stands at the end of their
-    message.
+    message, also where that is passed on in an OSError.
 
     >>> system_error_number(RuntimeError("IO error: it is full (os error 28)")) == errno.ENOSPC
     True
+    >>> system_error_number(OSError("cannot be written (os error 28)")) == errno.ENOSPC
+    True
     """
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     found = _RUST_NUMBER.search(str(error))
     return int(found[1]) if found else None

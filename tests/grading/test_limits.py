@@ -49,6 +49,13 @@ def test_a_clock_leaves_out_what_its_task_has_waited(monkeypatch):
     assert FairClock().seconds() == 5.0
 
 
+def test_a_busy_machine_lengthens_limits_to_a_bound(monkeypatch):
+    loads = iter(((0.1, 0, 0), (12.0, 0, 0), (1e4, 0, 0)))
+    monkeypatch.setattr(time_limits.os, "getloadavg", lambda: next(loads))
+    monkeypatch.setattr(time_limits.os, "cpu_count", lambda: 4)
+    assert [time_limits.crowding() for _ in range(3)] == [1.0, 3.0, 10.0]
+
+
 def test_handler_and_timer_of_the_notebook_are_restored(monkeypatch):
     """The body takes as long as the notebook's own timer, which so rings at once afterwards."""
     clock = iter((0.0, 0.0, 3600.0))

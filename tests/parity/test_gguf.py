@@ -105,9 +105,7 @@ NUMBERS = arrays("float32", (2, 32), elements=st.floats(-1e4, 1e4, width=32))
 @settings(max_examples=30)
 @given(NUMBERS.filter(lambda x: not ((x != 0) & (abs(x) < 1e-34)).any()), st.sampled_from(WRITABLE))
 def test_bytes_of_any_weights_are_equal(numbers, name):
-    numbers += (
-        0.0  # no -0.0: whether numpy's smallest of 0.0 and -0.0 has a sign depends on the CPU
-    )
+    numbers += 0.0  # no -0.0: the sign of numpy's smallest of 0.0 and -0.0 depends on the CPU
     ours = write_gguf(torch.from_numpy(numbers), name)
     assert np.array_equal(ours.codes.numpy(), quantize(numbers, kind(name)))
 

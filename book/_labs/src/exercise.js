@@ -171,7 +171,7 @@ export const setUpExercise = (data, kit) => {
   };
   const offerOlder = () => {
     const older = progress.older(data, asked);
-    if (!older) return;
+    if (!older) return panel.withdraw(); // what was offered before the second copy was there
     const settled = () => {
       asked.push(older.key);
       keep();

@@ -65,6 +65,9 @@ export const makePanel = (place, actions) => {
       offered.replaceChildren(make("p", "", text), ...made);
       offered.hidden = false;
     },
+    withdraw: () => {
+      offered.hidden = true;
+    },
     /* rows: {cell, points, changed}. points: undefined if it was not checked. changed: the answer is
        another one by now, so the points don't count. */
     show: (rows) => {

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+MOST_CROWDED = 10.0
+
 _AGAIN_S = 1.0  # the signal is repeated, since `except:` in an answer may swallow one
 
 
@@ -53,15 +55,18 @@ class FairClock:
 
 
 def crowding() -> float:
-    """By how much a busy machine is slower than a quiet one: ready tasks for each processor, >= 1.
+    """By how much a busy machine is slower than a quiet one: ready tasks for each processor.
+
+    From 1 to MOST_CROWDED, because submissions that start many processes raise the load, and so the
+    limits of those after them.
 
     Example:
 
-        >>> crowding() >= 1
+        >>> 1 <= crowding() <= MOST_CROWDED
         True
     """
     try:
-        return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        return min(MOST_CROWDED, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
     except OSError:
         return 1.0
 

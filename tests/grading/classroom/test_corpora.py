@@ -136,6 +136,9 @@ class TestAttacks(Corpus):
         assert CLASSMATE in printed
         assert not [text for text in ("\x1b]", "\x1b[2J", "\x9b", "\x07") if text in printed]
 
+    def test_a_later_submission_that_fails_is_expected_to_lose_the_earlier_score(self):
+        assert {case.score for case in load(self.folder) if case.earlier} == {0.0}
+
     def test_a_leaked_canary_would_be_found(self, corpus):
         course = corpus.graded.course
         for place, canary in course.canaries.items():
