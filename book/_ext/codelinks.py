@@ -58,10 +58,15 @@ def modules_of(sources: Sources, target: Name) -> Iterator[str]:
             yield exported[0]
 
 
-def linked_modules(root: Path) -> set[str]:
-    """The modules that any page of the book shows or imports; every other is only described."""
-    pages = (root / "book").rglob("*.md")
-    return {name for page in pages for name in used_modules(root, page.read_text("utf8"))}
+@cache
+def pages_by_module(root: Path) -> dict[str, list[str]]:
+    """For each module that pages of the book show or import: those pages, as "adapters/lora"."""
+    pages: dict[str, list[str]] = {}
+    book = root / "book"
+    for path in sorted(book.rglob("*.md")):
+        for module in used_modules(root, path.read_text("utf8")):
+            pages.setdefault(module, []).append(path.relative_to(book).with_suffix("").as_posix())
+    return pages
 
 
 def link(docname: str, module: str) -> pending_xref:

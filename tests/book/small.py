@@ -10,9 +10,7 @@ from tests.book.support import EXTENSIONS, HEADER, ROOT
 
 SUMS = '''"""Sums of numbers, as `sum` makes them.
 
-    total = x_1 + x_2
-
-Chapter: sample.
+.. math:: total = x_1 + x_2
 """
 
 from dataclasses import dataclass
@@ -24,13 +22,18 @@ import torch
 class Total:
     """A sum with its parts.
 
-    parts: the numbers, (n,) of them; at least one_part.
-    scale: a factor * on the sum_of_parts. offset: what is added.
-    Raises ValueError if there are none.
-    Source: arithmetic. Chapter: sample.
+    Attributes:
+        parts: The numbers, (n,) of them.
+        scale: A factor on the `sum_of_parts`.
+        offset: What is added.
 
-    >>> Total((1, 2)).mean
-    1.5
+    Raises:
+        ValueError: There are no parts.
+
+    Example:
+
+        >>> Total((1, 2)).mean
+        1.5
     """
 
     parts: tuple[float, ...]
@@ -39,12 +42,12 @@ class Total:
 
     @property
     def mean(self) -> float:
-        """The sum over the count. Chapter: sample, nowhere/planned."""
+        """The sum over the count."""
         return self.scale * sum(self.parts) / len(self.parts)
 
 
 def joined(total: Total, device: torch.device) -> torch.Tensor:
-    """The parts as a tensor. Chapter: sample."""
+    """The parts as a tensor."""
     return torch.tensor(total.parts, device=device)
 '''
 
@@ -186,7 +189,6 @@ def write(folder: Path, pages: dict[str, str] = PAGES) -> None:
     files["book/appendix/documents.toml"] = DOCUMENTS
     files |= {f"book/{name}.md": text for name, text in pages.items()}
     files |= {f"course_pkg/{name}.py": text for name, text in MODULES.items()}
-    files["course_pkg/pages/slider.py"] = (ROOT / "course_pkg/pages/slider.py").read_text()
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

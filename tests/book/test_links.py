@@ -1,8 +1,6 @@
 """Code and book name each other: every module its page, every page the modules it uses."""
 
-import ast
 import re
-from functools import cache
 from pathlib import Path
 
 import api
@@ -14,22 +12,6 @@ from tests.book.support import HEADER, ROOT
 PACKAGE = ROOT / "course_pkg"
 SHOWN = re.compile(r"^```\{literalinclude\} (\S+)\n((?::.*\n)*)```$", re.MULTILINE)
 LINES = ("start-at", "start-after", "end-at", "end-before")
-CHAPTERS = re.compile(r"\bChapters?:\s*(.*?)(?:\.\s|\.?\s*\Z|\n\s*\n)", re.DOTALL)
-
-
-def chapters(text: str) -> list[str]:
-    """The pages that a text names after `Chapter:`, as they are written there."""
-    return [page.strip() for found in CHAPTERS.findall(text) for page in found.split(",")]
-
-
-@cache
-def docstrings(path: Path) -> list[str]:
-    """Every docstring of a file: of the module first, then of classes and functions."""
-    kinds = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    found = [
-        node for node in ast.walk(ast.parse(path.read_text("utf8"))) if isinstance(node, kinds)
-    ]
-    return [ast.get_docstring(node) or "" for node in found]
 
 
 def modules() -> list[Path]:
@@ -39,22 +21,6 @@ def modules() -> list[Path]:
         for path in sorted(PACKAGE.rglob("*.py"))
         if path.name not in ("__init__.py", "__main__.py") and "assignments" not in path.parts
     ]
-
-
-def test_every_module_names_its_page_once():
-    named = {str(path.relative_to(ROOT)): chapters(docstrings(path)[0]) for path in modules()}
-    odd = {module: pages for module, pages in named.items() if len(pages) != 1}
-    assert odd == {}, "end the module's docstring with `Chapter: folder/page.`"
-
-
-def test_every_page_that_is_named_exists():
-    missing = [
-        f"{path.relative_to(ROOT)}: {page}"
-        for path in modules()
-        for page in chapters("\n\n".join(docstrings(path)))
-        if not any((ROOT / "book" / f"{page}{end}").is_file() for end in (".md", "/index.md"))
-    ]
-    assert missing == [], "name a page that is in the book"
 
 
 def test_every_module_is_described_on_a_page():
