@@ -22,7 +22,7 @@ from lab_cells import LabCell, offered
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "course_pkg"
-LEFT_OUT = ("classroom", "cli")  # for the command line and for grading a class
+LEFT_OUT = ("cli", "grading/classroom")  # for the command line and for grading a class
 KINDS = ("image/svg+xml", "text/html", "text/markdown", "text/latex", "text/plain")
 # The stemmer of METEOR and ROUGE; the rest of NLTK needs other packages. Apache License 2.0. Its
 # redos is a copy of re that the package regex gives a time limit.
@@ -36,19 +36,32 @@ MAIN = "import sys; sys.path.insert(0, {!r}); from course_pkg.pages.labs import 
 
 
 def archive_files(root: Path = ROOT) -> Iterable[tuple[str, bytes]]:
-    """Name and content of every file that the browser gets: the course's package, the stemmer."""
-    for path in sorted((root / PACKAGE).rglob("*")):
-        parts = path.relative_to(root).parts
-        if path.is_file() and "__pycache__" not in parts and parts[1] not in LEFT_OUT:
-            yield "/".join(parts), path.read_bytes()
-    yield from stemmer()
+    """Name and content of every file that the browser gets: the package, and what it imports."""
+    package = root / PACKAGE
+    for path in sorted(package.rglob("*")):
+        name = path.relative_to(package)
+        left_out = any(name.is_relative_to(folder) for folder in LEFT_OUT)
+        if path.is_file() and "__pycache__" not in name.parts and not left_out:
+            yield f"{PACKAGE}/{name.as_posix()}", path.read_bytes()
+    yield from imported()
 
 
-def stemmer() -> Iterator[tuple[str, bytes]]:
-    """Name and content of NLTK's files that the browser gets."""
+def imported() -> Iterator[tuple[str, bytes]]:
+    """Name and content of the files of lazy_loader and NLTK that the browser gets."""
+    yield "lazy_loader/__init__.py", (resources.files("lazy_loader") / "__init__.py").read_bytes()
     nltk = resources.files("nltk")
     yield from ((f"nltk/{name}", (nltk / name).read_bytes()) for name in STEMMER)
     yield from ((f"nltk/{name}", content) for name, content in IN_PLACE.items())
+
+
+def link(source: Path, place: Path, left_out: Iterable[Path]) -> None:
+    """Make a folder at `place` with links to all in `source`, except what is left out."""
+    place.mkdir()
+    for inside in source.iterdir():
+        if any(inside in path.parents for path in left_out):
+            link(inside, place / inside.name, left_out)
+        elif inside not in left_out:
+            (place / inside.name).symlink_to(inside)
 
 
 def course_archive(root: Path = ROOT) -> bytes:
@@ -75,12 +88,11 @@ class Trial:
         # What a cell has left in the folder may be impossible to remove.
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.place = Path(self.folder.name, "course")
-        (self.place / "nltk" / "stem").mkdir(parents=True)
-        (self.place / PACKAGE).mkdir()
-        for inside in (ROOT / PACKAGE).iterdir():
-            if inside.name not in LEFT_OUT:
-                (self.place / PACKAGE / inside.name).symlink_to(inside)
-        for name, content in stemmer():
+        self.place.mkdir()
+        package = ROOT / PACKAGE
+        link(package, self.place / PACKAGE, [package / folder for folder in LEFT_OUT])
+        for name, content in imported():
+            (self.place / name).parent.mkdir(parents=True, exist_ok=True)
             (self.place / name).write_bytes(content)
         self.process: subprocess.Popen | None = None
         self.known: dict[tuple[str, str], str] = {}

@@ -11,6 +11,7 @@ from course_pkg.pages.experiments import (
     FOLDER,
     ExperimentError,
     changed_files,
+    code_hashes,
     load_experiment,
     script_sources,
 )
@@ -146,8 +147,11 @@ def test_a_learning_rate_is_the_best_on_validation_and_not_the_last_one_tried(na
 
 @pytest.fixture
 def copy(tmp_path) -> Path:
-    """The files that a record depends on, in another folder."""
-    for name in load_experiment("lora_rank").files:
+    """The files that a record depends on today, in another folder."""
+    record = load_experiment("lora_rank")
+    code = code_hashes(record.name, record.programs, script_sources(ROOT))
+    data = [name for name in record.files if not name.endswith(".py")]
+    for name in (*code, *data):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path

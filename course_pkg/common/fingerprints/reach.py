@@ -21,7 +21,6 @@ from course_pkg.common.fingerprints.structure import bound_names, parsed, struct
 PACKAGE = "course_pkg"
 WHOLE = "*"  # as a name: every definition of a module
 LOADED = ""  # as a name: the module is imported, no more
-LAZY = "lazy_exports"  # the function of course_pkg.common.lazy
 OWN_NAMES = frozenset(["__version__"])  # change with every release
 DIGITS = 12  # of a file's hash
 
@@ -143,7 +142,7 @@ class Sources:
                 module.named[bound].append(number)
             if not names and not _is_main(unit.node):
                 module.effects.append(number)
-        module.lazy = _lazy_names(body)
+        module.lazy = _lazy_names(path, package)
         return module
 
     def _import(self, module: Module, node: ast.Import | ast.ImportFrom, package: str) -> None:
@@ -382,21 +381,10 @@ def _changed(node: ast.stmt) -> set[str]:
     return found
 
 
-def _lazy_names(body: list[ast.stmt]) -> dict[str, Name]:
-    """The names that a folder exports by `lazy_exports`: what they stand for."""
-    calls = [
-        node
-        for statement in body
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == LAZY
-    ]
-    if not calls:
+def _lazy_names(init: Path, package: str) -> dict[str, Name]:
+    """The names that a folder exports lazily, by the stub beside its `__init__`."""
+    stub = init.with_suffix(".pyi")
+    if init.name != "__init__.py" or not stub.is_file():
         return {}
-    found = {}
-    for node in (node for statement in body for node in ast.walk(statement)):
-        if not isinstance(node, ast.Dict):
-            continue
-        for key, value in zip(node.keys, node.values, strict=True):
-            if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
-                found.update({name: (key.value, name) for name in str(value.value).split()})
-    return found
+    body = parsed(stub.read_text("utf-8")).body
+    return dict(name for statement in body for name in imports(statement, package))

@@ -3,15 +3,6 @@
 >>> from course_pkg.deployment.export import OnnxDecoder, export_onnx, write_gguf_model
 """
 
-from course_pkg.common.lazy import lazy_exports
+import lazy_loader
 
-_EXPORTS = {
-    "course_pkg.deployment.export.export_model": "export",
-    "course_pkg.deployment.export.gguf_file": "read_gguf_file",
-    "course_pkg.deployment.export.gguf_model": "read_weights write_gguf_model",
-    "course_pkg.deployment.export.merged": "load_merged",
-    "course_pkg.deployment.export.onnx_model": "export_onnx quantize_onnx",
-    "course_pkg.deployment.export.onnx_session": "OnnxDecoder",
-    "course_pkg.deployment.export.ollama": "modelfile",
-}
-__all__, __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -5,13 +5,6 @@
 'openai/gsm8k'
 """
 
-from course_pkg.common.lazy import lazy_exports
+import lazy_loader
 
-_EXPORTS = {
-    "course_pkg.evaluation.public_sets.catalog": (
-        "PublicSet find_public_set public_set_names public_sets"
-    ),
-    "course_pkg.evaluation.public_sets.loading": "LoadedSet load_public_set public_task",
-    "course_pkg.evaluation.public_sets.rows": "item_of_row",
-}
-__all__, __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

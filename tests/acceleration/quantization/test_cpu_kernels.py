@@ -92,8 +92,8 @@ def test_torchs_internal_kernels_are_called_through_one_door():
         found = re.findall(r"\b(torch\.(?:_|ops\.)[\w.]+)\(", path.read_text())
         called += [f"{path.relative_to(root)}: {name}" for name in found]
     assert called == [
-        "quantization/int8_matmul.py: torch._int_mm",  # in `_int_mm`, which goes through the door
-        "quantization/int8_matmul.py: torch.ops.quantized.linear_prepack",  # of what has come so
+        "acceleration/quantization/int8_matmul.py: torch._int_mm",  # goes through the door
+        "acceleration/quantization/int8_matmul.py: torch.ops.quantized.linear_prepack",  # has come so
     ]
 
 

@@ -68,7 +68,7 @@ def state(root: Path) -> State:
 
 @pytest.fixture
 def course(tmp_path) -> Path:
-    skipped = shutil.ignore_patterns("__pycache__", "_build", "*.svg", "_labs")
+    skipped = shutil.ignore_patterns("__pycache__", "_build", "_labs")
     for name in ("course_pkg", "book"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=skipped)
     shutil.copy(ROOT / "requirements.txt", tmp_path)

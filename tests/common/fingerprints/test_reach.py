@@ -12,8 +12,6 @@ from tests.repository import ROOT
 
 PROJECT = """=== course_pkg/__init__.py
 __version__ = '1'
-=== course_pkg/common/lazy.py
-def lazy_exports(folder, names): ...
 === course_pkg/tools.py
 import math
 
@@ -24,9 +22,11 @@ def used():
 def unused():
     return 2
 === course_pkg/many/__init__.py
-from course_pkg.common.lazy import lazy_exports
-_names = {'course_pkg.many.one': 'One first', 'course_pkg.many.two': 'Two'}
-__all__, __getattr__, __dir__ = lazy_exports(__name__, _names)
+import lazy_loader
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+=== course_pkg/many/__init__.pyi
+from .one import One as One, first as first
+from .two import Two as Two
 === course_pkg/many/one.py
 from course_pkg.tools import used
 

@@ -138,7 +138,7 @@ def _shows(text: str, canary: str) -> bool:
 
 def reference_lines() -> list[str]:
     """Lines of code that only the reference and the cases of the checks contain."""
-    checks = ROOT / "course_pkg" / "grading" / "checks" / "lora_math"
+    checks = ROOT / "course_pkg" / "grading" / "assignments" / "lora_math"
     paths = [ROOT / "course_pkg" / "adapters" / "lora.py", checks / "cases.py"]
     shared = (checks / "student.py").read_text()
     shared += "".join(cell.source for cell in notebook(SOLUTIONS, ASSIGNMENT).cells)

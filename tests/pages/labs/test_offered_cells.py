@@ -226,7 +226,7 @@ def test_the_archive_is_the_same_each_time_and_holds_no_tests_and_no_solutions()
     assert first == course_archive() and len(first) < 3_000_000
     names = json.loads(gzip.decompress(first))
     assert "course_pkg/pages/labs/cells.py" in names and "nltk/stem/porter.py" in names
-    assert {name.split("/")[0] for name in names} == {"course_pkg", "nltk"}
+    assert {name.split("/")[0] for name in names} == {"course_pkg", "lazy_loader", "nltk"}
     assert not [name for name in names if "classroom" in name or "solution" in name]
 
 
