@@ -1,7 +1,4 @@
-"""Admission: how much a server takes on, and who comes in.
-
-A full queue answers at once, so that a client can go elsewhere. Chapter: deployment/server.
-"""
+"""Admission: how much a server takes on, and who comes in. Chapter: deployment/server."""
 
 import math
 import time
@@ -22,21 +19,13 @@ class Limits:
         max_tokens: new tokens of one sample.
         choices: samples of one request, over all its prompts.
         waiting: requests that may wait beyond those that the engine runs at once.
-        connections: open ones.
-        body_bytes: of a request.
         backlog: tokens that a reader may be behind before its request is aborted.
         constraint_characters: of a regular expression, or a schema as JSON.
-        compiling: different constraints that may wait for their compiler. Seconds: read_seconds for
-            the headers, and again for the body; write_seconds without a byte taken by the reader;
-            compile_seconds for a constraint; request_seconds for a whole answer; shutdown_seconds
-            to finish requests.
-
-    Example:
-
-        >>> Limits(choices=0)
-        Traceback (most recent call last):
-        ...
-        ValueError: choices must be an integer of at least 1, got 0
+        compiling: different constraints that may wait for their compiler.
+        read_seconds: for the headers, and again for the body.
+        write_seconds: without a byte taken by the reader.
+        request_seconds: for a whole answer.
+        shutdown_seconds: to finish requests.
     """
 
     prompt_tokens: int | None = None

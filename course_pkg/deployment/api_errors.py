@@ -1,6 +1,6 @@
 """Errors of the server: what a client gets, as in OpenAI's API, and why a server does not start.
 
-OpenAI's clients raise an exception by the status, and show the message. Chapter: deployment/server.
+Chapter: deployment/server.
 """
 
 from collections.abc import Mapping
@@ -16,15 +16,8 @@ class ServeError(CourseError, RuntimeError):
 class ApiError(Exception):
     """A request is refused or fails. status: HTTP's. code: for programs. param: the field.
 
-    Args:
-        log: the reason for the server's log; give one without it if the message repeats what the
-            client has sent, which may be a prompt or a key.
-
-    Example:
-
-        >>> ApiError(404, "unknown model", code="model_not_found", param="model").body["error"]
-        {'message': 'unknown model', 'type': 'invalid_request_error', 'param': 'model', 'code': \
-        el_not_found'}
+    log is the reason for the server's log; give one without the message if that repeats what the
+    client has sent, which may be a prompt or a key.
     """
 
     def __init__(
@@ -58,27 +51,12 @@ class ApiError(Exception):
 def invalid(
     message: str, param: str | None = None, code: str | None = None, log: str | None = None
 ) -> ApiError:
-    """A request that is wrong in itself, so that repeating it is useless: status 400.
-
-    Example:
-
-        >>> invalid("n is 0: expected at least 1", "n").status
-        400
-    """
+    """A request that is wrong in itself, so that repeating it is useless: status 400."""
     return ApiError(400, message, code=code, param=param, log=log)
 
 
 def busy(message: str, seconds: int) -> ApiError:
-    """A request that is right, but too many others are under way: status 429.
-
-    Args:
-        seconds: after which the client may ask again; the message says so too.
-
-    Example:
-
-        >>> busy("3 samples are running", 2).message
-        '3 samples are running; try again in 2 s'
-    """
+    """A request that is right, but too many others are under way: status 429."""
     return ApiError(
         429,
         f"{message}; try again in {seconds} s",

@@ -1,7 +1,5 @@
 """The application: the paths of OpenAI's API, from checked requests to responses.
 
-    app = create_app(Engine(*load("tiny"), blocks=64), "tiny")
-
 POST /v1/completions and /v1/chat/completions, GET /v1/models, and for those who watch the server
 /health (it works), /ready (it takes requests) and /metrics. Chapter: deployment/server.
 """
@@ -40,8 +38,7 @@ def create_app(
     Args:
         model: the base's name; each adapter is a model by its own.
         key: what clients must send.
-        origins: of web pages whose scripts may use it; "*" means all. app.state has the gate, which
-            `close` uses, and the service.
+        origins: of web pages whose scripts may use it; "*" means all.
 
     Example:
 

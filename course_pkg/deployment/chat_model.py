@@ -41,9 +41,10 @@ TOO_LONG = ("context_length_exceeded", "exceed_context_size_error")  # OpenAI's,
 
 @dataclass(frozen=True)
 class ChatReply:
-    """An answer on its way. dropped: how many of the oldest messages the model doesn't see.
+    """An answer on its way.
 
     Attributes:
+        dropped: how many of the oldest messages the model doesn't see.
         tokens: of the prompt; None if only the server knows.
         texts: the parts of the answer, in order.
         notes: how the model was asked otherwise than was wanted.
@@ -58,9 +59,8 @@ class ChatReply:
 class ChatModel(Protocol):
     """What the chat needs of a model. name: for its first line.
 
-    Attributes:
-        in_process: whether it computes here, so that Ctrl-C must wait for the next part of an
-            answer.
+    in_process says whether it computes here, so that Ctrl-C must wait for the next part of an
+    answer.
     """
 
     name: str
@@ -72,10 +72,7 @@ class ChatModel(Protocol):
 
 
 class LocalChat:
-    """A model in this process, which gives out its answer token by token.
-
-    Args:
-        params: how to choose tokens, and how many at most.
+    """A model in this process, which gives out its answer token by token. params: SamplingParams'.
 
     Raises:
         ChatError: these leave no room for a prompt, or the tokenizer has no chat template.
@@ -121,8 +118,7 @@ class LocalChat:
 class ServerChat:
     """A model behind an address; its answer comes in one piece, through `course eval`'s client.
 
-    Ctrl-C closes the connection, on which servers such as `course serve` stop the answer. Raises
-    what ServerModel raises.
+    Ctrl-C closes the connection, on which servers such as `course serve` stop the answer.
 
     Args:
         served: the model's name there; None asks for the only one.
@@ -193,11 +189,6 @@ def load_chat(
 
     Raises:
         ModelError, ServeError, ChatError: the chat can't start; the message says what to do.
-
-    Example:
-
-        >>> load_chat("tiny", None, {"max_tokens": 4}).name
-        'tiny'
     """
     merge = False
     if adapter is not None:

@@ -84,11 +84,7 @@ class ChatSession:
         return "\n".join(line.rstrip("\r\n") for line in pasted).strip()
 
     def ask(self, question: str) -> bool:
-        """Write the answer to a question, and keep both; without an answer, keep neither.
-
-        Returns:
-            whether Ctrl-C stopped it.
-        """
+        """Answer a question, and keep both unless there is no answer; whether Ctrl-C stopped it."""
         self._asked += 1
         seed = None if self.seed is None else self.seed + self._asked - 1
         answer = ""

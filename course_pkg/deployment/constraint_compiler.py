@@ -1,13 +1,10 @@
 """Constraints to guides, in a process of its own that is killed if it takes too long.
 
-A thread would not do. It can't be stopped, so that one request could keep a core busy for minutes.
-And a thread that computes in Python holds the interpreter's lock: the event loop and the engine's
-thread would wait for it, many times in each step.
+A thread can't be stopped, and one that computes in Python holds the interpreter's lock: the event
+loop and the engine's thread would wait for it, many times in each step.
 
-The process starts with the first constraint, which takes some seconds. It has one constraint at a
-time; some others may wait. If one takes long, the next process starts meanwhile. Guides are kept,
-so that a constraint is compiled once for all requests, and refusals for a while.
-Chapter: deployment/server.
+The process starts with the first constraint, which takes some seconds. If one takes long, the next
+process starts meanwhile. Guides are kept, and refusals for a while. Chapter: deployment/server.
 """
 
 import asyncio
@@ -44,20 +41,11 @@ log = logging.getLogger(__name__)
 
 
 def compile_constraint(kind: str, text: str, vocabulary: Vocabulary) -> Guide:
-    """The guide of a constraint: a regular expression, or the JSON text of a schema.
-
-    Args:
-        kind: "regex" or "json".
+    """The guide of a constraint: a regular expression ("regex"), or a schema's JSON text ("json").
 
     Raises:
         ValueError: for a constraint that is wrong, not supported or impossible.
         RecursionError: for one that is nested too deeply.
-
-    Example:
-
-        >>> guide = compile_constraint("json", "true", Vocabulary([b"null", b"</s>"], eos=[1]))
-        >>> guide.allowed(guide.start)
-        [0]
     """
     if kind == "regex":
         expression = parse(text, anchors=True)

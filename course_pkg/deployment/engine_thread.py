@@ -3,9 +3,7 @@
 An engine belongs to one thread, and a step computes for milliseconds to seconds, so the event loop
 never calls it. Commands (add, abort) go to the thread through a queue, which it empties between any
 two steps. Chunks of text come back with `call_soon_threadsafe`, once per step for all requests.
-
-A Call holds the chunks that its reader has not taken. A reader that is too far behind loses its
-request: one slow client must not stop the engine, nor fill the memory. Chapter: deployment/server.
+Chapter: deployment/server.
 """
 
 import asyncio

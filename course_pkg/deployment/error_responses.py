@@ -20,13 +20,7 @@ _FIELDS = CompletionRequest.model_fields | ChatRequest.model_fields | NEUTRAL
 
 
 def explain(errors: Sequence[dict[str, Any]]) -> ApiError:
-    """The first of pydantic's errors about a body, as an ApiError (400).
-
-    Example:
-
-        >>> explain([{"type": "missing", "loc": ("body", "model"), "msg": "", "input": {}}]).message
-        'model is missing'
-    """
+    """The first of pydantic's errors about a body, as an ApiError (400)."""
     error = errors[0]
     path = ".".join(str(part) for part in error["loc"][1:])
     # Names and values are the client's; the log has the field of ours that is wrong, and the kind.

@@ -1,9 +1,8 @@
 """The guard: what every request passes before the application reads it, and after it.
 
-In this order: the host's name and the key (or the method, for a path that needs none), whether the
-server takes requests, whether there is a place, and a body of limited size that comes in limited
-time. Then the application runs, until it has answered or the client has gone. At the end, one line
-of the log and the metrics: without the query, the prompt or the key. Chapter: deployment/server.
+In this order: the host's name and the key, whether the server takes requests, whether there is a
+place, and a body of limited size that comes in limited time. At the end, one line of the log and
+the metrics: without the query, the prompt or the key. Chapter: deployment/server.
 """
 
 import asyncio
@@ -45,7 +44,6 @@ class Guard:
         self.key = None if key is None else key.encode()
 
     async def __call__(self, scope: Scope, receive: Callable, send: Callable) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -26,10 +26,6 @@ DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float1
 def weights_dtype(dtype: str, model: str, device: str | None) -> torch.dtype:
     """The type of the weights. "auto": float32 on a CPU, otherwise the one of the model's files.
 
-    Raises:
-        ServeError: for an unknown one.
-        ModelError: for an unknown device.
-
     Example:
 
         >>> weights_dtype("auto", "tiny", "cpu"), weights_dtype("bfloat16", "tiny", None)
@@ -54,9 +50,6 @@ def load_engine(
     quantize: str | None = None,
 ) -> Engine:
     """The engine with its model, which may be a GPTQ checkpoint, and adapters.
-
-    Args:
-        quantize: as the Engine's.
 
     Raises:
         ModelError, ServeError: the model, or how it shall be served, makes no sense.
@@ -100,13 +93,7 @@ def load_engine(
 
 
 def quantization_note(model: str, quantize: str) -> str:
-    """What the weights' format costs, if it was measured: for SmolLM2, on the course's sentences.
-
-    Example:
-
-        >>> quantization_note("tiny", "int4")
-        'weights in int4: measure what your texts lose; book/acceleration/quantized-weights.md...'
-    """
+    """What the weights' format costs, if it was measured: for SmolLM2, on the course's texts."""
     if model == smollm2.NAME:
         change, others = MEASURED[quantize]
         return (

@@ -1,7 +1,7 @@
 """Monitoring: metrics in the text format of Prometheus, and a line of the log every few seconds.
 
-Labels of metrics have few values (the served models, the server's own paths), because each value is
-a time series that is kept for ever. Chapter: deployment/server.
+Labels of metrics have few values, because each is a time series that is kept for ever.
+Chapter: deployment/server.
 """
 
 import asyncio
@@ -67,7 +67,6 @@ class Metrics:
             self.per_token.labels(model).observe((call.last - call.first) / later)
 
     def text(self) -> bytes:
-        """All of them, for Prometheus to read."""
         return generate_latest(self.registry)
 
     def _by_model(self, kind: type, name: str, about: str, **options):
@@ -108,9 +107,6 @@ class Throughput:
         """The rates since the last call; empty if nothing was computed and nothing waits.
 
         A prompt counts when its first new token comes.
-
-        Args:
-            now: of time.monotonic.
         """
         passed = now - self._before
         prompt = self.thread.prompt_tokens - self._prompt_tokens

@@ -59,9 +59,8 @@ class TokenTexts:
 class TextAnswer:
     """The objects of one response of /v1/completions, as `Call` gives the chunks.
 
-    Args:
-        echo: the text of each prompt, to begin its choices with. If the request only scores the
-            prompt, the token that the engine generated after it is left out.
+    echo has the text of each prompt, to begin its choices with. If the request only scores the
+    prompt, the token that the engine generated after it is left out.
     """
 
     kind = chunk_kind = "text_completion"
@@ -196,13 +195,7 @@ class ChatAnswer(TextAnswer):
 
 
 def event(data: dict[str, Any]) -> bytes:
-    """A server-sent event.
-
-    Example:
-
-        >>> event({"text": "é"})
-        b'data: {"text":"\\xc3\\xa9"}\\n\\n'
-    """
+    """A server-sent event."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return f"data: {text}\n\n".encode()
 

@@ -5,10 +5,7 @@ client that asks for tools must not get an answer that ignores them. Fields at v
 nothing are accepted, because client libraries send them. SamplingParams checks the ranges.
 
 response_format, which constrains the output, is OpenAI's. structured_outputs is vLLM's;
-guided_regex, guided_choice and guided_json are its older names, which vLLM removed in version 0.12
-and other servers still have.
-
-Sources: OpenAI's API reference on structured outputs; vLLM's documentation, Structured Outputs.
+guided_regex, guided_choice and guided_json are its older names, which other servers still have.
 Chapter: deployment/server.
 """
 
@@ -93,13 +90,7 @@ class JsonSchemaFormat(Fields):
 
 
 class ResponseFormat(Fields):
-    """OpenAI's response_format: any text, any JSON object, or JSON of a schema.
-
-    Example:
-
-        >>> ResponseFormat(type="json_object").constraint
-        Constraint(kind='json', text='{"type": "object"}', field='response_format')
-    """
+    """OpenAI's response_format: any text, any JSON object, or JSON of a schema."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaFormat | None = None
@@ -112,7 +103,6 @@ class ResponseFormat(Fields):
 
     @property
     def constraint(self) -> Constraint | None:
-        """None for any text."""
         if self.type == "text":
             return None
         if self.json_schema is None:
@@ -137,7 +127,6 @@ class StructuredOutputs(Fields):
 
     @property
     def constraint(self) -> Constraint:
-        """Of the field that is given."""
         [name] = self.model_fields_set
         bare = name.rstrip("_")
         return constraint_of(bare, getattr(self, name), f"structured_outputs.{bare}")
@@ -280,7 +269,7 @@ class GenerationRequest(Fields):
         return False
 
     def params(self, max_tokens: int, guide: Guide | None = None) -> SamplingParams:
-        """The engine's parameters. Raises ValueError, "<field> is …", for one that is out of range.
+        """The engine's parameters. Raises SamplingError for one that is out of range.
 
         The engine always generates a token; an answer that only scores the prompt leaves it out.
         """
@@ -304,7 +293,6 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def scores_only(self) -> bool:
-        """echo with max_tokens 0."""
         return self.echo and self.max_tokens == 0
 
     @field_validator("prompt")
@@ -322,7 +310,6 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def reported(self) -> dict[str, int | None]:
-        """Of the new tokens, and with echo also of the prompt's."""
         return {"logprobs": self.logprobs, "prompt_logprobs": self.logprobs if self.echo else None}
 
 
@@ -354,7 +341,6 @@ class ChatMessage(Fields):
 
     @property
     def text(self) -> str:
-        """The whole content."""
         return "".join(part.text for part in self.content)
 
 
@@ -382,5 +368,4 @@ class ChatRequest(GenerationRequest):
 
     @property
     def reported(self) -> dict[str, int | None]:
-        """Of the new tokens, with the top ones."""
         return {"logprobs": (self.top_logprobs or 0) if self.logprobs else None}

@@ -44,11 +44,9 @@ def serve(
     """Serve until SIGTERM or Ctrl-C. Raises ServeError or ModelError if it cannot start.
 
     Args:
-        dtype: see `weights_dtype`.
-        quantize: None, "int8" or "int4".
         name: of the model, for clients.
         chat_template: a file with a Jinja template, instead of the model's.
-        origins: see `create_app`.
+        dtype, origins: see `weights_dtype` and `create_app`.
     """
     key = read_key(key_file)
     check_origins(origins, key)
@@ -85,11 +83,7 @@ def serve(
 
 
 def read_key(file: Path | None) -> str | None:
-    """The key in the file, or in COURSE_API_KEY; None if there is neither.
-
-    Raises:
-        ServeError: for a file that cannot be read and for a key that is easy to guess.
-    """
+    """The key in the file, or in COURSE_API_KEY; None if there is neither."""
     try:
         key = os.environ.get(KEY_VARIABLE) if file is None else file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -145,12 +139,7 @@ def adapter_folders(texts: Sequence[str], base: str) -> dict[str, Path]:
 
 
 def check_origins(origins: Sequence[str], key: str | None) -> None:
-    """Raise ServeError for a malformed origin, and for "*" (all origins) without a key.
-
-    Example:
-
-        >>> check_origins(["https://example.org", "http://localhost:3000"], None)
-    """
+    """Raise ServeError for a malformed origin, and for "*" (all origins) without a key."""
     for origin in origins:
         if origin != "*" and not re.fullmatch(r"https?://[^/\s*]+", origin):
             raise ServeError(

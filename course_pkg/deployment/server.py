@@ -39,7 +39,6 @@ class Connection(H11Protocol):
         self._arriving: Any = None  # which part of a request, in h11's words
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Accept, or refuse if there are too many."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)  # `send` waits until the kernel has all
         if len(self.connections) > self.limits.connections:
@@ -48,7 +47,6 @@ class Connection(H11Protocol):
         self._time_request(h11.IDLE)
 
     def data_received(self, data: bytes) -> None:
-        """Go on with the request; restart the clock after its headers, and stop it at its end."""
         super().data_received(data)
         state = self.conn.their_state
         begun = state is h11.SEND_BODY or (state is h11.IDLE and self.conn.trailing_data[0])
@@ -61,7 +59,6 @@ class Connection(H11Protocol):
                 timer.cancel()
 
     def pause_writing(self) -> None:
-        """The kernel takes no more: the client must read within the limit."""
         super().pause_writing()
         self._time_reader(None)
 
@@ -118,7 +115,6 @@ class Server(uvicorn.Server):
         self._end = float("inf")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take no more requests; with the second signal, end the others too."""
         self.close(0 if self.gate.closing else self.limits.shutdown_seconds)
 
     def close(self, seconds: float) -> None:
@@ -138,16 +134,7 @@ class Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens at the address. Raises ServeError if it is not available.
-
-    Clients that connect before the server runs wait for it.
-
-    Example:
-
-        >>> with bind("127.0.0.1", 0) as bound:
-        ...     bound.getsockname()[0]
-        '127.0.0.1'
-    """
+    """A socket that listens at the address; clients that connect before the server runs wait."""
     try:
         family, *_, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,7 +1,5 @@
 """The service: what a checked request means, from its model and its texts to a call of the engine.
 
-The engine's tokenizer belongs to the engine's thread; `tokenizer_threads` encode texts, and
-`constraint_compiler` compiles constraints.
 Chapter: deployment/server.
 """
 

@@ -1,8 +1,7 @@
 """Texts to token ids in threads of their own; texts that are too long are found before that.
 
 Encoding has two threads, each with a copy of the tokenizer: one for long texts, so that short ones
-never wait for them.
-Chapter: deployment/server.
+never wait for them. Chapter: deployment/server.
 """
 
 import asyncio
@@ -70,7 +69,6 @@ class TokenBound:
                 self._kinds.append((others, most))
 
     def __call__(self, text: str) -> int:
-        """The bound for this text."""
         if not self._kinds or (self._ascii_only and not text.isascii()):
             return 0
         raw = self._written(text)

@@ -1,21 +1,15 @@
 """The block manager: which blocks hold the keys and values of each sequence. It holds no tensors.
 
-A sequence's block table lists its blocks in the order of its tokens: token t is in slot
-t % block_size of block table[t // block_size]. Blocks are taken as tokens come, wherever they are
-free, so that at most the last block of a sequence is partly empty.
-
-Sequences share blocks in two ways. A new one whose first tokens were computed before gets those
-full blocks from the prefix cache. A forked one starts with all of its parent's blocks; the first of
-the two that writes into a block that both use gets a copy (copy-on-write).
+Token t of a sequence is in slot t % block_size of block table[t // block_size]. Sequences share
+full blocks with equal tokens (the prefix cache), and forked ones all blocks until one writes
+(copy-on-write).
 
 A block gets its hash when `append` makes room for its last token, which is before the engine
 computes it. So another sequence can hit it in the same step: in each layer, the engine must write
 the keys and values of all tokens of the step before it reads any.
 
-Not here: what runs when (`scheduler`), blocks on the host (`SwapSpace`), keys and values
-(`attention.paged`). Sources: Kwon et al. (2023), "Efficient memory management for large
-language model serving with PagedAttention", section 4; prefix hashes as in vLLM.
-Chapter: acceleration/paged-attention.
+Source: Kwon et al. (2023), "Efficient memory management for large language model serving with
+PagedAttention", section 4. Chapter: acceleration/paged-attention.
 """
 
 import hashlib
@@ -40,11 +34,8 @@ class BlockManager:
 
     Args:
         prefix_cache: find earlier sequences' full blocks by their hash.
-        watermark: the share of the blocks, rounded, that stays free when a sequence is admitted, so
-            that the running ones can grow.
-
-    Raises:
-        ValueError: for sizes that make no sense.
+        watermark: the share of the blocks that stays free when a sequence is admitted, so that the
+            running ones can grow.
 
     Example:
 
@@ -68,7 +59,7 @@ class BlockManager:
         self._contents: WeakKeyDictionary[Sequence, list[Content]] = WeakKeyDictionary()
 
     def table(self, sequence: Sequence) -> list[int]:
-        """The numbers of the sequence's blocks. Raises ValueError if it has none."""
+        """The numbers of the sequence's blocks."""
         return [block.number for block in self._get(sequence).blocks]
 
     def slots(self, sequence: Sequence, start: int, count: int) -> list[int]:
@@ -101,14 +92,12 @@ class BlockManager:
         """Start a table with what the prefix cache has, then make room for the other tokens.
 
         Args:
-            upto: make room for the first `upto` tokens only; `append` adds the others, chunk by
-                chunk.
+            upto: make room for the first `upto` tokens only; `append` adds the others.
 
         Returns:
             how many tokens were hit. The last one never is, because the logits after it are needed.
 
         Raises:
-            ValueError: the sequence has a table.
             OutOfBlocksError: blocks are lacking; then nothing changes.
         """
         if sequence.id in self._tables:
@@ -140,7 +129,6 @@ class BlockManager:
             shared.
 
         Raises:
-            ValueError: the sequence has no table or fewer tokens.
             OutOfBlocksError: blocks are lacking; then nothing changes.
         """
         table = self._get(sequence)
@@ -164,11 +152,7 @@ class BlockManager:
         return copy
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """Give the child the parent's table; both use its blocks.
-
-        Raises:
-            ValueError: unless the child is new and begins with what the parent has stored.
-        """
+        """Give the child, which begins with what the parent has stored, the parent's blocks too."""
         table = self._get(parent)
         first_tokens = parent.tokens[: table.stored]
         if child.id in self._tables or child.tokens[: table.stored] != first_tokens:
@@ -205,7 +189,6 @@ class BlockManager:
         return free - (self.blocks_for(tokens) - len(hits))
 
     def _new_blocks(self, table: _Table, count: int) -> int:
-        """How many blocks the next `count` tokens add to the table."""
         return self.blocks_for(table.stored + count) - len(table.blocks)
 
     def _needed(self, table: _Table, count: int) -> int:

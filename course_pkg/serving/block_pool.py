@@ -19,10 +19,8 @@ class OutOfBlocksError(RuntimeError):
 class Content:
     """What a full block holds: its tokens, after the content of the block before it.
 
-    Attributes:
-        hash: of the tokens and of the parent's hash. A root stands before the first block. It has
-            no parent, and its `tokens` are the cache key and salt, so blocks match only under the
-            same ones.
+    Before the first block stands a root without a parent, whose `tokens` are the cache key and the
+    salt, so that blocks match only under the same ones.
     """
 
     hash: bytes
@@ -30,10 +28,7 @@ class Content:
     tokens: tuple
 
     def same(self, other: "Content") -> bool:
-        """Whether both hold equal tokens after equal ones, compared block by block.
-
-        The comparison ends at the first parent that is one object for both, mostly at once.
-        """
+        """Whether both hold equal tokens after equal ones; compared up to a shared parent."""
         mine = self
         others = other
         while mine is not others:
@@ -46,11 +41,7 @@ class Content:
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """One block: its number, how many tables use it, and what it holds.
-
-    Attributes:
-        content: None unless the prefix cache can find the block by it.
-    """
+    """One block: its number, how many tables use it, and its content if the cache can find it."""
 
     number: int
     users: int = 0
@@ -62,27 +53,12 @@ def block_hash(parent: bytes, tokens: list[int] | tuple[int, ...]) -> bytes:
 
     Keys and values depend on all earlier tokens, so equal tokens after different ones need
     different hashes. Python's own `hash` has only 64 bits, and hash(-1) == hash(-2).
-
-    Example:
-
-        >>> first = block_hash(b"", [1, 2])
-        >>> block_hash(first, [3, 4]) == block_hash(b"", [3, 4])
-        False
     """
     return hashlib.sha256(parent + array("q", tokens).tobytes()).digest()
 
 
 class BlockPool:
-    """Blocks 1 … `blocks`; 0 is left for padding.
-
-    Example:
-
-        >>> pool = BlockPool(3)
-        >>> first, second = pool.take(), pool.take()
-        >>> pool.release(first)
-        >>> first.number, second.number, pool.num_free
-        (1, 2, 2)
-    """
+    """Blocks 1 … `blocks`; 0 is left for padding."""
 
     def __init__(self, blocks: int):
         self.blocks = [Block(number) for number in range(1, blocks + 1)]
@@ -95,11 +71,7 @@ class BlockPool:
         return len(self._free)
 
     def take(self) -> Block:
-        """A free block for one user: an empty one, or else the least recently used cached one.
-
-        Raises:
-            OutOfBlocksError: none is free.
-        """
+        """A free block for one user: an empty one, or else the least recently used cached one."""
         if not self._free:
             raise OutOfBlocksError(f"all {len(self.blocks)} blocks are in use")
         _, block = self._free.popitem(last=False)
@@ -113,11 +85,7 @@ class BlockPool:
         block.users += 1
 
     def release(self, block: Block) -> None:
-        """Count one user fewer. The last one frees the block, and its content stays cached.
-
-        Raises:
-            RuntimeError: it has no user.
-        """
+        """Count one user fewer. The last one frees the block, and its content stays cached."""
         if block.users == 0:
             raise RuntimeError(f"block {block.number} is freed twice")
         block.users -= 1

@@ -1,10 +1,8 @@
 """The inference engine: requests in, text out, many at a time.
 
-A step schedules, computes, chooses and reports: `step` returns a Chunk for each sequence that got a
-token, and `add` and `abort` may come between any two steps. The parts: `scheduler` and
-`block_manager` decide without tensors; `model_runner` computes; `sampling` chooses; `text_stream`
-makes text. Not here: threads (call an engine from one only) and HTTP.
-Chapter: serving/continuous-batching.
+`step` schedules (`scheduler`, `block_manager`: no tensors), computes (`model_runner`), chooses
+(`sampling`) and makes text (`text_stream`). Not here: threads (call an engine from one only) and
+HTTP. Chapter: serving/continuous-batching.
 """
 
 import os
@@ -41,20 +39,15 @@ class Engine:
     the same order; then all ranks get the same tokens.
 
     Args:
-        model: a Decoder, or a transformers model that it can run. Give either blocks, of block_size
-            tokens, or the memory_bytes for them.
+        model: a Decoder, or a transformers model that it can run.
+        blocks, memory_bytes: the size of the KV cache, in blocks of block_size tokens or in bytes.
         token_budget, max_sequences: as the Scheduler's.
         adapters: by name, the folder of a LoRA adapter, or a model that has it active.
         swap_blocks: blocks on the host for preempted sequences.
-        quantize: "int8" or "int4", the format of the weights (`quantized_decoder`); everything else
-            is in bf16 then, or in the model's 16-bit type. A model whose layers are quantized needs
-            nothing.
+        quantize: "int8" or "int4", the format of the weights; the rest has 16 bits then.
 
     Attributes:
         max_model_len: tokens of a prompt and its completion together.
-
-    Raises:
-        ValueError: for sizes that make no sense, and what `ModelRunner` raises.
 
     Example:
 
@@ -123,22 +116,7 @@ class Engine:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """What guides of requests are compiled with: the tokens' bytes, and the end tokens.
-
-        Raises:
-            ValueError: for a tokenizer of an unknown family, or without end tokens.
-
-        Example:
-
-            >>> from course_pkg.serving.constrained.guide import regex_guide
-            >>> from course_pkg.lm.load import load
-            >>> engine = Engine(*load("tiny"), blocks=8)
-            >>> guide = regex_guide("[0-9]{4}-[0-9]{2}", engine.vocabulary)
-            >>> [request] = engine.generate(["Date: "], SamplingParams(guide=guide))
-            >>> text = request.completions[0].text
-            >>> len(text), text[4], (text[:4] + text[5:]).isdecimal()
-            (7, '-', True)
-        """
+        """What guides of requests are compiled with: the tokens' bytes, and the end tokens."""
         return vocabulary_of(self.tokenizer, self.eos)
 
     def generate(
@@ -176,7 +154,7 @@ class Engine:
     ) -> Iterator[Chunk]:
         """The chunks of one request as they come; closing the iterator aborts the request.
 
-        Several streams can take turns: each step works for all of them. Raises what `add` raises.
+        Several streams can take turns: each step works for all of them.
         """
         request = self.add(prompt, params, adapter=adapter)
         chunks = request.chunks = deque()
@@ -194,14 +172,10 @@ class Engine:
     def add(
         self, prompt: Prompt, params: SamplingParams | None = None, *, adapter: str | None = None
     ) -> Request:
-        """Queue a request, which later steps fill.
-
-        Args:
-            prompt: a text, or a list of token ids.
+        """Queue a request, which later steps fill. prompt: a text, or a list of token ids.
 
         Raises:
-            ValueError: it is empty or too long, or a token or the adapter is unknown, or the guide
-                is of another vocabulary.
+            ValueError: the prompt, a parameter, the adapter or the guide does not fit the model.
         """
         params = params or SamplingParams()
         if adapter is not None and adapter not in self.adapters:

@@ -5,19 +5,13 @@ A cache is made for a decoder's config, and its `attend` is what the decoder cal
     cache = ContiguousCache(model.config)
     logits = model(ids, cache.positions(ids.shape[1]), cache.attend)
 
-Each layer's keys and values are in a `Storage`: a growing tensor, a preallocated one, or a ring.
-`append(key, value)` takes those of new tokens, (batch, kv_heads, new, head_dim), and returns what
-the new tokens may attend to, in the order of the tokens. Only a ring may permute them, for a single
-new token, which sees them all. `Int8` makes any storage one of 8 bits.
-
-Use a cache under `torch.no_grad()`. `generate` writes greedily with a cache, and `recompute` the
-same tokens without one.
+Each layer has a `Storage`: a growing tensor, a preallocated one, or a ring; `Int8` makes any of
+them one of 8 bits. Use a cache under `torch.no_grad()`.
 
 Keys are kept as they were rotated. RoPE of type "dynamic" or "longrope" changes all rotations when
 the text outgrows the original length; from then on, a cache and a recomputation differ, here as in
-transformers. Not here: blocks that requests share (`block_manager`).
-Sources: Pope et al. (2022), section 3.3; DeepSeek-V2 (2024), section 2.1, for the latent cache.
-Chapter: serving/kv-cache.
+transformers.
+Source: Pope et al. (2022), section 3.3. Chapter: serving/kv-cache.
 """
 
 from abc import ABC, abstractmethod
@@ -51,10 +45,9 @@ class Storage(ABC):
 
     @abstractmethod
     def append(self, key: Tensor, value: Tensor) -> Kept:
-        """Keep new tokens; return what they may attend to.
+        """Keep new tokens, (batch, kv_heads, new, head_dim); return what they may attend to.
 
-        Raises:
-            ValueError: the shape does not fit the tokens before.
+        It is in the order of the tokens; only a ring may permute it, for a single new token.
         """
 
     def can_truncate(self, tokens: int) -> bool:
@@ -99,10 +92,7 @@ class Static(Storage):
         self.capacity = capacity
 
     def append(self, key: Tensor, value: Tensor) -> Kept:
-        """Write into the free part. Raises ValueError if it is too small, and then changes nothing.
-
-        The result is a view, valid until the next append.
-        """
+        """Write into the free part. The result is a view, valid until the next append."""
         end = self.length + key.shape[2]
         if end > self.capacity:
             raise ValueError(
@@ -208,8 +198,7 @@ class Int8(Storage):
 def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     """Codes from −127 to 127, int8, x's shape, and one scale per token and head, fp32, (…, 1).
 
-    The scale is the largest absolute value / 127, so the error is at most half a scale. All zeros
-    have scale 0.
+    The scale is the largest absolute value / 127, so the error is at most half a scale.
 
     Example:
 
@@ -249,9 +238,6 @@ class KVCache(ABC):
         eight_bit: store int8 codes and one scale per token and head.
         attention: a function with the signature of
             `course_pkg.acceleration.attention.plain.attention`.
-
-    Raises:
-        ValueError: the padding is not on the left, or a prompt is all padding.
     """
 
     def __init__(
@@ -298,9 +284,6 @@ class KVCache(ABC):
         Args:
             query: (batch, heads, new, head_dim); the result has the same shape.
             key, value: (batch, kv_heads, new, head_dim).
-
-        Raises:
-            ValueError: the shape does not fit the cache, or it is full.
         """
         kept = self.layers[layer].append(key, value)
         window = self.config.window(layer)
@@ -317,8 +300,8 @@ class KVCache(ABC):
         """Forget all but the first `tokens` tokens: a rejected guess, or all after a shared prefix.
 
         Raises:
-            ValueError: there are fewer, or a sliding window has overwritten tokens that the next
-                one would see; then nothing changes.
+            ValueError: a sliding window has overwritten tokens that the next one would see; then
+                nothing changes.
         """
         if not 0 <= tokens <= self.tokens:
             raise ValueError(f"the cache holds {self.tokens} tokens, so it cannot keep {tokens}")
@@ -355,11 +338,7 @@ class ContiguousCache(KVCache):
 
 
 class StaticCache(KVCache):
-    """Tensors for `capacity` tokens, allocated once: no copies. options: those of KVCache.
-
-    Raises:
-        ValueError: the capacity is not positive.
-    """
+    """Tensors for `capacity` tokens, allocated once: no copies. options: those of KVCache."""
 
     def __init__(self, config: DecoderConfig, capacity: int, **options):
         self.capacity = require_integer(capacity, "capacity")
@@ -370,11 +349,7 @@ class StaticCache(KVCache):
 
 
 class SlidingWindowCache(KVCache):
-    """Each layer with a window keeps only its last `window` tokens. options: those of KVCache.
-
-    Raises:
-        ValueError: no layer has a window.
-    """
+    """Each layer with a window keeps only its last `window` tokens. options: those of KVCache."""
 
     def __init__(self, config: DecoderConfig, **options):
         if not any(config.windows):
@@ -394,9 +369,6 @@ def generate(model: Decoder, ids: Tensor, new_tokens: int, cache: KVCache) -> Te
         ids: (batch, tokens), the prompts, or what follows the tokens in the cache. The last new
             token is not in the cache afterwards.
 
-    Raises:
-        ValueError: ids or new_tokens is empty.
-
     Example:
 
         >>> from course_pkg.lm.tiny import tiny_model
@@ -404,8 +376,6 @@ def generate(model: Decoder, ids: Tensor, new_tokens: int, cache: KVCache) -> Te
         >>> cache = ContiguousCache(model.config)
         >>> generate(model, ids, 4, cache).tolist() == recompute(model, ids, 4).tolist()
         True
-        >>> cache.tokens  # 3 + 4 - 1
-        6
     """
     _check_prompts(ids, new_tokens)
     new = []
@@ -498,15 +468,13 @@ def step_intensity(
 ) -> float:
     """Operations per byte of a step that computes new_tokens for each of some sequences.
 
+    Counted are products and sums with the causal half of attention; as bytes the weights, read
+    once, and each sequence's cache, read or written once. Activations are not.
+
     Args:
         weights: numbers in the matrices that every token is multiplied by.
         tokens: each sequence's text after the step, so new_tokens == tokens is the prefill of a
-            whole prompt. Counted are products and sums with the causal half of attention; as bytes
-            the weights, read once, and each sequence's cache, read or written once. Activations are
-            not.
-
-    Raises:
-        ValueError: new_tokens > tokens.
+            whole prompt.
 
     Example:
 

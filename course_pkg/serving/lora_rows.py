@@ -1,9 +1,8 @@
 """Several LoRA adapters on one base in one batch: each row of a packed batch has its own, or none.
 
 The base computes all rows at once. The rows are sorted by adapter, so that each adapter adds its
-two thin products to one slice of them. Not here: methods that change the base's output, as DoRA.
-Sources: Chen et al. (2023), "Punica"; Sheng et al. (2023), "S-LoRA".
-Chapter: serving/continuous-batching.
+two thin products to one slice of them. Sources: Chen et al. (2023), "Punica"; Sheng et al. (2023),
+"S-LoRA". Chapter: serving/continuous-batching.
 """
 
 import os
@@ -35,7 +34,6 @@ class LoRARows(nn.Module):
         self.groups = groups
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (1, rows, in_features); the result is (1, rows, out_features)."""
         layer = self.layer
         result = layer.base(x)
         for name, rows in self.groups:
@@ -59,8 +57,6 @@ def with_adapters(
     decoder: Decoder, adapters: Mapping[str, str | os.PathLike | nn.Module]
 ) -> tuple[Decoder, Groups]:
     """A decoder that shares the weights and has the adapters, and the list that says whose rows.
-
-    Raises what `load_adapter` raises
 
     Args:
         adapters: by name, a folder that course_pkg.adapters or PEFT wrote, or a model whose active
@@ -98,17 +94,8 @@ def _save(model: nn.Module, folder: str, name: str) -> None:
 def check_adapter(folder: Path, name: str) -> None:
     """Refuse an adapter that the engine can't take, as far as its folder shows without the model.
 
-    Raises what `read_config` and `read_weights` raise
-
     Raises:
         ValueError: for an adapter that is not LoRA alone, or that changes lm_head.
-
-    Example:
-
-        >>> check_adapter(Path("/nowhere"), "poet")
-        Traceback (most recent call last):
-        ...
-        FileNotFoundError: /nowhere has no adapter_config.json, so it is not an adapter folder
     """
     if (kind := read_settings(folder)["peft_type"]) in PROMPT_TYPES:
         raise _not_lora(name, f"a trained prompt or prefix ({kind})")

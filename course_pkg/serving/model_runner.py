@@ -2,7 +2,6 @@
 
 All tokens of a step, of prompts and of sequences that generate, are one packed row (1, tokens) for
 the decoder. They meet only in attention, where each sequence reads the blocks of its own table.
-Not here: what a step contains (`scheduler`), the choice of tokens.
 Chapter: serving/continuous-batching.
 """
 
@@ -26,16 +25,10 @@ from course_pkg.serving.sequence import Sequence
 class ModelRunner:
     """A decoder, its adapters, and the keys and values of all blocks, on the device and the host.
 
-    Raises what `with_adapters` raises
-
     Args:
         blocks: those that sequences can have; block 0 is added, for padding. Each sequence's
             cache_key is the name of its adapter, or "". Later changes of quantized weights in place
             have no effect (`freeze`).
-
-    Raises:
-        ValueError: for a model whose keys depend on other sequences' lengths (dynamic and longrope
-            RoPE).
     """
 
     def __init__(

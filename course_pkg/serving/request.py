@@ -23,12 +23,7 @@ from course_pkg.serving.text_stream import TextStream
 
 
 class Chunk(NamedTuple):
-    """What a step added to a completion: a token, and the text that became certain with it.
-
-    Attributes:
-        logprob: the token's, if it was asked for.
-        finish_reason: the completion's after this token.
-    """
+    """What a step added to a completion: a token, and the text that became certain with it."""
 
     completion: "Completion"
     token: int
@@ -44,8 +39,7 @@ class Completion:
         finish_reason: None while it grows; "stop" (an end token or a stop string), "length",
             "abort", or "error". The tokens include those of the stop, the text does not.
         sequence: its tokens for the scheduler; None until it has its first.
-        state: the guide's, after these tokens; preemption and swapping keep it, because they keep
-            the tokens.
+        state: the guide's, after these tokens.
     """
 
     def __init__(self, request: "Request", index: int, tokenizer: Tokenizer):
@@ -69,8 +63,7 @@ class Completion:
             best: the token with the largest logit.
 
         Raises:
-            ValueError: the logits have NaN or infinity, or they are -infinity for all tokens that
-                the guide allows.
+            ValueError: no token can be chosen: NaN, infinity, or -infinity for all allowed tokens.
         """
         tokens = self.sequence.tokens
         is_first = len(tokens) == len(self.request.prompt)
@@ -156,9 +149,6 @@ class Request:
         """Add the log-probabilities of the prompt's tokens after `start`, one per row of logits.
 
         A sequence that was preempted computes its prompt again, and adds nothing twice.
-
-        Raises:
-            ValueError: the logits have NaN or infinity.
         """
         logprobs = self.prompt_logprobs
         if not logprobs:
@@ -170,20 +160,7 @@ class Request:
 
 
 def prompt_ids(prompt: str | list[int], tokenizer: Tokenizer, vocab_size: int) -> list[int]:
-    """A prompt's token ids. A lone surrogate, which is not a character, becomes a question mark.
-
-    Args:
-        prompt: a text, or a list of token ids.
-
-    Raises:
-        ValueError: it is empty or has an unknown id.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> prompt_ids("ab", tiny_tokenizer(), 259)
-        [97, 98]
-    """
+    """A prompt's token ids. A lone surrogate, which is not a character, becomes a question mark."""
     ids = list(prompt) if isinstance(prompt, list | tuple) else []
     if isinstance(prompt, str):
         ids = tokenizer(prompt.encode("utf-8", "replace").decode()).input_ids

@@ -1,7 +1,7 @@
 """Sampling: what may be asked, and from logits to a token, one sequence at a time.
 
-No sequence changes another's token. The order is that of vLLM: biases, repetition penalty,
-frequency and presence penalty, the constraint's mask, temperature, top-k, top-p, min-p.
+The order is that of vLLM: biases, repetition penalty, frequency and presence penalty, the
+constraint's mask, temperature, top-k, top-p, min-p.
 Sources: Keskar et al. (2019), CTRL, for the repetition penalty; OpenAI's API for the biases and the
 other two penalties; Holtzman et al. (2020) for top-p; Nguyen et al. (2024) for min-p.
 Chapter: serving/continuous-batching.
@@ -108,13 +108,12 @@ class SamplingError(ValueError):
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to choose tokens, and when to stop.
+    """How to choose tokens, and when to stop. Raises SamplingError for a value out of range.
 
     Attributes:
         max_tokens: None means as many as fit.
         temperature: 0 takes the most likely token. top_k, top_p, min_p, the penalties and
             logit_bias (token ids with numbers): see `probabilities`.
-        seed: makes a request repeatable.
         stop: strings that end the text, which does not include them.
         ignore_eos: the model's end tokens don't stop it.
         logprobs: the log-probability of each new token, and this many of the most likely tokens.
@@ -122,19 +121,8 @@ class SamplingParams:
         n: samples per prompt.
         priority: 0 is first.
         cache_salt: see `Sequence`.
-        guide: a compiled constraint with the engine's vocabulary; only tokens that it allows are
-            chosen. If max_tokens or a stop string ends the text, it is the beginning of one that is
-            allowed.
-
-    Raises:
-        SamplingError: a value is out of range.
-
-    Example:
-
-        >>> SamplingParams(top_p=1.5)
-        Traceback (most recent call last):
-        ...
-        course_pkg.serving.sampling.SamplingError: top_p is 1.5: expected a number above 0 ...
+        guide: a compiled constraint with the engine's vocabulary. If max_tokens or a stop string
+            ends the text, it is the beginning of an allowed one.
     """
 
     max_tokens: int | None = 16
@@ -212,8 +200,7 @@ def choose(
     Args:
         logits: (vocab,).
         tokens: the prompt, of prompt_tokens tokens, and what was generated, for the penalties.
-        mask: (vocab,) bool, the tokens that may be chosen, or None for all; not looked up in
-            params.guide, because it depends on the text so far.
+        mask: (vocab,) bool, the tokens that may be chosen now, or None for all.
 
     Raises:
         ValueError: the logits that the mask leaves have NaN or infinity, or -infinity alone.
@@ -238,10 +225,7 @@ def choose(
 
 
 def check_finite(number: float) -> None:
-    """Raise ValueError unless a number that was computed from logits is one.
-
-    It may be the largest logit: a row with NaN has NaN as its largest.
-    """
+    """Raise ValueError unless the number, such as a row's largest logit, is finite."""
     if not math.isfinite(number):
         raise ValueError(
             "the logits have NaN or infinity: the model or its adapter is damaged or overflows"
@@ -293,11 +277,6 @@ def log_probability(logits: Tensor, token: int, top: int) -> LogProb:
 
     Raises:
         ValueError: the logits have NaN or infinity.
-
-    Example:
-
-        >>> log_probability(torch.tensor([0.75, 0.25]).log(), 1, 1)
-        LogProb(token=1, logprob=-1.386294..., top=((0, -0.287682...),))
     """
     logprobs = logits.float().log_softmax(0)
     best = logprobs.topk(max(1, top))

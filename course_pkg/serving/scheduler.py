@@ -1,14 +1,12 @@
 """The scheduler: which sequences the next step computes, and how many tokens of each. No tensors.
 
-Continuous batching: sequences join and leave between any two steps. A step has a budget of tokens,
-for whatever is not computed yet: one token of a sequence that generates, many of a prompt, which is
-computed in chunks if it is larger than what is left. Sequences that run come first, and each gets
-at least one token, so that a long prompt never stops those that generate.
+Continuous batching: sequences join and leave between any two steps. A step has a budget of tokens:
+one for a sequence that generates, many of a prompt, which is computed in chunks if it is larger
+than what is left. Sequences that run come first, and each gets at least one token.
 
 There is one order of all sequences. Its first ones are admitted first, and its last running one is
-preempted when blocks run out: its blocks are freed, and it waits to be computed again, or they are
-swapped out to the host (`SwapSpace`) and copied back later. Only sequences before it in the order
-can preempt it, and none overtakes it while it waits, so that nobody starves.
+preempted when blocks run out: it is computed again later, or swapped out to the host (`SwapSpace`).
+None overtakes it while it waits, so that nobody starves.
 
 The engine calls, in turn, `schedule()`, which gives a step, and `update(step, tokens)`:
 
@@ -16,9 +14,8 @@ The engine calls, in turn, `schedule()`, which gives a step, and `update(step, t
     2. compute all tokens of step.scheduled, also of sequences that are aborted meanwhile;
     3. choose a token for each of step.sampling; maybe `fork`; update.
 
-Sources: Yu et al. (2022), "Orca"; Agrawal et al. (2024), "Sarathi-Serve", for chunks under a
-budget; vLLM V1, which has no phases of prefill and decode either.
-Chapter: serving/continuous-batching.
+Sources: Yu et al. (2022), "Orca"; Agrawal et al. (2024), "Sarathi-Serve"; vLLM V1, which has no
+phases of prefill and decode either. Chapter: serving/continuous-batching.
 """
 
 from bisect import insort
@@ -38,8 +35,7 @@ class SwapSpace:
 
         >>> manager = BlockManager(blocks=4, block_size=2)
         >>> space, sequence = SwapSpace(manager, 4), Sequence("a", [5, 6, 7])
-        >>> manager.allocate(sequence)
-        0
+        >>> _ = manager.allocate(sequence)
         >>> space.swap_out(sequence)
         [(1, 1), (2, 2)]
         >>> space.swap_in(sequence)  # block 1 still has its tokens: only block 2 is copied back
@@ -59,12 +55,7 @@ class SwapSpace:
         return len(self.manager.table(sequence)) <= self.pool.num_free
 
     def swap_out(self, sequence: Sequence) -> list[Copy]:
-        """Free the sequence's blocks; returns (block, host block), to be copied before all else.
-
-        Raises:
-            ValueError: the sequence has no blocks.
-            OutOfBlocksError: they don't fit.
-        """
+        """Free the sequence's blocks; returns (block, host block), to be copied before all else."""
         table = self.manager.table(sequence)
         if not self.has_room(sequence):
             raise OutOfBlocksError(
@@ -79,11 +70,7 @@ class SwapSpace:
     def swap_in(self, sequence: Sequence) -> list[Copy]:
         """Allocate the sequence again; returns (host block, block), copied before they are read.
 
-        What the prefix cache still has is not copied.
-
-        Raises:
-            ValueError: the sequence is not here.
-            OutOfBlocksError: the manager has too few blocks; then nothing changes.
+        What the prefix cache still has is not copied. If blocks are lacking, nothing changes.
         """
         held, stored = self._get(sequence)
         hit = self.manager.allocate(sequence, stored) // self.manager.block_size
@@ -92,7 +79,7 @@ class SwapSpace:
         return [(held[i].number, table[i]) for i in range(hit, len(held))]
 
     def drop(self, sequence: Sequence) -> None:
-        """Forget the sequence. Raises ValueError if it is not here."""
+        """Forget the sequence."""
         held, _ = self._get(sequence)
         del self._held[sequence.id]
         for block in held:
@@ -111,7 +98,6 @@ class Step:
     Attributes:
         scheduled: which tokens of each sequence to compute.
         sampling: the sequences whose tokens are all computed then, so that each gets a next token.
-            A block that is swapped out may be the target of another copy.
     """
 
     scheduled: dict[Sequence, range] = field(default_factory=dict)
@@ -135,11 +121,7 @@ class Scheduler:
         max_sequences: how many run at once.
         swap_blocks: blocks on the host, for preempted sequences; those that don't fit are
             recomputed.
-        aging: a sequence of priority p stands in the order as if it had come p · aging steps later;
-            those that come after that no longer pass it.
-
-    Raises:
-        ValueError: for numbers that make no sense.
+        aging: a sequence of priority p stands in the order as if it had come p · aging steps later.
 
     Example:
 
@@ -209,11 +191,7 @@ class Scheduler:
         return sequence is not None
 
     def schedule(self) -> Step:
-        """The next step; it is empty without work.
-
-        Raises:
-            RuntimeError: the last step was not updated.
-        """
+        """The next step; it is empty without work."""
         if self._open is not None:
             raise RuntimeError("the last step is not finished: call update(step, tokens) first")
         self.steps += 1
@@ -241,9 +219,6 @@ class Scheduler:
 
         Args:
             tokens: by id; sequences aborted during the step need none.
-
-        Raises:
-            ValueError: for another step, or tokens are missing or not wanted; then nothing changes.
         """
         if step is not self._open:
             raise ValueError("this is not the step that schedule() returned last")
@@ -263,8 +238,8 @@ class Scheduler:
     def fork(self, parent: Sequence, id: int | str, token: int) -> Sequence:
         """A sequence that has all of the parent's tokens and then `token`; it shares its blocks.
 
-        Call it after a step in which the parent samples, and before `update`; at other times it
-        raises ValueError. If max_sequences run, the child waits, and hits the full blocks later.
+        Call it after a step in which the parent samples, and before `update`. If max_sequences run,
+        the child waits, and hits the full blocks later.
         """
         sampling = self._open.sampling if self._open else []
         if parent not in sampling or parent.finish_reason is not None:
@@ -287,7 +262,7 @@ class Scheduler:
         """End all running sequences, because the step could not be computed; returns them.
 
         What the step was to write may be missing, so the prefix cache is emptied, and what the step
-        swapped out is computed again. Waiting sequences are not affected otherwise.
+        swapped out is computed again.
         """
         failed = list(self.running)
         for sequence in failed:

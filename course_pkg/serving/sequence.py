@@ -1,7 +1,6 @@
 """A sequence: one prompt and the tokens generated after it, as block manager and scheduler see it.
 
-A request for several samples has one sequence per sample. Not here: text, sampling parameters and
-log-probabilities (`request`). Chapter: acceleration/paged-attention.
+A request for several samples has one sequence per sample. Chapter: acceleration/paged-attention.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,16 +13,12 @@ class Sequence:
 
     Attributes:
         id: unique among the sequences of a scheduler.
-        prompt: token ids, at least one.
-        max_new_tokens: at least 1; a generated token of `stop` ends the sequence earlier.
+        stop: generated tokens that end the sequence before max_new_tokens.
         priority: 0 is the most urgent.
         cache_key: what changes keys and values besides the tokens, such as the adapter.
         prompt_logprobs: the logits of all prompt tokens are wanted, so none may come from the
             prefix cache before the first new token.
         cache_salt: blocks are shared only under the same cache_key and salt; None counts as a salt.
-
-    Raises:
-        ValueError: for an empty prompt or no new tokens.
 
     Example:
 

@@ -18,14 +18,7 @@ MOST_PENDING = 2 * CHARACTER  # tokens that wait for the rest of a character
 
 @lru_cache(maxsize=4)
 def special_tokens(tokenizer: Tokenizer) -> dict[int, str]:
-    """The special tokens, which have no text of their own, by id.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> special_tokens(tiny_tokenizer())
-        {256: '<|endoftext|>', 257: '<|im_start|>', 258: '<|im_end|>'}
-    """
+    """The special tokens, which have no text of their own, by id."""
     added = tokenizer.added_tokens_decoder
     special = {id: token.content for id, token in added.items() if token.special}
     named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)

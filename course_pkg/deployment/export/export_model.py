@@ -81,13 +81,7 @@ def export(
 
 
 def export_name(source: str) -> str:
-    """The name of a model or an adapter's folder, in letters that Ollama allows.
-
-    Example:
-
-        >>> export_name("/home/me/My adapter/"), export_name("owner/model")
-        ('my-adapter', 'model')
-    """
+    """The name of a model or an adapter's folder, in letters that Ollama allows."""
     name = Path(source).expanduser().resolve().name
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "model"
 
@@ -198,12 +192,6 @@ def _size(path: Path) -> int:
 
 
 def lines(exported: ExportedModel) -> list[str]:
-    """What the command prints.
-
-    Example:
-
-        >>> lines(ExportedModel(Path("x.gguf"), 538_000_000, ("llama.cpp: llama-cli -m x.gguf",)))
-        ['x.gguf: 538 MB', '  llama.cpp: llama-cli -m x.gguf']
-    """
+    """What the command prints."""
     first = f"{exported.path}: {readable_size(exported.nbytes)}"
     return [first, *(f"  {step}" for step in exported.next_steps)]

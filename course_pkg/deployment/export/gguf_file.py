@@ -1,13 +1,8 @@
 """Read and write GGUF files: keys, tensors, and a table of all bytes of a file that was read.
 
 The file is not trusted: no memory is allocated by a number in it before the file is seen to have
-that many bytes. `gguf_format` describes the format.
-
-What is written equals the bytes of the gguf package's GGUFWriter for the same keys and tensors. A
-tensor's data is made when its turn comes, so that memory holds one tensor, and an array may be
-empty, as the merges of a tokenizer that knows only bytes.
-
-Source: docs/gguf.md of ggml. Chapter: deployment/edge.
+that many bytes. What is written equals the bytes of the gguf package's GGUFWriter, but memory holds
+one tensor at a time. Source: docs/gguf.md of ggml. Chapter: deployment/edge.
 """
 
 import mmap
@@ -43,10 +38,7 @@ def read_gguf_file(path: str | os.PathLike) -> GGUFFile:
     """The keys, the tensors' entries and a table of all bytes of a GGUF file.
 
     Raises:
-        OSError: it cannot be opened.
-        CorruptModelError: it is not GGUF version 3 in little-endian, or contradicts itself: too
-            short for what it announces, unknown types, texts that are not UTF-8, names twice,
-            tensors that are not whole blocks or not one after the other.
+        CorruptModelError: it is not GGUF version 3 in little-endian, or contradicts itself.
     """
     path = Path(path)
     with path.open("rb") as file:
@@ -248,18 +240,6 @@ def write_gguf_file(
     Args:
         tensors: in the order of their data; their offsets are computed here.
         data: called once for each of them; returns exactly its nbytes.
-
-    Raises:
-        ValueError: it returns another number of bytes.
-
-    Example:
-
-        >>> from io import BytesIO
-        >>> file = BytesIO()
-        >>> key = {"general.architecture": MetadataValue("STRING", "llama")}
-        >>> write_gguf_file(file, key, [TensorInfo("x", (2,), "F32")], lambda info: bytes(8))
-        >>> len(file.getvalue()), file.getvalue()[:8]
-        (160, b'GGUF\\x03\\x00\\x00\\x00')
     """
     alignment = metadata.get(ALIGNMENT_KEY, MetadataValue("UINT32", ALIGNMENT)).value
     placed = _with_offsets(tensors, alignment)

@@ -12,9 +12,6 @@ number is little-endian:
 A text is its length, 8 bytes, and UTF-8. A tensor's dimensions are in ggml's order, the reverse of
 torch's: a row's length comes first. Offsets count from the first tensor's data.
 
-`gguf_file` reads and writes the format, and `gguf_model` gives the keys and tensors
-of a Llama their meaning.
-
 Source: docs/gguf.md of ggml. Chapter: deployment/edge.
 """
 
@@ -66,13 +63,7 @@ class MetadataValue:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor's entry. shape: in torch's order, (rows, columns). offset: from the first data.
-
-    Example:
-
-        >>> TensorInfo("blk.0.attn_k.weight", (192, 576), "Q8_0").nbytes  # 18 blocks in a row
-        117504
-    """
+    """A tensor's entry. shape: in torch's order, (rows, columns). offset: from the first data."""
 
     name: str
     shape: tuple[int, ...]
@@ -122,10 +113,7 @@ class GGUFFile:
         return read_gguf(self.data(name), info.type).dequantize().view(info.shape)
 
     def table(self, first: int = 0, count: int | None = None) -> Iterator[str]:
-        """Lines of spans from number `first` on: offset, size, first bytes, what, and what it says.
-
-        Lines are cut after 90 characters, the width of a page.
-        """
+        """Lines of spans from number `first` on: offset, size, first bytes, what it is and says."""
         last = len(self.spans) if count is None else first + count
         with self.path.open("rb") as file:
             for span in self.spans[first:last]:
@@ -149,11 +137,5 @@ def block_of(name: str) -> tuple[int, int]:
 
 
 def padding(position: int, alignment: int = ALIGNMENT) -> int:
-    """Bytes from a position to the next multiple of the alignment.
-
-    Example:
-
-        >>> padding(33), padding(64)
-        (31, 0)
-    """
+    """Bytes from a position to the next multiple of the alignment."""
     return -position % alignment

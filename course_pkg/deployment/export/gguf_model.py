@@ -1,16 +1,13 @@
 """A Llama in transformers as a GGUF file, which llama.cpp, Ollama and LM Studio run.
 
 Three things differ from a folder that `save_pretrained` writes:
-- Names: `model.layers.0.self_attn.q_proj` is `blk.0.attn_q`; the sizes are keys such as
-  `llama.block_count`.
+- Names: `model.layers.0.self_attn.q_proj` is `blk.0.attn_q`; the sizes are keys.
 - The rows of q_proj and k_proj. RoPE turns pairs of numbers; transformers pairs number i of a head
   with i + d/2, llama.cpp number 2i with 2i + 1. The rows are reordered so that both turn the same
   pairs. A file without that loads without an error, and the model writes nonsense.
 - Types: matrices are stored as asked, vectors always in F32. The output matrix, which costs the
-  most quality per bit, is Q8_0 in a file of Q4_0; that is also the embedding matrix if they are
-  tied, and then it is stored once. (llama.cpp itself takes Q6_K where 256 divides the rows.)
-
-RoPE's frequencies may be scaled as in Llama 3 (`rope_freqs.weight` divides them) or linearly.
+  most quality per bit, is Q8_0 in a file of Q4_0. (llama.cpp itself takes Q6_K where 256 divides
+  the rows.) Tied to the embeddings, it is stored once.
 
 Source: convert_hf_to_gguf.py and llama-quant.cpp of llama.cpp, docs/gguf.md of ggml.
 Chapter: deployment/edge.
@@ -67,16 +64,6 @@ def write_gguf_model(
         ValueError: for another type or rows that aren't whole blocks of 32.
         ModelError: for an architecture, an adapter or a tokenizer that the file can't have, and for
             numbers that are not finite in the type.
-        OSError: the file can't be written. No file is then left.
-
-    Example:
-
-        >>> from tempfile import TemporaryDirectory
-        >>> from course_pkg.lm.load import load
-        >>> with TemporaryDirectory() as folder:
-        ...     write_gguf_model(*load("tiny"), Path(folder, "tiny.gguf"), "Q8_0")
-        ...     read_gguf_file(Path(folder, "tiny.gguf")).metadata["llama.block_count"].value
-        2
     """
     require_choice(type, "type", FILE_TYPES)
     _require_llama(model)
@@ -106,11 +93,7 @@ def write_gguf_model(
 def read_weights(source: str | os.PathLike | GGUFFile) -> dict[str, Tensor]:
     """The weights of a Llama's GGUF file, fp32, by transformers' names and in its order of rows.
 
-    What `load_state_dict` of a LlamaForCausalLM takes; tied embeddings are there once. Raises what
-    `read_gguf_file` raises
-
-    Raises:
-        ModelError: for another architecture.
+    What `load_state_dict` of a LlamaForCausalLM takes; tied embeddings are there once.
     """
     file = source if isinstance(source, GGUFFile) else read_gguf_file(source)
     architecture = file.metadata.get("general.architecture", MetadataValue("STRING", None)).value
@@ -146,13 +129,7 @@ def interleave(weight: Tensor, heads: int) -> Tensor:
 
 
 def halve(weight: Tensor, heads: int) -> Tensor:
-    """The reverse of `interleave`.
-
-    Example:
-
-        >>> halve(interleave(torch.arange(8), heads=2), heads=2)
-        tensor([0, 1, 2, 3, 4, 5, 6, 7])
-    """
+    """The reverse of `interleave`."""
     pairs = weight.unflatten(0, (heads, -1, 2))  # (heads, d/2, 2, …)
     return pairs.transpose(1, 2).flatten(0, 2)
 

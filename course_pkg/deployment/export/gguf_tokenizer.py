@@ -36,13 +36,6 @@ def tokenizer_metadata(tokenizer: Tokenizer, rows: int) -> dict[str, MetadataVal
 
     Raises:
         ModelError: for a tokenizer that llama.cpp can't have, or with more tokens than rows.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> keys = tokenizer_metadata(tiny_tokenizer(), 260)
-        >>> keys["tokenizer.ggml.tokens"].value[-4:]
-        ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '[PAD259]']
     """
     described = _described(tokenizer)
     pre = _pre_tokenizer(described)

@@ -29,9 +29,6 @@ def load_merged(source: str | os.PathLike, base: str | os.PathLike | None = None
     Args:
         source: a folder with an adapter in PEFT's format, or what `course_pkg.lm.load.load` takes.
         base: the adapter's model; by default the one that its file names.
-
-    Raises:
-        ModelError: it can't be merged; the message says in one line what to do.
     """
     folder = Path(source).expanduser()
     if not (folder / CONFIG_FILE).is_file():

@@ -40,22 +40,6 @@ def modelfile(tokenizer: Tokenizer, gguf: str) -> str | None:
 
     None too if a name or a token has quotes or line breaks, which could end a directive and begin
     another.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> print(modelfile(tiny_tokenizer(), "tiny.gguf"))
-        FROM ./tiny.gguf
-        TEMPLATE \"""{{ range .Messages }}{{ if eq .Role "system" }}<|im_start|>system
-        {{ .Content }}<|im_end|>
-        {{ else if eq .Role "user" }}<|im_start|>user
-        {{ .Content }}<|im_end|>
-        {{ else if eq .Role "assistant" }}<|im_start|>assistant
-        {{ .Content }}<|im_end|>
-        {{ end }}{{ end }}<|im_start|>assistant
-        \"""
-        PARAMETER stop "<|im_end|>"
-        <BLANKLINE>
     """
     parts = chat_parts(tokenizer)
     stops = tokenizer.convert_ids_to_tokens(end_ids(tokenizer))
@@ -80,14 +64,7 @@ def _is_quotable(text: str) -> bool:
 
 
 def chat_parts(tokenizer: Tokenizer) -> ChatParts | None:
-    """The parts of the tokenizer's chat template; None without one, or if it has no such parts.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> chat_parts(tiny_tokenizer()).after["user"]
-        '<|im_end|>\\n'
-    """
+    """The parts of the tokenizer's chat template; None without one, or if it has no such parts."""
     if tokenizer.chat_template is None:
         return None
     try:

@@ -7,10 +7,8 @@
     model_int8.onnx     by `quantize_onnx`: graph and weights, most of them in int8
     config.json, generation_config.json, and the tokenizer's files
 
-A graph is a list of operators with named inputs and outputs; a runtime needs no Python to run it.
 Operator set 23 has what a decoder needs: RMSNormalization, RotaryEmbedding, and Attention with
-grouped queries and a cache. So a layer has 17 operators, one for each step of the formulas. A
-weight in codes becomes MatMulNBits, which ONNX Runtime adds to the standard's operators.
+grouped queries and a cache. A weight in codes becomes MatMulNBits, which ONNX Runtime adds.
 
 A call reads `tokens` new tokens for each of `batch` sequences, after `past` tokens in the cache.
 Inputs and outputs have the names that Optimum gives them:
@@ -66,16 +64,8 @@ def decoder_graph(decoder: Decoder, store: Store) -> onnx.ModelProto:
             holds the values or says where they are.
 
     Raises:
-        ModelError: the angles of RoPE depend on the length of the text, or a layer is quantized in
+        ModelError: for RoPE whose angles depend on the length of the text, or a quantized layer in
             a format that no operator reads.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> decoder = Decoder.from_transformers(load("tiny").model)
-        >>> model = decoder_graph(decoder, lambda name, x: numpy_helper.from_array(x.numpy(), name))
-        >>> [output.name for output in model.graph.output][:3]
-        ['logits', 'present.0.key', 'present.0.value']
     """
     kind = decoder.config.rope["rope_type"]
     if kind in ("dynamic", "longrope"):
@@ -101,13 +91,7 @@ def _has_operator(layer: QuantizedLinear) -> bool:
 
 
 def cache_names(prefix: str, layer: int) -> list[str]:
-    """The names of a layer's keys and values; prefix: "past_key_values" or "present".
-
-    Example:
-
-        >>> cache_names("present", 3)
-        ['present.3.key', 'present.3.value']
-    """
+    """The names of a layer's keys and values; prefix: "past_key_values" or "present"."""
     return [f"{prefix}.{layer}.{part}" for part in ("key", "value")]
 
 
@@ -309,15 +293,6 @@ def export_onnx(model: PreTrainedModel, tokenizer: Tokenizer, folder: str | Path
 
     Raises:
         ModelError: for other models or formats, and if an adapter is not merged.
-
-    Example:
-
-        >>> from tempfile import TemporaryDirectory
-        >>> from course_pkg.lm.load import load
-        >>> with TemporaryDirectory() as folder:
-        ...     path = export_onnx(*load("tiny"), folder)
-        ...     sorted(file.name for file in path.parent.glob("model*"))
-        ['model.onnx', 'model.onnx_data']
     """
     decoder = Decoder.from_transformers(model)
     folder = Path(folder).expanduser()
@@ -341,11 +316,6 @@ def quantize_onnx(folder: str | Path) -> Path:
     becomes a second matrix. Two settings matter: only products are quantized, because the tool
     takes this graph's Attention for another operator of that name; and weights get 7 of the 8 bits,
     because processors without VNNI add pairs of 8-bit products in 16 bits, which would overflow.
-
-    Raises:
-        ModelError: the folder has no model.onnx.
-
-    Source: ONNX Runtime's documentation, "Quantize ONNX models".
     """
     source = Path(folder).expanduser() / MODEL
     if not source.is_file():

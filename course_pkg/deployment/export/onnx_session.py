@@ -2,10 +2,7 @@
 
 It needs numpy, onnxruntime and tokenizers, but neither torch nor transformers: this is what a small
 device has to install. The cache stays in the runtime's memory from call to call; inside a call, the
-operator copies it once, because its output is longer by the new tokens. Not here: sampling, and
-adding a prompt to a batch that runs.
-
-Chapter: deployment/edge.
+operator copies it once, because its output is longer by the new tokens. Chapter: deployment/edge.
 """
 
 import json
@@ -112,14 +109,10 @@ class OnnxDecoder:
         """The logits of the next tokens, (batch, tokens or keep, vocab), and the longer cache.
 
         Args:
-            ids: (batch, tokens), after those in the cache.
+            ids: (batch, tokens), after those in the cache, which stays as it is.
             mask: (batch, tokens), 1 at real tokens, 0 at padding, which may only be on the left;
-                None means no padding.
-            keep: only the logits of so many last tokens; 0 means all. Logits at padding mean
-                nothing. The given cache stays as it is.
-
-        Raises:
-            ValueError: the shapes do not fit or an id is not in the vocabulary.
+                None means no padding. Logits at padding mean nothing.
+            keep: only the logits of so many last tokens; 0 means all.
         """
         ids = np.asarray(ids)
         mask = np.ones_like(ids) if mask is None else np.asarray(mask)
@@ -155,10 +148,6 @@ class OnnxDecoder:
 
         Args:
             prompts: texts or lists of token ids; shorter ones are padded on the left.
-
-        Raises:
-            TypeError: prompts is a string.
-            ValueError: a prompt is empty.
         """
         require_list(prompts, "prompts", "put one prompt into [ ]")
         require_integer(max_new_tokens, "max_new_tokens")
@@ -189,12 +178,6 @@ def _end_tokens(path: Path) -> set[int]:
 
 
 def _until(tokens: list[int], ends: set[int]) -> list[int]:
-    """The tokens before the first end token.
-
-    Example:
-
-        >>> _until([5, 6, 0, 0], {0})
-        [5, 6]
-    """
+    """The tokens before the first end token."""
     first = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
     return tokens[:first]

@@ -57,28 +57,13 @@ class Automaton:
         return np.array(self.final, bool)
 
     def leads(self, state: int) -> dict[int, int]:
-        """The bytes that can follow a state, and where they lead.
-
-        Example:
-
-            >>> from course_pkg.serving.constrained.regex import parse
-            >>> build_automaton(parse("ab|cd")).leads(0)
-            {97: 1, 99: 2}
-        """
+        """The bytes that can follow a state, and where they lead."""
         row = self.rows[state]
         targets = ((byte, row[which]) for byte, which in enumerate(self.class_of))
         return {byte: target for byte, target in targets if target != DEAD}
 
     def run(self, data: bytes, state: int = 0) -> int:
-        """The state after these bytes, DEAD if they cannot follow.
-
-        Example:
-
-            >>> from course_pkg.serving.constrained.regex import parse
-            >>> automaton = build_automaton(parse("ab|cd"))
-            >>> automaton.run(b"cb"), automaton.final[automaton.run(b"ab")]
-            (-1, True)
-        """
+        """The state after these bytes, DEAD if they cannot follow."""
         for byte in data:
             if state == DEAD:
                 break
@@ -90,8 +75,14 @@ def build_automaton(expression: Expression) -> Automaton:
     """The smallest automaton whose every state leads to the end.
 
     Raises:
-        ConstraintError: no string belongs to the language, or the automaton needs more than
-            MOST_STATES states before they are merged, or more than MOST_WORK to find them.
+        ConstraintError: no string belongs to the language, or the automaton is too large.
+
+    Example:
+
+        >>> from course_pkg.serving.constrained.regex import parse
+        >>> automaton = build_automaton(parse("ab|cd"))
+        >>> automaton.leads(0), automaton.run(b"cb"), automaton.final[automaton.run(b"ab")]
+        ({97: 1, 99: 2}, -1, True)
     """
     edges, final = _explore(expression)
     rows, class_of = _by_class(edges)
@@ -187,10 +178,6 @@ def _different_columns(rows: Rows, class_of: bytes) -> tuple[Rows, bytes]:
 
 def reaching(edges: Iterable[tuple[int, int]], final: Sequence[bool]) -> list[bool]:
     """The nodes of a graph with a path to a final one, themselves included, (n,).
-
-    Args:
-        edges: from a node to a node.
-        final: (n,).
 
     Example:
 

@@ -1,10 +1,5 @@
 """Constrained decoding: a processor for generate, and a greedy loop that jumps over forced tokens.
 
-generate asks a logits processor at each step. It finds the state of a row by the row's tokens, not
-by its place in the batch: beam search moves rows, and a row may be several times in a batch. A
-row's tokens without its last one had a state in the step before. A row for which this isn't so
-begins a new text, and what it holds is its prompt.
-
 One forward pass computes as many tokens as it is given. A jump gives the model all forced tokens at
 once, so a text whose layout is fixed, such as JSON, needs fewer passes.
 
@@ -25,13 +20,13 @@ from course_pkg.serving.constrained.guide import FINISHED, Guide
 class ConstrainedLogitsProcessor(LogitsProcessor):
     """Sets the logits of tokens that the constraint does not allow to -infinity.
 
-    Args:
-        guide: a compiled constraint, or one for each row of the batch (not with beam search, which
-            moves rows); None leaves a row as it is. What the first call sees is the prompt.
+    It finds the state of a row by the row's tokens, not by its place in the batch: beam search
+    moves rows. A row whose tokens without the last one had no state in the step before begins a new
+    text, and what it holds is its prompt.
 
-    Raises:
-        ValueError: a row has a token that was not allowed, or the logits have fewer columns than
-            the vocabulary has tokens; further columns are not allowed.
+    Args:
+        guide: a compiled constraint, or one for each row of the batch (not with beam search); None
+            leaves a row as it is.
 
     Example:
 
@@ -80,14 +75,6 @@ def constrain(logits: Tensor, mask: Tensor) -> Tensor:
     """The logits, (…, columns), with -infinity for tokens that the mask, (…, vocab), excludes.
 
     Some models have more columns than the tokenizer has tokens; these are excluded too.
-
-    Raises:
-        ValueError: there are fewer.
-
-    Example:
-
-        >>> constrain(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([True, False]))
-        tensor([1., -inf, -inf])
     """
     missing = logits.shape[-1] - mask.shape[-1]
     if missing < 0:
@@ -138,9 +125,6 @@ def generate_greedily(
     Args:
         prompt: token ids, at least one.
         jumps: forced tokens are taken without asking the model.
-
-    Raises:
-        ValueError: for an empty prompt.
 
     Example:
 

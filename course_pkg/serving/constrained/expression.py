@@ -3,13 +3,11 @@
 The derivative of a language by a byte is what may follow that byte. So the states of an automaton
 are expressions: each says what may still come. Intersection, which automata of Thompson's kind
 lack, costs two lines here; JSON Schema needs it for a pattern with a maximum length. A counted
-repetition stays one expression, r{0,200}, and its derivative counts down.
-
-Equal expressions are one object (`_interned`), so they are compared by identity.
+repetition stays one expression, r{0,200}, and its derivative counts down. Equal expressions are one
+object (`_interned`).
 
 Sources: Brzozowski (1964), Derivatives of regular expressions; Owens, Reppy and Turon (2009),
-Regular-expression derivatives re-examined, for the classes of bytes.
-Chapter: evaluation/constrained-output.
+Regular-expression derivatives re-examined. Chapter: evaluation/constrained-output.
 """
 
 from collections.abc import Iterable
@@ -22,13 +20,11 @@ ALL_BYTES = (1 << 256) - 1
 class Expression:
     """A language of byte strings. Make one with the functions of this module.
 
-    Args:
-        nullable: whether the empty string belongs to it.
-
     Attributes:
         kind, parts: "bytes" (a mask of 256 bits: one byte of these), "concat" (first, rest),
             "alternate" and "intersect" (a frozenset of expressions), "repeat" (inner, least, most
             or None).
+        nullable: whether the empty string belongs to it.
     """
 
     __slots__ = ("__weakref__", "kind", "nullable", "parts")
@@ -70,13 +66,7 @@ def byte_range(low: int, high: int) -> Expression:
 
 
 def literal(data: bytes) -> Expression:
-    """This string alone.
-
-    Example:
-
-        >>> matches(literal(b"ab"), b"ab"), matches(literal(b"ab"), b"a")
-        (True, False)
-    """
+    """This string alone."""
     return concat(*(one_byte(1 << byte) for byte in data))
 
 
@@ -174,14 +164,7 @@ def _flat(kind: str, parts: Iterable[Expression]) -> Iterable[Expression]:
 
 
 class Derivatives:
-    """Derivatives and classes of bytes, each computed once. work: how many parts were looked at.
-
-    Example:
-
-        >>> word = literal(b"ab")
-        >>> Derivatives().by(word, ord("a")) is literal(b"b"), Derivatives().by(word, 0) is NOTHING
-        (True, True)
-    """
+    """Derivatives and classes of bytes, each computed once. work: how many parts were looked at."""
 
     def __init__(self) -> None:
         self._derivatives: dict[tuple[Expression, int], Expression] = {}
@@ -236,13 +219,7 @@ class Derivatives:
 
 
 def matches(expression: Expression, data: bytes) -> bool:
-    """Whether the whole string belongs to the language: the definition, one derivative a byte.
-
-    Example:
-
-        >>> matches(repeat(literal(b"ab"), 2, 3), b"abab")
-        True
-    """
+    """Whether the whole string belongs to the language: the definition, one derivative a byte."""
     derivatives = Derivatives()
     for byte in data:
         expression = derivatives.by(expression, byte)

@@ -4,15 +4,10 @@ A state is an integer, and the masks of all states are computed before generatio
 guide serves any number of sequences at once, and going back, as beam search and speculation do,
 means to keep an older integer.
 
-All states walk the trie of the vocabulary level by level. A prefix that a state cannot read is
-given up once, for all tokens that begin with it; testing each token in each state would repeat it.
-A token is allowed if the automaton can read its bytes and if tokens lead from there to the end.
-The second condition is about tokens, not bytes. With the tokens {ab, c}, the expression ab|cd must
-not start with c: the byte d can still follow, but no token writes it. Such states are trimmed.
-
-Where only one text can follow, such as `{"name": "` of a schema, the model need not be asked:
-`forced` gives the tokens. The text is forced, but not how tokens divide it, so these are the
-tokenizer's. The model might have divided it in another way, which changes what it writes later.
+All states walk the trie of the vocabulary level by level, so that a prefix that a state cannot read
+is given up once. A token is allowed if the automaton can read its bytes and if tokens lead from
+there to the end. With the tokens {ab, c}, the expression ab|cd must not start with c: the byte d
+can still follow, but no token writes it. Such states are trimmed.
 
 Sources: Willard and Louf (2023), Efficient guided generation for large language models, sections 3
 and 4; the blog of outlines (2024) on coalescence; llguidance's "fast-forward tokens".
@@ -57,20 +52,7 @@ class TokenMasks:
 
 
 def token_masks(automaton: Automaton, vocabulary: Vocabulary) -> TokenMasks:
-    """The masks of all states, trimmed.
-
-    Raises:
-        ConstraintError: no sequence of tokens writes a text that is allowed.
-
-    Example:
-
-        >>> from course_pkg.serving.constrained.automaton import build_automaton
-        >>> from course_pkg.serving.constrained.regex import parse
-        >>> vocabulary = Vocabulary([b"ab", b"c", b"</s>"], eos=[2])
-        >>> masks = token_masks(build_automaton(parse("ab|cd")), vocabulary)
-        >>> np.unpackbits(masks.bits, axis=1, count=3, bitorder="little").tolist()
-        [[1, 0, 0], [0, 0, 1]]
-    """
+    """The masks of all states, trimmed."""
     states, bits, targets = _reachable(automaton, vocabulary)
     usable = _usable(states, targets, automaton.accepting)
     if not usable[0]:
@@ -129,8 +111,7 @@ def _masks(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """For each state its mask, (vocab / 8,), and the different states that its tokens lead to.
 
-    Args:
-        usable: (automaton's states,) bool, where tokens may lead; anywhere if left out.
+    usable: (automaton's states,) bool, where tokens may lead; anywhere if left out.
     """
     trie = vocabulary.trie
     for first in range(0, len(states), AT_ONCE):
@@ -174,13 +155,7 @@ def _walk(
 
 
 def _spans(firsts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """firsts[i], firsts[i] + 1, …, counts[i] of them, for all i in a row.
-
-    Example:
-
-        >>> _spans(np.array([5, 9]), np.array([3, 1])).tolist()
-        [5, 6, 7, 9]
-    """
+    """firsts[i], firsts[i] + 1, …, counts[i] of them, for all i in a row."""
     before = np.cumsum(counts) - counts
     return np.repeat(firsts - before, counts) + np.arange(counts.sum())
 
@@ -193,25 +168,20 @@ MOST_KEPT = 32  # guides that are kept; one takes 6 KB a state for SmolLM2
 class Guide:
     """The masks of a constraint, and the way from state to state.
 
-    Args:
-        automaton: of the texts that are allowed.
-        vocabulary: the model's tokens. End tokens are allowed in accepting states only, beside the
-            tokens that continue the text; after one, only they are.
+    End tokens are allowed in accepting states only, beside the tokens that continue the text; after
+    one, only they are.
 
     Raises:
         ConstraintError: no sequence of tokens writes a text that is allowed.
 
     Example:
 
-        >>> from course_pkg.serving.constrained.automaton import build_automaton
         >>> from course_pkg.serving.constrained.regex import parse
         >>> vocabulary = Vocabulary([b"a", b"aa", b"b", b"</s>"], eos=[3])
         >>> guide = Guide(build_automaton(parse("a{1,2}")), vocabulary)
-        >>> guide.allowed(guide.start)
-        [0, 1]
         >>> after = guide.advance(guide.start, 0)
-        >>> guide.allowed(after), guide.advance(after, 3) == FINISHED
-        ([0, 3], True)
+        >>> guide.allowed(guide.start), guide.allowed(after), guide.advance(after, 3) == FINISHED
+        ([0, 1], [0, 3], True)
     """
 
     start = 0
@@ -268,17 +238,9 @@ class Guide:
     def forced(self, state: int) -> list[int]:
         """The tokens that must follow, [] if the model has a choice; possibly with an end token.
 
-        A token at the end of the forced text is left to the model if it could also be the beginning
-        of a longer one.
-
-        Example:
-
-            >>> from course_pkg.serving.constrained.automaton import build_automaton
-            >>> from course_pkg.serving.constrained.regex import parse
-            >>> words = Vocabulary([b"x", b" ", b"=", b" 1", b"1", b"2", b"</s>"], eos=[6])
-            >>> guide = Guide(build_automaton(parse("x = [12]")), words)
-            >>> [words.tokens[token] for token in guide.forced(guide.start)]
-            [b'x', b' ', b'=']
+        Only the text is forced; the tokens are the tokenizer's, and the model might have divided
+        the text in another way. A token at the end is left to the model if it could also be the
+        beginning of a longer one.
         """
         forced: list[int] = []
         while state != FINISHED:
@@ -363,13 +325,6 @@ def json_schema_guide(
 
     Raises:
         SchemaError: for what is not supported, and what `regex_guide` raises.
-
-    Example:
-
-        >>> vocabulary = Vocabulary([b"true", b"false", b"</s>"], eos=[2])
-        >>> guide = json_schema_guide({"type": "boolean"}, vocabulary)
-        >>> guide.allowed(guide.start)
-        [0, 1]
     """
     # Equal schemas have the same text; the order of properties counts.
     return _schema_guide(json.dumps(schema), vocabulary, max_whitespace, max_depth)

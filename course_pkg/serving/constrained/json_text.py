@@ -43,14 +43,7 @@ class Member(NamedTuple):
 
 
 def character(ranges: Ranges) -> Expression:
-    r"""One character of the set, as a JSON string writes it.
-
-    Example:
-
-        >>> from course_pkg.serving.constrained.expression import matches
-        >>> matches(character(((10, 10),)), b"\\n"), matches(character(((10, 10),)), b"\n")
-        (True, False)
-    """
+    """One character of the set, as a JSON string writes it."""
     spelled = [utf8(common(ranges, UNESCAPED))]
     for low, high in common(ranges, ESCAPED):
         for code in range(low, high + 1):
@@ -69,13 +62,6 @@ def integer(low: int | None = None, high: int | None = None) -> Expression:
     """An integer from low to high, both included; None bounds it by its digits alone.
 
     It has at most MOST_DIGITS digits, or as many as the other bound. -0 is left out.
-
-    Example:
-
-        >>> from course_pkg.serving.constrained.expression import matches
-        >>> inside = [n for n in range(-15, 15) if matches(integer(-12, 3), str(n).encode())]
-        >>> inside == [*range(-12, 4)]
-        True
     """
     digits = max(MOST_DIGITS, *(len(str(abs(bound))) for bound in (low or 0, high or 0)))
     low = 1 - 10**digits if low is None else low
@@ -117,10 +103,7 @@ def _digit(low: str, high: str) -> Expression:
 
 
 class JsonTexts:
-    """Arrays, objects and whole values.
-
-    Args:
-        max_whitespace: characters of white space, at each place where JSON allows it.
+    """Arrays, objects and whole values; at most max_whitespace characters between their parts.
 
     Example:
 
@@ -161,7 +144,7 @@ class JsonTexts:
         return concat(literal(b"{"), self.space, first, literal(b"}"))
 
     def object_of(self, value: Expression) -> Expression:
-        """An object with any names, whose values are such."""
+        """An object with any names, whose values all match one expression."""
         member = concat(string(), self.space, literal(b":"), self.space, value, self.space)
         members = concat(member, repeat(concat(COMMA, self.space, member)))
         return concat(literal(b"{"), self.space, alternate(EMPTY, members), literal(b"}"))
@@ -171,10 +154,7 @@ class JsonTexts:
         return self.object_of(self.any_value(depth - 1))
 
     def any_value(self, depth: int) -> Expression:
-        """Any value with at most `depth` arrays and objects inside each other.
-
-        Such texts without a bound are not a regular language.
-        """
+        """Any value with at most `depth` arrays and objects inside each other."""
         scalar = alternate(string(), NUMBER, *(literal(b) for b in (b"true", b"false", b"null")))
         value = scalar
         for _ in range(depth):

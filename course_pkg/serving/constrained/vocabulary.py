@@ -1,9 +1,9 @@
 """The bytes of a tokenizer's tokens, and a trie of them.
 
-Two families of tokenizers write bytes in their own ways. Byte-level ones (GPT-2, SmolLM2, Llama 3)
-have a printable character for each byte: Ġ is a space. Those of the SentencePiece family (Llama 2,
-Mistral) write ▁ for a space, and fall back to tokens such as <0x0A> for bytes without a token.
-A token may hold a part of a character, so constraints work on bytes, not on characters.
+Byte-level tokenizers (GPT-2, SmolLM2, Llama 3) have a printable character for each byte: Ġ is a
+space. Those of the SentencePiece family (Llama 2, Mistral) write ▁ for a space, and fall back to
+tokens such as <0x0A> for bytes without a token. A token may hold a part of a character, so
+constraints work on bytes, not on characters.
 
 Special tokens have no text, so no constraint allows them, apart from the end tokens where the text
 may end. A token without bytes would change nothing, forever; it is never allowed either.
@@ -35,8 +35,7 @@ class Trie:
 
     Attributes:
         byte: (nodes,), the byte that leads to each node.
-        first_child: (nodes + 1,), the children of node i are first_child[i] to first_child[i + 1] -
-            1.
+        first_child: (nodes + 1,); node i has the children first_child[i] to first_child[i + 1] - 1.
         tokens, first_token: those that end at a node, in the same way; several tokens can have the
             same bytes.
     """
@@ -76,15 +75,6 @@ class Vocabulary:
         eos: ids that end a text, at least one.
         encode: a text's token ids as the model knows them, for forced text; the longest tokens that
             fit if left out.
-
-    Raises:
-        TypeError: for tokens that are not bytes.
-        ValueError: for an unknown end token or none.
-
-    Example:
-
-        >>> Vocabulary([b"ab", b"c", None], eos=[2]).trie.longest(b"abc")
-        0
     """
 
     tokens: Sequence[bytes | None]
@@ -146,13 +136,6 @@ def vocabulary_of(tokenizer: Tokenizer, eos: Collection[int] | None = None) -> V
 
     Raises:
         ValueError: for a tokenizer of another family, or without an end token.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> vocabulary = vocabulary_of(tiny_tokenizer())
-        >>> vocabulary.tokens[65], vocabulary.tokens[258], sorted(vocabulary.eos)
-        (b'A', None, [258])
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     described = json.loads(backend.to_str()) if backend is not None else {}
