@@ -15,8 +15,7 @@ Chapter: evaluation/constrained-output.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -37,22 +36,12 @@ from course_pkg.serving.constrained.vocabulary import Trie, Vocabulary
 AT_ONCE = 16  # states that walk together: at most about a million pairs of state and node
 
 
-@dataclass(frozen=True, eq=False)
-class TokenMasks:
-    """The states that tokens reach and can finish from, and the tokens that each of them allows.
+def _token_masks(automaton: Automaton, vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
+    """The states that tokens reach and can finish from, (rows,), and the tokens that each allows.
 
-    Attributes:
-        states: (rows,), of the automaton; state 0 is first.
-        bits: (rows, ceil(vocab / 8)) uint8, a bit for each allowed token, the lowest bit first; end
-            tokens are allowed in accepting states.
+    The second array is (rows, ceil(vocab / 8)) uint8, a bit for each token, the lowest bit first.
+    State 0 is first. End tokens are allowed in accepting states.
     """
-
-    states: np.ndarray
-    bits: np.ndarray
-
-
-def token_masks(automaton: Automaton, vocabulary: Vocabulary) -> TokenMasks:
-    """The masks of all states, trimmed."""
     states, bits, targets = _reachable(automaton, vocabulary)
     usable = _usable(states, targets, automaton.accepting)
     if not usable[0]:
@@ -69,10 +58,14 @@ def token_masks(automaton: Automaton, vocabulary: Vocabulary) -> TokenMasks:
     for row, (mask, _) in zip(leading_astray, again, strict=True):
         bits[row] = mask
     kept = usable[states]
+    bits[automaton.accepting[states]] |= _end_bits(vocabulary)
+    return states[kept], bits[kept]
+
+
+def _end_bits(vocabulary: Vocabulary) -> np.ndarray:
     ends = np.zeros(len(vocabulary), np.uint8)
     ends[list(vocabulary.eos)] = 1
-    bits[automaton.accepting[states]] |= np.packbits(ends, bitorder="little")
-    return TokenMasks(states[kept], bits[kept])
+    return np.packbits(ends, bitorder="little")
 
 
 def _reachable(
@@ -187,26 +180,21 @@ class Guide:
     start = 0
 
     def __init__(self, automaton: Automaton, vocabulary: Vocabulary):
-        masks = token_masks(automaton, vocabulary)
+        states, bits = _token_masks(automaton, vocabulary)
         self.automaton = automaton
         self.vocabulary = vocabulary
-        self.states: list[int] = masks.states.tolist()  # those that have a mask
-        ends = np.zeros(len(vocabulary), np.uint8)
-        ends[list(vocabulary.eos)] = 1
-        self._bits = np.vstack([masks.bits, np.packbits(ends, bitorder="little")])
+        self.states: list[int] = states.tolist()  # those that have a mask
+        self._bits = np.vstack([bits, _end_bits(vocabulary)])
         self._row_of = {state: row for row, state in enumerate([*self.states, FINISHED])}
-        self._next_byte = _next_bytes(automaton)
+        # For each state the only byte that can follow; SEVERAL if there are more or it may end.
+        possible = automaton.transitions != DEAD
+        only = (possible.sum(1) == 1) & ~automaton.accepting
+        self._next_byte = np.where(only, possible.argmax(1), SEVERAL).tolist()
 
     def mask(self, state: int) -> Tensor:
         """(vocab,) bool: the tokens that may come next. Raises ValueError for an unknown state."""
         bits = self._bits[self._row(state)]
         unpacked = np.unpackbits(bits, count=len(self.vocabulary), bitorder="little")
-        return torch.from_numpy(unpacked).view(torch.bool)
-
-    def masks(self, states: Sequence[int]) -> Tensor:
-        """(batch, vocab) bool: the masks of several sequences, each in a state of its own."""
-        bits = self._bits[[self._row(state) for state in states]]
-        unpacked = np.unpackbits(bits, axis=1, count=len(self.vocabulary), bitorder="little")
         return torch.from_numpy(unpacked).view(torch.bool)
 
     def allowed(self, state: int) -> list[int]:
@@ -231,10 +219,6 @@ class Guide:
             return FINISHED
         return self.automaton.run(self.vocabulary.tokens[token], state)
 
-    def is_accepting(self, state: int) -> bool:
-        """Whether the text may end here, or has ended."""
-        return state == FINISHED or bool(self.automaton.accepting[state])
-
     def forced(self, state: int) -> list[int]:
         """The tokens that must follow, [] if the model has a choice; possibly with an end token.
 
@@ -244,7 +228,9 @@ class Guide:
         """
         forced: list[int] = []
         while state != FINISHED:
-            tokens = self._forced_text(state) or self._only_token(state)
+            tokens = self._forced_text(state)
+            if not tokens and len(allowed := self.allowed(state)) == 1:
+                tokens = allowed
             for token in tokens:
                 if not self.allows(state, token):
                     return forced  # the vocabulary has no other token for the rest
@@ -279,10 +265,6 @@ class Guide:
         first, stop = trie.first_child[node : node + 2]
         return bool((self.automaton.transitions[end, trie.byte[first:stop]] != DEAD).any())
 
-    def _only_token(self, state: int) -> list[int]:
-        allowed = self.allowed(state)
-        return allowed if len(allowed) == 1 else []
-
     def _row(self, state: int) -> int:
         row = self._row_of.get(state)
         if row is None:
@@ -290,13 +272,6 @@ class Guide:
                 f"{state!r} is not a state of this guide: take `start` and what `advance` returns"
             )
         return row
-
-
-def _next_bytes(automaton: Automaton) -> list[int]:
-    """For each state the only byte that can follow; SEVERAL if there are more or it may end."""
-    possible = automaton.transitions != DEAD
-    only = (possible.sum(1) == 1) & ~automaton.accepting
-    return np.where(only, possible.argmax(1), SEVERAL).tolist()
 
 
 @lru_cache(maxsize=MOST_KEPT)
@@ -318,21 +293,16 @@ def regex_guide(pattern: str, vocabulary: Vocabulary) -> Guide:
     return Guide(build_automaton(parse(pattern)), vocabulary)
 
 
-def json_schema_guide(
-    schema: dict | bool, vocabulary: Vocabulary, *, max_whitespace: int = 1, max_depth: int = 3
-) -> Guide:
+def json_schema_guide(schema: dict | bool, vocabulary: Vocabulary) -> Guide:
     """The guide of JSON texts that satisfy a schema: see `json_schema.schema_expression`.
 
     Raises:
         SchemaError: for what is not supported, and what `regex_guide` raises.
     """
     # Equal schemas have the same text; the order of properties counts.
-    return _schema_guide(json.dumps(schema), vocabulary, max_whitespace, max_depth)
+    return _schema_guide(json.dumps(schema), vocabulary)
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def _schema_guide(text: str, vocabulary: Vocabulary, max_whitespace: int, max_depth: int) -> Guide:
-    expression = schema_expression(
-        json.loads(text), max_whitespace=max_whitespace, max_depth=max_depth
-    )
-    return Guide(build_automaton(expression), vocabulary)
+def _schema_guide(text: str, vocabulary: Vocabulary) -> Guide:
+    return Guide(build_automaton(schema_expression(json.loads(text))), vocabulary)

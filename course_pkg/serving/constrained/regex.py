@@ -144,7 +144,9 @@ class _Parser:
         if counts:
             self.at = counts.end()
             least = int(counts[1])
-            most = least if counts[2] is None else int(counts[3]) if counts[3] else None
+            most = least
+            if counts[2] is not None:  # {m,} or {m,n}
+                most = int(counts[3]) if counts[3] else None
             if most is not None and most < least:
                 raise self.error(f"{counts[0]} has its larger number first", start)
         elif self.next() and self.next() in "*+?":

@@ -4,7 +4,6 @@ import re
 from functools import cache
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -141,8 +140,6 @@ def test_the_end_is_allowed_in_accepting_states_only_and_never_forced_beside_oth
     allowed = [guide.allowed(state) for state in (guide.start, after_one, after_two, FINISHED)]
     assert allowed == [[0, 1], [0, 1, 2], [2], [2]]
     assert [guide.forced(state) for state in (guide.start, after_one, after_two)] == [[], [], [2]]
-    accepting = [guide.is_accepting(state) for state in (guide.start, after_one, FINISHED)]
-    assert accepting == [False, True, True]
 
 
 def test_all_end_tokens_are_allowed_and_the_empty_text_can_be_the_only_one():
@@ -164,15 +161,6 @@ def test_tokens_that_are_not_allowed_and_unknown_states_are_errors():
     for state in (unusable, 99, -5):
         with pytest.raises(ValueError, match="is not a state of this guide"):
             guide.mask(state)
-
-
-def test_masks_of_a_batch_are_the_masks_of_its_rows():
-    guide = regex_guide("(ab){0,3}", TINY)
-    states = [guide.start, FINISHED, guide.advance(guide.start, 0), guide.start]
-    rows = guide.masks(states)
-    assert rows.dtype == torch.bool and rows.shape == (4, 3)
-    for row, state in zip(rows, states, strict=True):
-        assert torch.equal(row, guide.mask(state))
 
 
 @given(PATTERNS)
