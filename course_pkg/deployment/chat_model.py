@@ -5,7 +5,7 @@ Chapter: finetuning/chat.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -95,10 +95,8 @@ class LocalChat:
         self.tokenizer = with_template(engine.tokenizer, template) if template else engine.tokenizer
         if self.tokenizer.chat_template is None:
             raise ChatError(f"{name} has no chat template: choose a model that is tuned for chat")
-        self._settings = params
 
     def reply(self, messages: Sequence[Message], seed: int | None) -> ChatReply:
-        """Begin to answer, with as many of the latest exchanges as fit beside the answer."""
         tokenizer = self.tokenizer
         try:
             kept = keep_recent(messages, tokenizer, self.limit)
@@ -109,8 +107,7 @@ class LocalChat:
             ) from None
         text = chat_text(kept, tokenizer, generation_prompt=True)
         ids = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
-        params = SamplingParams(**self._settings, seed=seed)
-        chunks = self.engine.stream(ids, params, adapter=self.adapter)
+        chunks = self.engine.stream(ids, replace(self.params, seed=seed), adapter=self.adapter)
         dropped = len(messages) - len(kept)
         return ChatReply(dropped, prompt_tokens(kept, tokenizer), (chunk.text for chunk in chunks))
 

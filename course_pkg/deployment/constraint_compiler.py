@@ -102,7 +102,6 @@ class ConstraintCompiler:
             raise invalid(f"{field}: {error}", field, log=f"{field} is not compiled") from None
 
     def stop(self) -> None:
-        """End the processes."""
         self._stopping = True
         for process in (self._process, self._spare):
             if process is not None:
@@ -130,7 +129,6 @@ class ConstraintCompiler:
                 self._waiting.pop(key, None)
 
     def _check_refused(self, key: Key) -> None:
-        """Raise ValueError, with the reason, if it was refused not long ago."""
         until, reason = self._refusals.get(key, (0.0, ""))
         if self._clock() < until:
             raise ValueError(reason)
@@ -149,7 +147,9 @@ class ConstraintCompiler:
             if len(self._refusals) > MOST_REFUSALS:
                 del self._refusals[next(iter(self._refusals))]
             raise ValueError(answer)
-        self._keep(key, answer)
+        self._guides[key] = answer
+        while sum(len(guide.states) for guide in self._guides.values()) > MOST_STATES_KEPT:
+            del self._guides[next(iter(self._guides))]
         return answer
 
     def _ask(self, process: "_Process", key: Key, vocabulary: Vocabulary) -> Guide | str:
@@ -177,7 +177,6 @@ class ConstraintCompiler:
             preparing.cancel()
 
     def _running(self, vocabulary: Vocabulary) -> "_Process":
-        """The process, started if there is none, ready for a constraint."""
         self._check_running()
         if self._process is None or self._process.popen.poll() is not None:
             self._end()
@@ -198,11 +197,6 @@ class ConstraintCompiler:
             self._spare = _Process(vocabulary)
             if self._stopping:  # meanwhile
                 self._spare.popen.kill()
-
-    def _keep(self, key: Key, guide: Guide) -> None:
-        self._guides[key] = guide
-        while sum(len(guide.states) for guide in self._guides.values()) > MOST_STATES_KEPT:
-            del self._guides[next(iter(self._guides))]
 
     def _end(self) -> None:
         """End the process; if the server stops, the one that is ready too."""
@@ -237,7 +231,6 @@ class _Process:
         self._starting.start()
 
     def wait_until_ready(self) -> bool:
-        """Wait for the end of its start; false if it has failed."""
         self._starting.join()
         return self._is_ready
 
@@ -247,7 +240,6 @@ class _Process:
         return _Unpickler(self.popen.stdout, self._vocabulary).load()
 
     def end(self) -> None:
-        """Kill it, and close its pipes."""
         self.popen.kill()
         self.popen.wait()
         self._starting.join()

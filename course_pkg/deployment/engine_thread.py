@@ -111,11 +111,9 @@ class EngineThread:
 
     @property
     def alive(self) -> bool:
-        """Whether it takes calls."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Start the thread. Call it in the event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
@@ -221,7 +219,6 @@ class EngineThread:
             self._tell(call.fail, error)
 
     def _tell(self, function: Callable, *arguments: object) -> None:
-        """Call a function in the event loop."""
         self._loop.call_soon_threadsafe(function, *arguments)
 
     def _deliver(self, chunks_of: dict[Call, list[Chunk]]) -> None:

@@ -92,7 +92,6 @@ class TextAnswer:
         return {**self.common, "choices": listed, "usage": self.usage()}
 
     def events(self, chunks: list[Chunk], include_usage: bool) -> bytes:
-        """The events of a stream for chunks that have come."""
         usage = {"usage": None} if include_usage else {}
         choices = (
             [self._choice(self.call.index(chunk.completion), [chunk], True)] for chunk in chunks
@@ -100,7 +99,6 @@ class TextAnswer:
         return b"".join(self._event({"choices": choice, **usage}) for choice in choices)
 
     def usage_event(self) -> bytes:
-        """The event with the numbers of tokens, after all others."""
         return self._event({"choices": [], "usage": self.usage()})
 
     def _event(self, data: dict[str, Any]) -> bytes:

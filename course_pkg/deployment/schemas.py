@@ -1,12 +1,8 @@
 """Schemas: the fields of a request, as OpenAI's API names them, and what they mean to the engine.
 
-Types are strict ("5" is not a number), and a field that this server does not have is refused: a
-client that asks for tools must not get an answer that ignores them. Fields at values that change
-nothing are accepted, because client libraries send them. SamplingParams checks the ranges.
-
-response_format, which constrains the output, is OpenAI's. structured_outputs is vLLM's;
-guided_regex, guided_choice and guided_json are its older names, which other servers still have.
-Chapter: deployment/server.
+Types are strict ("5" is not a number), and a field that this server does not have is refused,
+unless its value changes nothing: client libraries send such fields. structured_outputs is vLLM's;
+guided_regex, guided_choice and guided_json are its older names. Chapter: deployment/server.
 """
 
 import json
@@ -48,7 +44,6 @@ def _is_neutral(name: str, value: Any) -> bool:
 
 
 def _without_neutral(data: Any) -> Any:
-    """An object without the fields that ask for nothing."""
     if not isinstance(data, dict):
         return data
     if len(data) > MOST_FIELDS:
@@ -138,11 +133,6 @@ def constraint_of(kind: str, value: Any, field: str) -> Constraint:
     Args:
         kind: regex, choice, json or json_object.
         field: its whole name.
-
-    Example:
-
-        >>> constraint_of("choice", ["a+b", "c"], "guided_choice").text
-        'a\\\\+b|c'
     """
     if kind == "regex":
         return Constraint("regex", value, field)
@@ -256,7 +246,6 @@ class GenerationRequest(Fields):
 
     @property
     def constraint(self) -> Constraint | None:
-        """What the output must satisfy, if anything."""
         for name in GUIDED:
             if (value := getattr(self, name)) is not None:
                 return constraint_of(name.removeprefix("guided_"), value, name)

@@ -123,7 +123,6 @@ class Server(uvicorn.Server):
         self._end = time.monotonic() + seconds
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether to stop; uvicorn asks ten times a second."""
         late = time.monotonic() >= self._end
         if late and self.gate.open:
             log.warning("%d requests are ended before they are finished", self.gate.open)

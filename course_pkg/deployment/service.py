@@ -73,8 +73,6 @@ class Service:
         return await self._start(body, "prompt", encode, sum(map(len, texts)), waiting)
 
     async def chat(self, body: ChatRequest, waiting: Waiting = nullcontext) -> Call:
-        """Start to answer a conversation, which the chat template writes as one text."""
-
         def encode(tokenizer: Tokenizer) -> list[list[int]]:
             turns = _turns(body.messages)
             if not turns:
@@ -128,7 +126,6 @@ class Service:
 
     @property
     def _longest(self) -> int:
-        """Tokens that a prompt may have."""
         return min(self.limits.prompt_tokens or self.max_model_len, self.max_model_len - 1)
 
     def _check_length(self, text: str, field: str) -> None:
@@ -179,7 +176,6 @@ class Service:
         return call
 
     async def _guide(self, body: GenerationRequest, waiting: Waiting) -> Guide | None:
-        """The compiled constraint of a request, if it has one."""
         try:
             constraint = body.constraint
         except RecursionError:

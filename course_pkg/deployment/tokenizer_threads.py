@@ -127,6 +127,5 @@ class TokenizerThreads:
         return await asyncio.get_running_loop().run_in_executor(thread, unless_stopped)
 
     def stop(self) -> None:
-        """End the threads when they have done what was asked."""
         for thread, _ in (self._short, self._long):
             thread.shutdown(wait=False)

@@ -1,12 +1,9 @@
 """The block manager: which blocks hold the keys and values of each sequence. It holds no tensors.
 
-Token t of a sequence is in slot t % block_size of block table[t // block_size]. Sequences share
-full blocks with equal tokens (the prefix cache), and forked ones all blocks until one writes
-(copy-on-write).
-
-A block gets its hash when `append` makes room for its last token, which is before the engine
-computes it. So another sequence can hit it in the same step: in each layer, the engine must write
-the keys and values of all tokens of the step before it reads any.
+Token t of a sequence is in slot t % block_size of block table[t // block_size]. A block gets its
+hash when `append` makes room for its last token, which is before the engine computes it. So another
+sequence can hit it in the same step: in each layer, the engine must write the keys and values of
+all tokens of the step before it reads any.
 
 Source: Kwon et al. (2023), "Efficient memory management for large language model serving with
 PagedAttention", section 4. Chapter: acceleration/paged-attention.
@@ -59,7 +56,6 @@ class BlockManager:
         self._contents: WeakKeyDictionary[Sequence, list[Content]] = WeakKeyDictionary()
 
     def table(self, sequence: Sequence) -> list[int]:
-        """The numbers of the sequence's blocks."""
         return [block.number for block in self._get(sequence).blocks]
 
     def slots(self, sequence: Sequence, start: int, count: int) -> list[int]:
@@ -74,7 +70,6 @@ class BlockManager:
         return table.stored if table else 0
 
     def blocks_for(self, tokens: int) -> int:
-        """The number of blocks that hold `tokens` tokens."""
         return -(-tokens // self.block_size)
 
     def empty_slots(self) -> int:
@@ -118,7 +113,6 @@ class BlockManager:
         return hit_tokens
 
     def can_append(self, sequence: Sequence, count: int) -> bool:
-        """Whether there are blocks for the sequence's next `count` tokens."""
         return self._needed(self._get(sequence), count) <= self.pool.num_free
 
     def append(self, sequence: Sequence, count: int) -> Copy | None:
@@ -210,7 +204,6 @@ class BlockManager:
         return source.number, target.number
 
     def _content(self, sequence: Sequence, index: int) -> Content:
-        """What a full block of the sequence holds; each is hashed once."""
         contents = self._contents.setdefault(sequence, [])
         size = self.block_size
         while len(contents) <= index:

@@ -3,15 +3,11 @@
 A cache is made for a decoder's config, and its `attend` is what the decoder calls in each layer:
 
     cache = ContiguousCache(model.config)
-    logits = model(ids, cache.positions(ids.shape[1]), cache.attend)
-
-Each layer has a `Storage`: a growing tensor, a preallocated one, or a ring; `Int8` makes any of
-them one of 8 bits. Use a cache under `torch.no_grad()`.
+    logits = model(ids, cache.positions(ids.shape[1]), cache.attend)  # under torch.no_grad()
 
 Keys are kept as they were rotated. RoPE of type "dynamic" or "longrope" changes all rotations when
 the text outgrows the original length; from then on, a cache and a recomputation differ, here as in
-transformers.
-Source: Pope et al. (2022), section 3.3. Chapter: serving/kv-cache.
+transformers. Source: Pope et al. (2022), section 3.3. Chapter: serving/kv-cache.
 """
 
 from abc import ABC, abstractmethod
@@ -55,7 +51,6 @@ class Storage(ABC):
         return True
 
     def truncate(self, tokens: int) -> None:
-        """Forget all but the first `tokens` tokens."""
         self.length = min(self.length, tokens)
 
     @property
@@ -265,7 +260,6 @@ class KVCache(ABC):
 
     @property
     def bytes(self) -> int:
-        """The memory of the cache's tensors."""
         return sum(storage.bytes for storage in self.layers)
 
     def positions(self, new: int) -> Tensor:
@@ -320,18 +314,7 @@ class KVCache(ABC):
 
 
 class ContiguousCache(KVCache):
-    """Tensors that grow with every token; each growth copies them.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_model
-        >>> model = Decoder.from_transformers(tiny_model())
-        >>> cache = ContiguousCache(model.config)
-        >>> with torch.no_grad():
-        ...     logits = model(torch.tensor([[1, 2, 3]]), attend=cache.attend)
-        >>> cache.tokens, cache.positions(1), cache.bytes  # 2 · 2 · 2 · 16 · 3 · 4 bytes
-        (3, tensor([3]), 1536)
-    """
+    """Tensors that grow with every token; each growth copies them."""
 
     def new_storage(self, layer: int) -> Storage:
         return Contiguous()
@@ -419,8 +402,7 @@ def cache_bytes(
     Args:
         kv_heads: as many as query heads for multi-head attention (MHA), fewer for grouped queries
             (GQA), 1 for multi-query (MQA).
-        bytes_per_value: 2 in 16 bits; 1 + 4 / head_dim for 8 bits and an fp32 scale per token and
-            head.
+        bytes_per_value: 2 in 16 bits; 1 + 4 / head_dim for 8 bits with fp32 scales.
 
     Example:
 
@@ -445,11 +427,6 @@ def latent_cache_bytes(
         rope_dim: numbers of the rotated part of the key, which the heads share.
 
     Source: DeepSeek-V2 (2024), section 2.1.4 and table 1: (d_c + d_h^R) · l numbers per token.
-
-    Example:
-
-        >>> latent_cache_bytes(layers=60, latent_dim=512, rope_dim=64, tokens=1)  # DeepSeek-V2
-        69120
     """
     return round(layers * (latent_dim + rope_dim) * tokens * batch * bytes_per_value)
 

@@ -127,7 +127,6 @@ class Request:
 
     @property
     def done(self) -> bool:
-        """Whether all samples have ended."""
         return all(completion.finish_reason for completion in self.completions)
 
     def first_sequence(

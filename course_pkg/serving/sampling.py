@@ -204,11 +204,6 @@ def choose(
 
     Raises:
         ValueError: the logits that the mask leaves have NaN or infinity, or -infinity alone.
-
-    Example:
-
-        >>> choose(torch.tensor([1.0, 3.0, 2.0]), SamplingParams(top_k=1), [], random.Random(0))
-        1
     """
     if params.temperature == 0:
         scores = _adjusted(logits.float(), params, tokens, prompt_tokens, mask)
@@ -274,9 +269,6 @@ def log_probability(logits: Tensor, token: int, top: int) -> LogProb:
     Args:
         logits: (vocab,).
         top: how many of the most likely tokens to give beside it.
-
-    Raises:
-        ValueError: the logits have NaN or infinity.
     """
     logprobs = logits.float().log_softmax(0)
     best = logprobs.topk(max(1, top))
@@ -293,7 +285,6 @@ def _adjusted(
     prompt_tokens: int,
     mask: Tensor | None,
 ) -> Tensor:
-    """The logits after biases, penalties and the mask, (vocab,)."""
     if params.logit_bias:
         ids, biases = zip(*params.logit_bias, strict=True)
         places = torch.tensor(ids, device=logits.device)

@@ -1,12 +1,9 @@
 """The scheduler: which sequences the next step computes, and how many tokens of each. No tensors.
 
-Continuous batching: sequences join and leave between any two steps. A step has a budget of tokens:
-one for a sequence that generates, many of a prompt, which is computed in chunks if it is larger
-than what is left. Sequences that run come first, and each gets at least one token.
-
-There is one order of all sequences. Its first ones are admitted first, and its last running one is
-preempted when blocks run out: it is computed again later, or swapped out to the host (`SwapSpace`).
-None overtakes it while it waits, so that nobody starves.
+A step has a budget of tokens. Sequences that run come first, and each gets at least one token. All
+sequences have one order: the first are admitted first, and the last running one is preempted when
+blocks run out, to be computed again or swapped out to the host. None overtakes it while it waits,
+so that nobody starves.
 
 The engine calls, in turn, `schedule()`, which gives a step, and `update(step, tokens)`:
 
@@ -14,8 +11,8 @@ The engine calls, in turn, `schedule()`, which gives a step, and `update(step, t
     2. compute all tokens of step.scheduled, also of sequences that are aborted meanwhile;
     3. choose a token for each of step.sampling; maybe `fork`; update.
 
-Sources: Yu et al. (2022), "Orca"; Agrawal et al. (2024), "Sarathi-Serve"; vLLM V1, which has no
-phases of prefill and decode either. Chapter: serving/continuous-batching.
+Sources: Yu et al. (2022), "Orca"; Agrawal et al. (2024), "Sarathi-Serve"; vLLM V1.
+Chapter: serving/continuous-batching.
 """
 
 from bisect import insort
@@ -29,18 +26,7 @@ from course_pkg.serving.sequence import Sequence
 
 
 class SwapSpace:
-    """`blocks` blocks on the host, at least 0, numbered from 1, for a block manager's sequences.
-
-    Example:
-
-        >>> manager = BlockManager(blocks=4, block_size=2)
-        >>> space, sequence = SwapSpace(manager, 4), Sequence("a", [5, 6, 7])
-        >>> _ = manager.allocate(sequence)
-        >>> space.swap_out(sequence)
-        [(1, 1), (2, 2)]
-        >>> space.swap_in(sequence)  # block 1 still has its tokens: only block 2 is copied back
-        [(2, 2)]
-    """
+    """`blocks` blocks on the host, at least 0, numbered from 1, for a block manager's sequences."""
 
     def __init__(self, manager: BlockManager, blocks: int):
         self.manager = manager
@@ -51,7 +37,6 @@ class SwapSpace:
         return sequence.id in self._held
 
     def has_room(self, sequence: Sequence) -> bool:
-        """Whether the sequence's blocks fit."""
         return len(self.manager.table(sequence)) <= self.pool.num_free
 
     def swap_out(self, sequence: Sequence) -> list[Copy]:
@@ -79,7 +64,6 @@ class SwapSpace:
         return [(held[i].number, table[i]) for i in range(hit, len(held))]
 
     def drop(self, sequence: Sequence) -> None:
-        """Forget the sequence."""
         held, _ = self._get(sequence)
         del self._held[sequence.id]
         for block in held:
@@ -109,7 +93,6 @@ class Step:
 
     @property
     def tokens(self) -> int:
-        """How many tokens the step computes."""
         return sum(map(len, self.scheduled.values()))
 
 
@@ -160,7 +143,6 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Whether any sequence is waiting or running."""
         return bool(self._alive)
 
     def place(self, sequence: Sequence) -> tuple[int, int]:

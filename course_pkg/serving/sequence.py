@@ -51,7 +51,6 @@ class Sequence:
 
     @property
     def new_tokens(self) -> list[int]:
-        """The tokens generated so far."""
         return self.tokens[len(self.prompt) :]
 
     def add(self, token: int) -> Literal["length", "stop", "abort"] | None:

@@ -27,6 +27,7 @@ from course_pkg.finetuning.own_data.data_file import read_data
 from course_pkg.lm.load import LoadedModel
 from course_pkg.lm.load import load as load_model
 from course_pkg.serving.engine import Engine
+from course_pkg.serving.sampling import SamplingParams
 from tests.tables import each_row
 from tests.waiting import wait_until
 
@@ -142,8 +143,7 @@ def test_ctrl_c_stops_the_answer_keeps_its_beginning_and_the_chat_goes_on():
     assert 0 < len(session.text) < 20 and "(stopped)" in session.notes
     assert not session.model.engine.requests, "the request is aborted"
     assert signal.getsignal(signal.SIGINT) is before
-    session.model.params = None
-    session.model._settings = GREEDY
+    session.model.params = SamplingParams(**GREEDY)
     session.ask("Bye")
     assert session.messages[-1].content == written([Message("user", "Bye")])
 

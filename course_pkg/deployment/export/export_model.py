@@ -77,7 +77,8 @@ def export(
 
         _write_folder(path, lambda folder: export_onnx(*loaded, folder))
         steps = (f"run it with course_pkg.deployment.export.OnnxDecoder({str(path)!r})",)
-    return ExportedModel(path, _size(path), steps)
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return ExportedModel(path, size, steps)
 
 
 def export_name(source: str) -> str:
@@ -103,19 +104,19 @@ def _check_output(path: Path, format: str, force: bool) -> None:
     if not os.access(parent, os.W_OK | os.X_OK):
         raise ModelError(f"--output {path}: the folder {parent} can't be written; choose another")
     if format != "gguf":
-        if path.exists() and not force:
-            raise ModelError(f"{path} exists: give --force to replace it, or another --output")
-        if path.exists() and (other := _not_exported(path)):
-            raise ModelError(
-                f"{path} is not an exported model: {other} is not of `course export`; give another "
-                "--output"
-            )
-        return
-    if path.is_dir():
+        targets = [path]
+    elif path.is_dir():
         raise ModelError(f"--output {path} is a folder: give a file's name, such as model.gguf")
-    taken = [target for target in (path, _modelfile_path(path)) if target.exists()]
+    else:
+        targets = [path, _modelfile_path(path)]
+    taken = [target for target in targets if target.exists()]
     if taken and not force:
         raise ModelError(f"{taken[0]} exists: give --force to replace it, or another --output")
+    if taken and format != "gguf" and (other := _not_exported(path)):
+        raise ModelError(
+            f"{path} is not an exported model: {other} is not of `course export`; give another "
+            "--output"
+        )
 
 
 def _not_exported(path: Path) -> str | None:
@@ -185,10 +186,6 @@ def _write_folder(path: Path, write: Callable[[Path], object]) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
 def lines(exported: ExportedModel) -> list[str]:

@@ -211,7 +211,6 @@ class _Reader:
         self._span(nbytes, what, text)
 
     def _span(self, nbytes: int, what: str, text: str) -> None:
-        """Record the bytes just before the position."""
         self.spans.append(ByteSpan(self.position - nbytes, nbytes, what, text))
 
     def _require(self, nbytes: int, what: str) -> None:
@@ -270,7 +269,6 @@ def _text(text: str) -> bytes:
 
 
 def _typed(value: MetadataValue) -> bytes:
-    """The type, and what follows it."""
     kind = struct.pack("<I", VALUE_TYPES.index(value.type))
     if value.type != "ARRAY":
         return kind + _plain(value.type, value.value)

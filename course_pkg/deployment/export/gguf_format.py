@@ -124,13 +124,7 @@ class GGUFFile:
 
 
 def block_of(name: str) -> tuple[int, int]:
-    """Weights and bytes of a block of this type; a plain number is a block of one.
-
-    Example:
-
-        >>> block_of("F16"), block_of("Q4_0")
-        ((1, 2), (32, 18))
-    """
+    """Weights and bytes of a block of this type; a plain number is a block of one."""
     if name in PLAIN:
         return 1, PLAIN[name].itemsize
     return FORMATS[name].size, FORMATS[name].nbytes

@@ -1,19 +1,16 @@
 """A Llama in transformers as a GGUF file, which llama.cpp, Ollama and LM Studio run.
 
-Three things differ from a folder that `save_pretrained` writes:
-- Names: `model.layers.0.self_attn.q_proj` is `blk.0.attn_q`; the sizes are keys.
-- The rows of q_proj and k_proj. RoPE turns pairs of numbers; transformers pairs number i of a head
-  with i + d/2, llama.cpp number 2i with 2i + 1. The rows are reordered so that both turn the same
-  pairs. A file without that loads without an error, and the model writes nonsense.
-- Types: matrices are stored as asked, vectors always in F32. The output matrix, which costs the
-  most quality per bit, is Q8_0 in a file of Q4_0. (llama.cpp itself takes Q6_K where 256 divides
-  the rows.) Tied to the embeddings, it is stored once.
+- RoPE turns pairs of numbers; transformers pairs number i of a head with i + d/2, llama.cpp number
+  2i with 2i + 1. The rows of q_proj and k_proj are reordered so that both turn the same pairs. A
+  file without that loads without an error, and the model writes nonsense.
+- Matrices are stored as asked, vectors always in F32. The output matrix, which costs the most
+  quality per bit, is Q8_0 in a file of Q4_0. Tied to the embeddings, it is stored once.
 
-Source: convert_hf_to_gguf.py and llama-quant.cpp of llama.cpp, docs/gguf.md of ggml.
-Chapter: deployment/edge.
+Source: convert_hf_to_gguf.py and llama-quant.cpp of llama.cpp. Chapter: deployment/edge.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -78,12 +75,12 @@ def write_gguf_model(
     metadata["general.file_type"] = MetadataValue("UINT32", FILE_TYPES[type])
     metadata["general.quantization_version"] = MetadataValue("UINT32", QUANTIZATION_VERSION)
     metadata |= tokenizer_metadata(tokenizer, len(weights[EMBEDDINGS]))
-    config = model.config
+    heads = _rotated_heads(metadata)
 
     def data(info: TensorInfo) -> bytes:
         weight = weights[info.name].detach().float().cpu()
-        if heads := _rotated_heads(info.name, config):
-            weight = interleave(weight, heads)
+        if rotated := heads.get(info.name.split(".")[-2]):
+            weight = interleave(weight, rotated)
         return _encoded(weight, info)
 
     with atomic_file(Path(path)) as file:
@@ -99,10 +96,7 @@ def read_weights(source: str | os.PathLike | GGUFFile) -> dict[str, Tensor]:
     architecture = file.metadata.get("general.architecture", MetadataValue("STRING", None)).value
     if architecture != "llama":
         raise ModelError(f"{file.path} has the architecture {architecture}, expected llama")
-    heads = {
-        "attn_q": file.metadata["llama.attention.head_count"].value,
-        "attn_k": file.metadata["llama.attention.head_count_kv"].value,
-    }
+    heads = _rotated_heads(file.metadata)
     weights = {}
     for name in file.tensors:
         if name == ROPE_FACTORS:  # computed from the config in transformers
@@ -205,11 +199,12 @@ def _encoded(weight: Tensor, info: TensorInfo) -> bytes:
     return stored.numpy().tobytes()
 
 
-def _rotated_heads(name: str, config) -> int | None:
-    """The heads of a tensor whose rows RoPE turns; None for others."""
-    if ".attn_q." in name:
-        return config.num_attention_heads
-    return config.num_key_value_heads if ".attn_k." in name else None
+def _rotated_heads(metadata: Mapping[str, MetadataValue]) -> dict[str, int]:
+    """The heads of the modules whose rows RoPE turns."""
+    return {
+        "attn_q": metadata["llama.attention.head_count"].value,
+        "attn_k": metadata["llama.attention.head_count_kv"].value,
+    }
 
 
 def _model_metadata(model: PreTrainedModel, name: str) -> dict[str, MetadataValue]:

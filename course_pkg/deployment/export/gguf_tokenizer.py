@@ -45,7 +45,8 @@ def tokenizer_metadata(tokenizer: Tokenizer, rows: int) -> dict[str, MetadataVal
             "give the tokenizer that belongs to the model"
         )
     tokens, types = _tokens(tokenizer, described, rows)
-    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in _merges(described)]
+    merges = described["model"]["merges"]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
     begins, ends = _added(tokenizer)
     metadata = {
         "ggml.model": MetadataValue("STRING", "gpt2"),
@@ -64,7 +65,8 @@ def tokenizer_metadata(tokenizer: Tokenizer, rows: int) -> dict[str, MetadataVal
     end = answer_end(tokenizer)
     if end is not None and end != tokenizer.eos_token_id:
         metadata["ggml.eot_token_id"] = MetadataValue("UINT32", end)
-    if template := _chat_template(tokenizer):
+    template = tokenizer.chat_template
+    if template := template.get("default") if isinstance(template, dict) else template:
         metadata["chat_template"] = MetadataValue("STRING", template)
     return {f"tokenizer.{key}": value for key, value in metadata.items()}
 
@@ -87,17 +89,13 @@ def _described(tokenizer: Tokenizer) -> dict[str, Any]:
     return described
 
 
-def _merges(described: dict[str, Any]) -> list:
-    return described["model"]["merges"]
-
-
 def _pre_tokenizer(described: dict[str, Any]) -> str:
     """The name of the rule; any rule will do for a tokenizer without merges."""
     rule = _without_offsets(described["pre_tokenizer"])
     for name, known in PRE_TOKENIZERS.items():
         if rule == known:
             return name
-    if not _merges(described):
+    if not described["model"]["merges"]:
         return "gpt-2"
     raise ModelError(
         f"the tokenizer splits words by {json.dumps(rule):.200}, expected the rule of one of "
@@ -117,7 +115,6 @@ def _without_offsets(rule: Any) -> Any:
 def _tokens(
     tokenizer: Tokenizer, described: dict[str, Any], rows: int
 ) -> tuple[list[str], list[int]]:
-    """Each row's token and its type."""
     added = {token["id"]: token["special"] for token in described["added_tokens"]}
     texts = {number: text for text, number in tokenizer.get_vocab().items()}
     tokens = []
@@ -149,8 +146,3 @@ def _added(tokenizer: Tokenizer) -> tuple[bool, bool]:
     raise ModelError(
         f"the tokenizer adds other special tokens than bos and eos to a text: {ids} for 'a'"
     )
-
-
-def _chat_template(tokenizer: Tokenizer) -> str | None:
-    template = tokenizer.chat_template
-    return template.get("default") if isinstance(template, dict) else template

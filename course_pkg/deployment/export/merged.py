@@ -66,7 +66,6 @@ def load_merged(source: str | os.PathLike, base: str | os.PathLike | None = None
 
 
 def _refuse_quantized(model: PreTrainedModel, name: str | os.PathLike) -> None:
-    """Raise ModelError for a model whose files have quantized weights."""
     quantized = getattr(model.config, "quantization_config", None)
     if quantized is not None:
         method = getattr(quantized, "quant_method", "quantized")

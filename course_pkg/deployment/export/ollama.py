@@ -43,7 +43,8 @@ def modelfile(tokenizer: Tokenizer, gguf: str) -> str | None:
     """
     parts = chat_parts(tokenizer)
     stops = tokenizer.convert_ids_to_tokens(end_ids(tokenizer))
-    if parts is None or not all(map(_is_quotable, [gguf, *stops])):
+    # A Modelfile knows no escapes.
+    if parts is None or not all(t.isprintable() and '"' not in t for t in [gguf, *stops]):
         return None
     template = "{{ range .Messages }}"
     for number, role in enumerate(parts.before):
@@ -56,11 +57,6 @@ def modelfile(tokenizer: Tokenizer, gguf: str) -> str | None:
         lines.append(f'SYSTEM """{parts.system}"""')
     lines += [f'PARAMETER stop "{stop}"' for stop in stops]
     return "\n".join(lines) + "\n"
-
-
-def _is_quotable(text: str) -> bool:
-    """Whether a text can stand in a line of a Modelfile, which knows no escapes."""
-    return text.isprintable() and '"' not in text
 
 
 def chat_parts(tokenizer: Tokenizer) -> ChatParts | None:

@@ -1,17 +1,7 @@
 """Write a model as an ONNX folder: the graph, its weights, the tokenizer and the settings.
 
-`onnx_session.OnnxDecoder` runs such a folder, and so do programs in other languages. Files:
-
-    model.onnx          the graph
-    model.onnx_data     its weights, apart, so that the runtime can map them into memory
-    model_int8.onnx     by `quantize_onnx`: graph and weights, most of them in int8
-    config.json, generation_config.json, and the tokenizer's files
-
-Operator set 23 has what a decoder needs: RMSNormalization, RotaryEmbedding, and Attention with
-grouped queries and a cache. A weight in codes becomes MatMulNBits, which ONNX Runtime adds.
-
-A call reads `tokens` new tokens for each of `batch` sequences, after `past` tokens in the cache.
-Inputs and outputs have the names that Optimum gives them:
+A call of the graph reads `tokens` new tokens for each of `batch` sequences, after `past` tokens in
+the cache. Inputs and outputs have the names that Optimum gives them:
 
     input_ids, position_ids            (batch, tokens), int64
     attention_mask                     (batch, past + tokens), int64, 1 at real tokens
@@ -25,8 +15,7 @@ Chapter: deployment/edge.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -83,7 +72,6 @@ def decoder_graph(decoder: Decoder, store: Store) -> onnx.ModelProto:
 
 
 def _has_operator(layer: QuantizedLinear) -> bool:
-    """Whether MatMulNBits can multiply by this layer's weight."""
     weight = layer.quantized
     if not isinstance(weight, GroupedWeight) or weight.order is not None:
         return False
@@ -238,7 +226,6 @@ class _Graph:
         return name
 
     def size(self, name: str, tensor: str, axis: int) -> str:
-        """The size of a tensor along one axis, a scalar."""
         shape = self.op(f"{name}.shape", "Shape", tensor, start=axis, end=axis + 1)
         return self.op(name, "Squeeze", shape)
 
@@ -323,7 +310,9 @@ def quantize_onnx(folder: str | Path) -> Path:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     target = source.with_name(INT8)
-    with _without_warnings():
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # it tells every caller to run another tool, for no gain here
+    try:
         quantize_dynamic(
             source,
             target,
@@ -332,6 +321,8 @@ def quantize_onnx(folder: str | Path) -> Path:
             reduce_range=True,
             weight_type=QuantType.QInt8,
         )
+    finally:
+        logging.disable(before)
     return target
 
 
@@ -347,14 +338,3 @@ def _external(file: BinaryIO, name: str, values: Tensor) -> TensorProto:
     for key, value in {"location": DATA, "offset": start, "length": array.nbytes}.items():
         tensor.external_data.add(key=key, value=str(value))
     return tensor
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """The tool tells every caller to run another one first, which changes nothing here."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -91,7 +91,6 @@ class OnnxDecoder:
         self._outputs = list(outputs)
 
     def empty_cache(self, batch: int) -> OnnxCache:
-        """The cache before the first token of `batch` sequences."""
         tensors = []
         for entry in self._past:
             _, kv_heads, _, head_dim = entry.shape
@@ -178,6 +177,5 @@ def _end_tokens(path: Path) -> set[int]:
 
 
 def _until(tokens: list[int], ends: set[int]) -> list[int]:
-    """The tokens before the first end token."""
     first = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
     return tokens[:first]

@@ -177,13 +177,7 @@ def _different_columns(rows: Rows, class_of: bytes) -> tuple[Rows, bytes]:
 
 
 def reaching(edges: Iterable[tuple[int, int]], final: Sequence[bool]) -> list[bool]:
-    """The nodes of a graph with a path to a final one, themselves included, (n,).
-
-    Example:
-
-        >>> reaching([(0, 1), (1, 0)], [False, True, False])
-        [True, True, False]
-    """
+    """The nodes of a graph with a path to a final one, themselves included, (n,)."""
     before = defaultdict(list)
     for source, target in edges:
         before[target].append(source)

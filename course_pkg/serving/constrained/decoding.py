@@ -27,20 +27,6 @@ class ConstrainedLogitsProcessor(LogitsProcessor):
     Args:
         guide: a compiled constraint, or one for each row of the batch (not with beam search); None
             leaves a row as it is.
-
-    Example:
-
-        >>> from course_pkg.serving.constrained.guide import regex_guide
-        >>> from course_pkg.serving.constrained.vocabulary import vocabulary_of
-        >>> from course_pkg.lm.load import load
-        >>> model, tokenizer = load("tiny")
-        >>> guide = regex_guide("(yes|no)", vocabulary_of(tokenizer))
-        >>> processor = ConstrainedLogitsProcessor(guide)
-        >>> ids = tokenizer("Is 7 prime? ", return_tensors="pt")
-        >>> out = model.generate(**ids, logits_processor=[processor], max_new_tokens=9)
-        >>> new = out[0, ids.input_ids.shape[1] :]
-        >>> tokenizer.decode(new, skip_special_tokens=True) in ("yes", "no")
-        True
     """
 
     def __init__(self, guide: Guide | list[Guide | None]):
@@ -65,7 +51,12 @@ class ConstrainedLogitsProcessor(LogitsProcessor):
                 continue
             key = place, _key(tokens)
             before = self._states.get((place, _key(tokens[:-1])))
-            states[key] = guide.start if before is None else _after(guide, before, tokens[-1])
+            if before is None:
+                states[key] = guide.start
+            elif before == FINISHED:  # generate fills up rows that have ended with padding
+                states[key] = FINISHED
+            else:
+                states[key] = guide.advance(before, tokens[-1])
             scores[row] = constrain(scores[row], guide.mask(states[key]))
         self._states = states
         return scores
@@ -87,11 +78,6 @@ def constrain(logits: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.to(logits.device), logits, -torch.inf)
 
 
-def _after(guide: Guide, state: int, token: int) -> int:
-    # generate fills up rows that have ended with the padding token.
-    return FINISHED if state == FINISHED else guide.advance(state, token)
-
-
 def _key(tokens: list[int]) -> bytes:
     return b"".join(token.to_bytes(4, "little") for token in tokens)
 
@@ -101,7 +87,6 @@ class ConstrainedGeneration:
     """What was generated under a constraint.
 
     Attributes:
-        tokens: the new ones, with the end token if there is one.
         passes: forward passes, including the prompt's.
         finished: whether the text is complete; otherwise max_new_tokens cut it off.
     """
@@ -125,17 +110,6 @@ def generate_greedily(
     Args:
         prompt: token ids, at least one.
         jumps: forced tokens are taken without asking the model.
-
-    Example:
-
-        >>> from course_pkg.serving.constrained.guide import regex_guide
-        >>> from course_pkg.serving.constrained.vocabulary import vocabulary_of
-        >>> from course_pkg.lm.load import load
-        >>> model, tokenizer = load("tiny")
-        >>> guide = regex_guide("answer: [01]", vocabulary_of(tokenizer))
-        >>> generation = generate_greedily(model, [65], guide, 20)
-        >>> tokenizer.decode(generation.tokens)[:8], generation.passes, generation.finished
-        ('answer: ', 1, True)
     """
     require_list(prompt, "prompt", "give its token ids")
     require_integer(max_new_tokens, "max_new_tokens")

@@ -1,10 +1,8 @@
 """Languages of bytes: regular expressions with intersection, and their derivatives.
 
 The derivative of a language by a byte is what may follow that byte. So the states of an automaton
-are expressions: each says what may still come. Intersection, which automata of Thompson's kind
-lack, costs two lines here; JSON Schema needs it for a pattern with a maximum length. A counted
-repetition stays one expression, r{0,200}, and its derivative counts down. Equal expressions are one
-object (`_interned`).
+are expressions: each says what may still come. JSON Schema needs intersection, for a pattern with a
+maximum length. Equal expressions are one object (`_interned`).
 
 Sources: Brzozowski (1964), Derivatives of regular expressions; Owens, Reppy and Turon (2009),
 Regular-expression derivatives re-examined. Chapter: evaluation/constrained-output.
@@ -44,7 +42,6 @@ _known: WeakValueDictionary[tuple, Expression] = WeakValueDictionary()
 
 
 def _interned(kind: str, parts: tuple | frozenset, nullable: bool) -> Expression:
-    """The one expression of this kind with these parts."""
     known = _known.get((kind, parts))
     if known is None:
         known = _known[kind, parts] = Expression(kind, parts, nullable)
@@ -112,15 +109,7 @@ def alternate(*parts: Expression) -> Expression:
 
 
 def intersect(*parts: Expression) -> Expression:
-    """A string that belongs to all parts (at least one).
-
-    Example:
-
-        >>> short = repeat(byte_range(97, 122), 0, 2)
-        >>> both = intersect(short, repeat(literal(b"a")))
-        >>> [matches(both, text) for text in (b"aa", b"ab", b"aaa")]
-        [True, False, False]
-    """
+    """A string that belongs to all parts (at least one)."""
     mask = ALL_BYTES
     others = set()
     for part in _flat(INTERSECT, parts):

@@ -1,13 +1,11 @@
 """A guide: which tokens may come next, and where a token leads, for a compiled constraint.
 
 A state is an integer, and the masks of all states are computed before generation begins. So one
-guide serves any number of sequences at once, and going back, as beam search and speculation do,
-means to keep an older integer.
+guide serves any number of sequences at once, and going back means to keep an older integer.
 
-All states walk the trie of the vocabulary level by level, so that a prefix that a state cannot read
-is given up once. A token is allowed if the automaton can read its bytes and if tokens lead from
-there to the end. With the tokens {ab, c}, the expression ab|cd must not start with c: the byte d
-can still follow, but no token writes it. Such states are trimmed.
+A token is allowed if the automaton can read its bytes and if tokens lead from there to the end.
+With the tokens {ab, c}, the expression ab|cd must not start with c: the byte d can still follow,
+but no token writes it. Such states are trimmed.
 
 Sources: Willard and Louf (2023), Efficient guided generation for large language models, sections 3
 and 4; the blog of outlines (2024) on coalescence; llguidance's "fast-forward tokens".
@@ -198,11 +196,9 @@ class Guide:
         return torch.from_numpy(unpacked).view(torch.bool)
 
     def allowed(self, state: int) -> list[int]:
-        """The tokens that may come next, as ids."""
         return self.mask(state).nonzero().flatten().tolist()
 
     def allows(self, state: int, token: int) -> bool:
-        """Whether this token may come next."""
         bits = self._bits[self._row(state)]
         return 0 <= token < len(self.vocabulary) and bool(bits[token // 8] >> token % 8 & 1)
 

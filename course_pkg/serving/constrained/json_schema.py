@@ -59,13 +59,7 @@ class SchemaError(ValueError):
 
 
 def has_type(value: Any, name: str) -> bool:
-    """Whether a JSON value has a type by its JSON Schema name.
-
-    Example:
-
-        >>> has_type(2.0, "integer"), has_type(True, "integer")
-        (True, False)
-    """
+    """Whether a JSON value has a type by its JSON Schema name."""
     if name == "null":
         return value is None
     if isinstance(value, bool) or name == "boolean":
@@ -159,7 +153,6 @@ class _Compiler:
         self.referred: dict[str, Expression | None] = {}  # by $ref; None while it is compiled
 
     def expression(self, schema: Any, path: str) -> Expression:
-        """The texts of a schema or subschema."""
         if schema is True:
             return self.texts.any_value(MAX_DEPTH)
         if not isinstance(schema, dict):

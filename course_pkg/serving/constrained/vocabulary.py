@@ -2,11 +2,7 @@
 
 Byte-level tokenizers (GPT-2, SmolLM2, Llama 3) have a printable character for each byte: Ġ is a
 space. Those of the SentencePiece family (Llama 2, Mistral) write ▁ for a space, and fall back to
-tokens such as <0x0A> for bytes without a token. A token may hold a part of a character, so
-constraints work on bytes, not on characters.
-
-Special tokens have no text, so no constraint allows them, apart from the end tokens where the text
-may end. A token without bytes would change nothing, forever; it is never allowed either.
+tokens such as <0x0A>. A token may hold a part of a character, so constraints work on bytes.
 
 Sources: Radford et al. (2019), section 2.2; Kudo and Richardson (2018), SentencePiece.
 Chapter: evaluation/constrained-output.
@@ -71,7 +67,7 @@ class Vocabulary:
 
     Attributes:
         tokens: for each id its bytes; None (or no bytes) for tokens that no constraint may use,
-            such as special ones.
+            such as special ones. A token without bytes would change nothing, forever.
         eos: ids that end a text, at least one.
         encode: a text's token ids as the model knows them, for forced text; the longest tokens that
             fit if left out.
