@@ -13,8 +13,8 @@ of the files. Memory is that of the whole process, libraries included.
 For ONNX Runtime, each text of the 40 plain sentences has its loss too, since activations are
 rounded there, and its number of predicted tokens. The model is as loaded, not rotated.
 
-llama.cpp needs the package xllamacpp in an environment of its own, as the tests describe
-(tests/deployment/export/test_llama_cpp.py); COURSE_LLAMA_CPP names its Python.
+llama.cpp needs the package xllamacpp in an environment of its own, as
+benchmarks/test_llama_cpp.py describes; COURSE_LLAMA_CPP names its Python.
 """
 
 import json
@@ -148,9 +148,7 @@ def llama_cpp_python() -> str:
     """The Python with xllamacpp. Raises SystemExit if there is none."""
     path = Path(os.environ.get("COURSE_LLAMA_CPP", ROOT / ".venv-llama-cpp/bin/python"))
     if not path.is_file():
-        raise SystemExit(
-            f"there is no {path}: tests/deployment/export/test_llama_cpp.py says how to make it"
-        )
+        raise SystemExit(f"there is no {path}: benchmarks/test_llama_cpp.py says how to make it")
     return str(path)
 
 

@@ -115,10 +115,8 @@ class LocalChat:
 class ServerChat:
     """A model behind an address; its answer comes in one piece, through `course eval`'s client.
 
-    Ctrl-C closes the connection, on which servers such as `course serve` stop the answer.
-
-    Args:
-        served: the model's name there; None asks for the only one.
+    Ctrl-C closes the connection, on which servers such as `course serve` stop the answer. served:
+    the model's name there; None asks for the only one.
     """
 
     in_process = False

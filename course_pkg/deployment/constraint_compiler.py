@@ -41,12 +41,7 @@ log = logging.getLogger(__name__)
 
 
 def compile_constraint(kind: str, text: str, vocabulary: Vocabulary) -> Guide:
-    """The guide of a constraint: a regular expression ("regex"), or a schema's JSON text ("json").
-
-    Raises:
-        ValueError: for a constraint that is wrong, not supported or impossible.
-        RecursionError: for one that is nested too deeply.
-    """
+    """The guide of a regular expression ("regex"), or of a schema's JSON text ("json")."""
     if kind == "regex":
         expression = parse(text, anchors=True)
     else:

@@ -24,13 +24,7 @@ DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float1
 
 
 def weights_dtype(dtype: str, model: str, device: str | None) -> torch.dtype:
-    """The type of the weights. "auto": float32 on a CPU, otherwise the one of the model's files.
-
-    Example:
-
-        >>> weights_dtype("auto", "tiny", "cpu"), weights_dtype("bfloat16", "tiny", None)
-        (torch.float32, torch.bfloat16)
-    """
+    """The type of the weights. "auto": float32 on a CPU, otherwise the one of the model's files."""
     if dtype in DTYPES:
         return DTYPES[dtype]
     if dtype != "auto":

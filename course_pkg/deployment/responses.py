@@ -25,15 +25,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 class TokenTexts:
-    """The text and the bytes of single tokens; some tokens are parts of a character.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> texts = TokenTexts(tiny_tokenizer())
-        >>> texts(65), texts(195)
-        (('A', b'A'), ('bytes:\\\\xc3', b'\\xc3'))
-    """
+    """The text and the bytes of single tokens; some tokens are parts of a character."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer

@@ -109,15 +109,7 @@ def model_name(model: str) -> str:
 
 
 def adapter_folders(texts: Sequence[str], base: str) -> dict[str, Path]:
-    """The folders by name, from texts `name=folder`. Raises ServeError for a wrong one.
-
-    Example:
-
-        >>> adapter_folders(["poet"], "tiny")
-        Traceback (most recent call last):
-        ...
-        course_pkg.deployment.api_errors.ServeError: --adapter poet: expected name=folder
-    """
+    """The folders by name, from texts `name=folder`."""
     folders: dict[str, Path] = {}
     for text in texts:
         name, equals, folder = text.partition("=")

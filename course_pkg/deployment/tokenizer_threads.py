@@ -30,12 +30,6 @@ class TokenBound:
     needs at least n divided by that. This holds for BPE on bytes (GPT-2, Llama 3, Qwen) and BPE
     with a token for each byte (SentencePiece: Llama 2, Mistral), in which every byte belongs to one
     token; for other tokenizers, the bound is 0.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> TokenBound(tiny_tokenizer())("a text" * 100)  # one token covers at most one space
-        100
     """
 
     def __init__(self, tokenizer: Tokenizer):

@@ -194,12 +194,6 @@ def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     """Codes from −127 to 127, int8, x's shape, and one scale per token and head, fp32, (…, 1).
 
     The scale is the largest absolute value / 127, so the error is at most half a scale.
-
-    Example:
-
-        >>> codes, scales = quantize(torch.tensor([[127.0, -63.6, 0.4]]))
-        >>> codes, dequantize(codes, scales)
-        (tensor([[127, -64,   0]], dtype=torch.int8), tensor([[127., -64.,   0.]]))
     """
     scales = x.float().abs().amax(-1, keepdim=True) / 127  # (…, 1)
     codes = (x.float() / scales.clamp(min=torch.finfo(torch.float32).tiny)).round()
@@ -231,8 +225,7 @@ class KVCache(ABC):
         key_mask: (batch, tokens), false at the padding before the first token of each prompt; later
             tokens are real.
         eight_bit: store int8 codes and one scale per token and head.
-        attention: a function with the signature of
-            `course_pkg.acceleration.attention.plain.attention`.
+        attention: as `course_pkg.acceleration.attention.plain.attention`.
     """
 
     def __init__(
@@ -321,7 +314,7 @@ class ContiguousCache(KVCache):
 
 
 class StaticCache(KVCache):
-    """Tensors for `capacity` tokens, allocated once: no copies. options: those of KVCache."""
+    """Tensors for `capacity` tokens, allocated once: no copies."""
 
     def __init__(self, config: DecoderConfig, capacity: int, **options):
         self.capacity = require_integer(capacity, "capacity")
@@ -332,7 +325,7 @@ class StaticCache(KVCache):
 
 
 class SlidingWindowCache(KVCache):
-    """Each layer with a window keeps only its last `window` tokens. options: those of KVCache."""
+    """Each layer with a window keeps only its last `window` tokens."""
 
     def __init__(self, config: DecoderConfig, **options):
         if not any(config.windows):
@@ -351,14 +344,6 @@ def generate(model: Decoder, ids: Tensor, new_tokens: int, cache: KVCache) -> Te
     Args:
         ids: (batch, tokens), the prompts, or what follows the tokens in the cache. The last new
             token is not in the cache afterwards.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_model
-        >>> model, ids = Decoder.from_transformers(tiny_model()), torch.tensor([[1, 2, 3]])
-        >>> cache = ContiguousCache(model.config)
-        >>> generate(model, ids, 4, cache).tolist() == recompute(model, ids, 4).tolist()
-        True
     """
     _check_prompts(ids, new_tokens)
     new = []

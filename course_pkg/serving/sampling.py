@@ -267,7 +267,6 @@ def log_probability(logits: Tensor, token: int, top: int) -> LogProb:
     """The model's own log-probability of a token, before penalty, mask, temperature and filters.
 
     Args:
-        logits: (vocab,).
         top: how many of the most likely tokens to give beside it.
     """
     logprobs = logits.float().log_softmax(0)

@@ -104,7 +104,6 @@ class TextStream:
         return new
 
     def _add_special(self, written: str) -> str:
-        """A special token, where a stop string contains one: no character continues after it."""
         text = self._until_stop(self._take(self._decode(self._tokens), len(self._tokens)))
         return text if self.stopped else text + self._until_stop(written, shown=False)
 

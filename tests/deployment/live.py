@@ -17,6 +17,7 @@ from course_pkg.serving.engine import Engine
 from tests.waiting import wait_until
 
 MODEL = load("tiny")
+KEY = "a-key-of-at-least-16-characters"
 PATIENCE = 200.0  # seconds until what hangs is an error
 
 
@@ -35,8 +36,8 @@ def complete(client, prompt="a", **fields):
 
 def chat(client, content="Hi", **fields):
     """What /v1/chat/completions answers to a user, or to the whole `messages`."""
-    given = {"messages": [{"role": "user", "content": content}]} | _given(fields)
-    return client.chat.completions.create(**given)
+    fields = {"messages": [{"role": "user", "content": content}]} | _given(fields)
+    return client.chat.completions.create(**fields)
 
 
 def _given(fields):

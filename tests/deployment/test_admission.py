@@ -12,7 +12,6 @@ import httpx
 import openai
 import psutil
 import pytest
-import torch
 import uvicorn
 from uvicorn.server import ServerState
 
@@ -23,13 +22,13 @@ from course_pkg.deployment.monitoring import Metrics
 from course_pkg.deployment.server import Connection
 from course_pkg.serving.sampling import SamplingParams
 from tests.refusals import require_refusals
+from tests.serving.engines import change_logits
 from tests.tables import each_row
 from tests.waiting import wait_until
 
-from .live import PATIENCE, chat, complete, parse, read_all, serving, tiny_engine
+from .live import KEY, PATIENCE, chat, complete, parse, read_all, serving, tiny_engine
 
 LONG = {"max_tokens": 1500}
-KEY = "a-key-of-at-least-16-characters"
 
 
 def request(path="/v1/completions", length=None, headers=()):
@@ -164,16 +163,16 @@ HOSTS = {
 
 
 def test_without_a_key_only_local_names_of_this_machine_are_answered():
-    found = {}
+    statuses = {}
     with serving() as live:
         for host in HOSTS:
             head = f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
             with live.connect() as raw:
                 raw.sendall(head.format(port=live.port).encode())
-                found[host], answer = parse(read_all(raw))
-            if found[host] == 403:
+                statuses[host], answer = parse(read_all(raw))
+            if statuses[host] == 403:
                 assert "local host names" in answer["error"]["message"]
-    assert found == HOSTS
+    assert statuses == HOSTS
 
 
 def test_large_bodies_are_refused_before_they_are_read():
@@ -434,17 +433,13 @@ def test_limits_must_make_sense():
 
 @each_row("extra", [{}, {"temperature": 0}, {"temperature": 0, "logprobs": 1}])
 def test_a_request_whose_logits_are_nan_gets_an_error_and_others_their_answer(extra):
-    engine = tiny_engine()
-    run = engine.runner.run
-
-    def spoiled(step, manager):
-        rows, logits = run(step, manager)
+    def spoil(rows, logits):
         for sequence, span in rows.items():
             if sequence.prompt == [66]:
-                logits = logits.index_fill(0, torch.arange(span.start, span.stop), math.nan)
-        return rows, logits
+                logits[span] = math.nan
 
-    engine.runner.run = spoiled
+    engine = tiny_engine()
+    change_logits(engine, spoil)
     with serving(engine) as live:
         status, answer = live.post("/v1/completions", {"model": "tiny", "prompt": "B", **extra})
         assert status == 500 and answer["error"]["type"] == "server_error"

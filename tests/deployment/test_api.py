@@ -50,10 +50,10 @@ def client(live):
 
 def texts(chunks):
     """The text of each choice, by its number."""
-    found = {}
+    by_index = {}
     for [choice] in (chunk.choices for chunk in chunks):
-        found[choice.index] = found.get(choice.index, "") + choice.text
-    return [found[index] for index in range(len(found))]
+        by_index[choice.index] = by_index.get(choice.index, "") + choice.text
+    return [by_index[index] for index in range(len(by_index))]
 
 
 def test_a_completion_is_what_the_engine_generates(client):
@@ -103,9 +103,9 @@ def test_adapters_are_models(client, live, adapter):
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("poets")
     own = tiny_engine(adapters={"poet": adapter})
-    found = [complete(client, "The sea", model=m).choices[0].text for m in ("tiny", "poet")]
-    assert found == [expected("The sea", name, own).text for name in (None, "poet")]
-    assert found[0] != found[1]
+    answers = [complete(client, "The sea", model=m).choices[0].text for m in ("tiny", "poet")]
+    assert answers == [expected("The sea", name, own).text for name in (None, "poet")]
+    assert answers[0] != answers[1]
 
 
 def test_several_prompts_and_samples_are_numbered_in_order_and_token_ids_are_prompts(client):
@@ -149,20 +149,22 @@ def test_log_probabilities_of_a_completion_with_echo(client):
     fields = {"logprobs": 2, "echo": True, "max_tokens": 2}
     [choice] = complete(client, "aé", **fields).choices
     wanted = expected("aé", max_tokens=2, logprobs=2, prompt_logprobs=2)
-    found = choice.logprobs
+    logprobs = choice.logprobs
     assert choice.text == "aé" + wanted.text
-    assert found.tokens[:3] == ["a", "bytes:\\xc3", "bytes:\\xa9"]
-    assert found.text_offset[:3] == [0, 1, 1]
-    values = [each.logprob for each in wanted.request.prompt_logprobs[1:] + wanted.logprobs]
-    assert found.token_logprobs[0] is None and found.top_logprobs[0] is None
-    assert found.token_logprobs[1:] == pytest.approx(values, abs=1e-5)
-    assert all(2 <= len(top) <= 3 for top in found.top_logprobs[1:])
-    tops = zip(found.top_logprobs[1:], found.tokens[1:], found.token_logprobs[1:], strict=True)
+    assert logprobs.tokens[:3] == ["a", "bytes:\\xc3", "bytes:\\xa9"]
+    assert logprobs.text_offset[:3] == [0, 1, 1]
+    values = [part.logprob for part in wanted.request.prompt_logprobs[1:] + wanted.logprobs]
+    assert logprobs.token_logprobs[0] is None and logprobs.top_logprobs[0] is None
+    assert logprobs.token_logprobs[1:] == pytest.approx(values, abs=1e-5)
+    assert all(2 <= len(top) <= 3 for top in logprobs.top_logprobs[1:])
+    tops = zip(
+        logprobs.top_logprobs[1:], logprobs.tokens[1:], logprobs.token_logprobs[1:], strict=True
+    )
     assert all(top[token] == value for top, token, value in tops)
     choices = [event.choices[0] for event in complete(client, "aé", stream=True, **fields)]
-    assert "".join(each.text for each in choices) == choice.text
-    assert [o for each in choices for o in each.logprobs.text_offset] == found.text_offset
-    assert [t for each in choices for t in each.logprobs.tokens] == found.tokens
+    assert "".join(part.text for part in choices) == choice.text
+    assert [o for part in choices for o in part.logprobs.text_offset] == logprobs.text_offset
+    assert [t for part in choices for t in part.logprobs.tokens] == logprobs.tokens
 
 
 def test_echo_without_new_tokens_scores_the_prompt(client):
@@ -173,7 +175,7 @@ def test_echo_without_new_tokens_scores_the_prompt(client):
     assert (choice.text, choice.finish_reason) == ("abc", "length")
     assert choice.logprobs.tokens == ["a", "b", "c"] and choice.logprobs.token_logprobs[0] is None
     assert choice.logprobs.token_logprobs[1:] == pytest.approx(
-        [each.logprob for each in wanted[1:]], abs=1e-5
+        [entry.logprob for entry in wanted[1:]], abs=1e-5
     )
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, 0)
     [event] = complete(client, "abc", stream=True, **fields)
@@ -187,7 +189,7 @@ def test_log_probabilities_of_a_chat(client):
     wanted = expected(chat_prompt("Hi", MODEL.tokenizer), logprobs=3)
     content = choice.logprobs.content
     assert [entry.logprob for entry in content] == pytest.approx(
-        [each.logprob for each in wanted.logprobs], abs=1e-5
+        [entry.logprob for entry in wanted.logprobs], abs=1e-5
     )
     assert [entry.bytes for entry in content] == [[token] for token in wanted.tokens]
     assert all(len(entry.top_logprobs) == 3 for entry in content)
@@ -288,8 +290,8 @@ WRONG_CHATS = [
 
 @each_row(("fields", "param", "message"), WRONG_CHATS)
 def test_a_wrong_chat_request_is_told_what_is_wrong(live, fields, param, message):
-    given = {"messages": [{"role": "user", "content": "Hi"}]} | fields if fields else {}
-    status, answer = live.post("/v1/chat/completions", {"model": "tiny"} | given)
+    body = {"messages": [{"role": "user", "content": "Hi"}]} | fields if fields else {}
+    status, answer = live.post("/v1/chat/completions", {"model": "tiny"} | body)
     assert status == 400 and message in answer["error"]["message"], answer
     assert answer["error"]["param"] == param
 
@@ -303,13 +305,13 @@ def test_fields_that_ask_for_nothing_are_accepted_and_developers_write_system_me
     assert chat(client, max_completion_tokens=1, **neutral).choices
     assert chat(client, service_tier="auto").service_tier == "default"  # the one that exists
     assert chat(client).service_tier is None
-    found = []
+    answers = []
     for role in ("developer", "system"):
         turns = [{"role": role, "content": "Be kind."}, {"role": "user", "content": "Hi"}]
         answer = chat(client, messages=turns)
-        found.append((answer.usage.prompt_tokens, answer.choices[0].message.content))
-    assert found[0] == found[1]
-    assert found[0][0] > len(MODEL.tokenizer(chat_prompt("Hi", MODEL.tokenizer)).input_ids)
+        answers.append((answer.usage.prompt_tokens, answer.choices[0].message.content))
+    assert answers[0] == answers[1]
+    assert answers[0][0] > len(MODEL.tokenizer(chat_prompt("Hi", MODEL.tokenizer)).input_ids)
 
 
 def test_the_client_raises_the_class_for_each_status(client):

@@ -62,7 +62,7 @@ GREEDY = {"temperature": 0.0, "top_p": 1.0, "max_tokens": 6}
 class Session(ChatSession):
     """A session of the tiny model that keeps what it writes. on_text: called for each part."""
 
-    def __init__(self, model=None, seed=None, on_text=None, **given):
+    def __init__(self, model=None, seed=None, on_text=None, **options):
         self.parts = []
         self.notes = []
 
@@ -71,7 +71,7 @@ class Session(ChatSession):
             if on_text is not None:
                 on_text(self)
 
-        model = model or LocalChat(tiny_engine(**given), "tiny", GREEDY)
+        model = model or LocalChat(tiny_engine(**options), "tiny", GREEDY)
         super().__init__(model, write, self.notes.append, seed)
 
     @property
@@ -235,8 +235,8 @@ def test_a_question_that_does_not_fit_gets_no_answer_and_a_seed_repeats_the_answ
 def adapters(tmp_path_factory):
     """Folders of a LoRA and a DoRA adapter that change the model, of a trained prompt, of it."""
     folders = {"model": tmp_path_factory.mktemp("model")}
-    for each in MODEL:
-        each.save_pretrained(folders["model"])
+    for part in MODEL:
+        part.save_pretrained(folders["model"])
     for config in (LoRAConfig(rank=4, alpha=64), DoRAConfig(rank=4, alpha=64)):
         model = adapt(load_model(folders["model"]).model, config)
         for name, parameter in model.named_parameters():
@@ -250,8 +250,8 @@ def adapters(tmp_path_factory):
 
 
 def chat(*arguments, lines=("Hi",)):
-    given = ["chat", "--temperature", "0", "--max-tokens", "6", *map(str, arguments)]
-    return CliRunner().invoke(app, given, input="\n".join(lines))
+    command = ["chat", "--temperature", "0", "--max-tokens", "6", *map(str, arguments)]
+    return CliRunner().invoke(app, command, input="\n".join(lines))
 
 
 @each_row("kind", ["LoRAConfig", "DoRAConfig"])

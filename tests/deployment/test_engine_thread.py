@@ -136,7 +136,7 @@ def test_an_error_drops_what_was_not_read_and_comes_too_late_after_the_end(reaso
         asked.fail(ApiError(500, "broken"))
         asked.fail(ApiError(500, "again"))
         if reason:
-            assert [c.text for some in [each async for each in asked] for c in some] == ["a"]
+            assert [c.text for some in [part async for part in asked] for c in some] == ["a"]
         else:
             with pytest.raises(ApiError, match="broken"):
                 await anext(asked)

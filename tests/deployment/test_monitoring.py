@@ -12,9 +12,7 @@ from course_pkg.deployment.monitoring import Metrics, Throughput
 from course_pkg.serving.sampling import SamplingParams
 from tests.waiting import wait_until
 
-from .live import complete, serving, tiny_engine
-
-KEY = "a-key-of-at-least-16-characters"
+from .live import KEY, complete, serving, tiny_engine
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +62,8 @@ def test_a_wrong_path_is_told_the_right_one_or_nothing(live, caplog, method, pat
 )
 def test_the_log_has_the_reason_of_a_refusal_and_not_what_was_sent(live, caplog, body):
     def lines():  # a request of another test may be logged late
-        found = (record.getMessage() for record in caplog.records)
-        return [line for line in found if " POST /v1/completions " in line]
+        messages = (record.getMessage() for record in caplog.records)
+        return [line for line in messages if " POST /v1/completions " in line]
 
     with caplog.at_level(logging.INFO, "course_pkg.access"):
         status, _ = live.post("/v1/completions", {"model": "tiny"} | body)

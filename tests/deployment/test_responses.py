@@ -9,6 +9,7 @@ from course_pkg.deployment.schemas import ChatRequest, CompletionRequest
 from course_pkg.lm.load import load
 from course_pkg.serving.request import Chunk, Completion, Request
 from course_pkg.serving.sampling import LogProb, SamplingParams
+from tests.serving.sentence_piece import sentence_piece_tokenizer
 from tests.tables import each_row
 
 TOKENIZER = load("tiny").tokenizer
@@ -36,20 +37,10 @@ def test_bytes_of_tokens_join_to_the_text_also_those_of_sentencepiece():
     assert b"".join(TEXTS(token)[1] for token in text.encode()).decode() == text
     assert TEXTS(0xF0) == ("bytes:\\xf0", b"\xf0")
     assert TEXTS(TOKENIZER.eos_token_id) == ("<|im_end|>", b"<|im_end|>")
-    texts = TokenTexts(SentencePiece())
-    assert texts(5) == ("the", b"the") and texts(0xE4) == ("bytes:\\xe4", b"\xe4")
-
-
-class SentencePiece:
-    """What TokenTexts asks of a tokenizer with byte tokens such as Llama 2's."""
-
-    all_special_ids = ()
-
-    def decode(self, ids, **_):
-        return {5: "the"}.get(ids[0], "\ufffd")
-
-    def convert_ids_to_tokens(self, token):
-        return f"<0x{token:02X}>"
+    tokenizer = sentence_piece_tokenizer()
+    texts = TokenTexts(tokenizer)
+    assert texts(tokenizer.convert_tokens_to_ids("ab")) == ("ab", b"ab")
+    assert texts(tokenizer.convert_tokens_to_ids("<0xE4>")) == ("bytes:\\xe4", b"\xe4")
 
 
 @each_row("streamed", [False, True])
@@ -59,10 +50,10 @@ def test_offsets_are_those_of_characters(streamed):
     if streamed:
         events = made.events(chunks, False).split(b"\n\n")[:-1]
         parts = [json.loads(e.removeprefix(b"data: "))["choices"][0]["logprobs"] for e in events]
-        found = [offset for part in parts for offset in part["text_offset"]]
+        offsets = [offset for part in parts for offset in part["text_offset"]]
     else:
-        found = made.whole(chunks)["choices"][0]["logprobs"]["text_offset"]
-    assert found == [0, 1, 1, 2]
+        offsets = made.whole(chunks)["choices"][0]["logprobs"]["text_offset"]
+    assert offsets == [0, 1, 1, 2]
 
 
 @each_row("value", [-math.inf, -1e30])

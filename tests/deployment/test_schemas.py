@@ -28,14 +28,14 @@ def test_sampling_fields_are_the_engines():
     same = SAMPLING - {"stop", "logit_bias"}
     assert {name: schema[name].default for name in same} == {name: ours[name] for name in same}
     assert CompletionRequest(**TEXT).params(16) == SamplingParams()
-    given = {"temperature": 0.5, "top_p": 0.9, "n": 2, "stop": ["x"], "seed": 3, "top_k": 4}
-    given |= {"min_p": 0.1, "repetition_penalty": 1.1, "frequency_penalty": 0.5}
-    given |= {"presence_penalty": -1.0, "ignore_eos": True, "cache_salt": "mine"}
-    assert given.keys() == SAMPLING - {"logit_bias"}  # whose keys are strings in JSON
+    fields = {"temperature": 0.5, "top_p": 0.9, "n": 2, "stop": ["x"], "seed": 3, "top_k": 4}
+    fields |= {"min_p": 0.1, "repetition_penalty": 1.1, "frequency_penalty": 0.5}
+    fields |= {"presence_penalty": -1.0, "ignore_eos": True, "cache_salt": "mine"}
+    assert fields.keys() == SAMPLING - {"logit_bias"}  # whose keys are strings in JSON
     biased = CompletionRequest(**TEXT, logit_bias={"5": 1.5, "7": -100}).params(9)
     assert biased.logit_bias == ((5, 1.5), (7, -100.0))
-    assert CompletionRequest(**TEXT, **given).params(9) == SamplingParams(max_tokens=9, **given)
-    assert ChatRequest(**CHAT, **given).params(9) == SamplingParams(max_tokens=9, **given)
+    assert CompletionRequest(**TEXT, **fields).params(9) == SamplingParams(max_tokens=9, **fields)
+    assert ChatRequest(**CHAT, **fields).params(9) == SamplingParams(max_tokens=9, **fields)
 
 
 @each_row(
@@ -70,6 +70,6 @@ def test_a_large_wrong_request_is_refused_at_its_first_error():
     ):
         with pytest.raises(ValidationError) as wrong:
             ChatRequest.model_validate(CHAT | fields)
-        [found] = wrong.value.errors()
-        error = explain([{**found, "loc": ("body", *found["loc"])}])
+        [detail] = wrong.value.errors()
+        error = explain([{**detail, "loc": ("body", *detail["loc"])}])
         assert error.status == 400 and len(error.message) < 300

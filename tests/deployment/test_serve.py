@@ -34,9 +34,7 @@ from course_pkg.pages.experiments import load_experiment
 from tests.tables import each_row
 from tests.waiting import wait_until
 
-from .live import PATIENCE, chat, complete, serving
-
-KEY = "a-key-of-at-least-16-characters"
+from .live import KEY, PATIENCE, chat, complete, serving
 
 
 def refusal(*arguments):
@@ -53,7 +51,7 @@ def no_key(monkeypatch):
 
 
 @each_row(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         (["--host", "0.0.0.0"], "set COURSE_API_KEY or give --key-file"),
         (["--cache-memory", 1e9], "this machine has"),
@@ -63,6 +61,7 @@ def no_key(monkeypatch):
         (["--allowed-origins", "example.org"], "expected a scheme"),
         (["--chat-template", "{folder}/missing"], "cannot be read"),
         (["--dtype", "int8"], "--dtype int8: expected auto, float32"),
+        (["--adapter", "poet"], "--adapter poet: expected name=folder"),
         (["--adapter", "a b=x"], "adapter name 'a b' is invalid"),
         (["--adapter", f"{'a' * 65}=x"], "at most 64"),
         (["--adapter", "tiny=x"], "the name tiny is taken"),
@@ -71,9 +70,9 @@ def no_key(monkeypatch):
         (["--quantize", "int4", "--dtype", "float32"], "activations have 16 bits; leave it out"),
     ],
 )
-def test_why_it_does_not_start(given, message, tmp_path):
-    given = [str(each).replace("{folder}", str(tmp_path)) for each in given]
-    assert message in refusal("--port", 0, *given)
+def test_why_it_does_not_start(arguments, message, tmp_path):
+    arguments = [str(argument).replace("{folder}", str(tmp_path)) for argument in arguments]
+    assert message in refusal("--port", 0, *arguments)
 
 
 def test_a_port_is_taken_as_soon_as_it_is_bound_and_too_large_a_cache_is_named(monkeypatch):
@@ -99,13 +98,13 @@ def test_adapters_are_checked_before_the_model_is_loaded(monkeypatch, tmp_path):
         raise AssertionError("the model is loaded")
 
     monkeypatch.setattr("course_pkg.deployment.load_engine.load", loads)
-    for given, message in {
+    for source, message in {
         f"a={tmp_path}": "is not an adapter folder",
         f"a={tmp_path / 'ia3'}": "is IA³: the engine takes LoRA",
         f"a={tmp_path / 'head'}": "changes lm_head",
         f"a={tmp_path / 'cut'}": f"{cut} is damaged",
     }.items():
-        assert message in refusal("--port", 0, "--adapter", given)
+        assert message in refusal("--port", 0, "--adapter", source)
 
 
 def test_the_models_own_type_is_used_on_a_gpu(tmp_path, monkeypatch):
@@ -159,8 +158,8 @@ def test_a_model_without_a_chat_template_is_served_with_a_warning(tmp_path, monk
         sockets[0].close()
 
     monkeypatch.setattr("course_pkg.deployment.serve.Server.run", starts)
-    given = ["--model", plain_model(tmp_path), "--port", "0", "--served-model-name", "mine"]
-    result = CliRunner().invoke(app, ["serve", *map(str, given)])
+    arguments = ["--model", plain_model(tmp_path), "--port", "0", "--served-model-name", "mine"]
+    result = CliRunner().invoke(app, ["serve", *map(str, arguments)])
     assert result.exit_code == 0 and result.output.startswith("serving mine on ")
     assert "mine has no chat template" in caplog.text
 
@@ -230,9 +229,9 @@ def test_sigterm_finishes_running_requests_and_refuses_new_ones(tmp_path):
     folder = adapter(tmp_path / "poet")
     template = tmp_path / "template"
     template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
-    given = ["--model", plain_model(tmp_path), "--served-model-name", "mine"]
-    given += ["--chat-template", template, "--adapter", f"poet={folder}"]
-    with process(*given, COURSE_API_KEY=KEY) as (server, url, line):
+    arguments = ["--model", plain_model(tmp_path), "--served-model-name", "mine"]
+    arguments += ["--chat-template", template, "--adapter", f"poet={folder}"]
+    with process(*arguments, COURSE_API_KEY=KEY) as (server, url, line):
         assert line.startswith("serving mine, poet on http://127.0.0.1:") and KEY not in line
         client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
         answer = chat(client, model="mine", max_tokens=1)

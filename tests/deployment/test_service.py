@@ -1,4 +1,4 @@
-"""The service: what becomes of requests that arrive while it stops, and where answers are built."""
+"""The service: what waits for what, also while it stops, and where answers are built."""
 
 import asyncio
 import threading
@@ -11,8 +11,9 @@ from course_pkg.deployment import service as service_module
 from course_pkg.deployment.admission import Limits
 from course_pkg.deployment.api_errors import ApiError
 from course_pkg.deployment.app import respond
-from course_pkg.deployment.schemas import CompletionRequest
+from course_pkg.deployment.schemas import ChatRequest, CompletionRequest
 from course_pkg.deployment.service import Service
+from course_pkg.deployment.tokenizer_threads import LONG, TokenBound
 
 from .live import PATIENCE, chat, complete, serving, tiny_engine, until
 
@@ -90,3 +91,39 @@ def test_a_prompt_with_too_many_bytes_is_refused_without_encoding_it(monkeypatch
             with pytest.raises(openai.BadRequestError, match=r"at least 20000\d tokens") as long:
                 ask(live.client(), "a b " * 100_000)
             assert long.value.code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("kind", ["complete", "chat"])
+def test_a_short_prompt_does_not_wait_for_a_long_one(kind, monkeypatch):
+    """Even if the long one cannot be refused before it is encoded."""
+    encode = service_module._ids
+    encoding = threading.Event()
+    released = threading.Event()
+
+    def slow(tokenizer, text, **options):
+        if len(text) > LONG:
+            encoding.set()
+            released.wait(PATIENCE)
+        return encode(tokenizer, text, **options)
+
+    def ask(text):
+        if kind == "chat":
+            turns = [{"role": "user", "content": text}]
+            return service.chat(ChatRequest(model="tiny", messages=turns, max_tokens=1))
+        return service.complete(CompletionRequest(model="tiny", prompt=text, max_tokens=1))
+
+    async def scenario():
+        service.thread.start()
+        late = asyncio.ensure_future(ask("a" * 2 * LONG))
+        await asyncio.to_thread(encoding.wait, PATIENCE)
+        call = await asyncio.wait_for(ask("a"), PATIENCE)
+        assert [chunk async for chunks in call for chunk in chunks] and not late.done()
+        released.set()
+        with pytest.raises(ApiError, match="tokens, and max_tokens is 1"):
+            await late
+        await service.stop()
+
+    monkeypatch.setattr(service_module, "_ids", slow)
+    monkeypatch.setattr(TokenBound, "__call__", lambda bound, text: 0)
+    service = Service(tiny_engine(), "tiny", Limits())
+    asyncio.run(scenario())

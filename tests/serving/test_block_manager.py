@@ -288,7 +288,9 @@ def test_a_pool_by_hand():
     pool.remember(block, Content(b"hash", root, (1, 2)))
     assert pool.find(Content(b"hash", root, (1, 2))) is block
     others = [(b"hash", other, (1, 2)), (b"hash", root, (1, 3)), (b"hash", None, (1, 2))]
-    assert [pool.find(Content(*each)) for each in [*others, (b"x", root, (1, 2))]] == [None] * 4
+    assert [pool.find(Content(*content)) for content in [*others, (b"x", root, (1, 2))]] == [
+        None
+    ] * 4
     pool.release(block)
     with pytest.raises(RuntimeError, match="block 1 is freed twice"):
         pool.release(block)

@@ -1,6 +1,5 @@
 """The engine on the tiny model: the same tokens alone, in a batch, preempted, forked."""
 
-import dataclasses
 import math
 
 import pytest
@@ -12,6 +11,7 @@ from course_pkg.serving.engine import Engine
 from course_pkg.serving.kv_cache import recompute
 from course_pkg.serving.request import Request
 from course_pkg.serving.sampling import SamplingParams
+from tests.serving.engines import change_logits, random_decoder
 from tests.tables import each_row
 
 MODEL, TOKENIZER = load("tiny")
@@ -73,16 +73,6 @@ def check_empty(engine):
     assert not engine.requests and not engine._completions
 
 
-def attentive(windows):
-    """A random model whose tokens depend on the whole text, in fp64, so that nothing is a tie."""
-    model = Decoder(dataclasses.replace(DECODER.config, windows=windows))
-    generator = torch.Generator().manual_seed(0)
-    for parameter in model.requires_grad_(False).parameters():
-        if parameter.dim() == 2:
-            parameter.normal_(std=0.25, generator=generator)
-    return model.double()
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -95,25 +85,25 @@ def attentive(windows):
     ],
 )
 def test_greedy_tokens_are_those_of_each_prompt_alone(options):
-    model = attentive((3, None))
+    model = random_decoder(3, None).double()  # so that nothing is a tie
     engine = new_engine(model=model, **options)
-    given = prompts(9)
+    inputs = prompts(9)
     steps = watch(engine)
-    found = engine.generate(given, GREEDY)
-    assert tokens(found) == [alone(prompt, model=model) for prompt in given]
+    requests = engine.generate(inputs, GREEDY)
+    assert tokens(requests) == [alone(prompt, model=model) for prompt in inputs]
     assert any(step.preempted for step in steps) or options.get("blocks") != 15
     assert any(step.swap_in for step in steps) == ("swap_blocks" in options)
-    assert {c.finish_reason for request in found for c in request.completions} == {"length"}
+    assert {c.finish_reason for request in requests for c in request.completions} == {"length"}
     check_empty(engine)
 
 
 def test_a_random_sample_survives_preemption_and_company():
     params = SamplingParams(max_tokens=12, seed=5, ignore_eos=True, temperature=1.5, top_k=50)
-    given = prompts(9)
-    expected = [tokens(new_engine().generate([prompt], params))[0] for prompt in given]
-    assert tokens(new_engine(15).generate(given, params)) == expected
-    assert tokens(new_engine(15, swap_blocks=40).generate(given, params)) == expected
-    assert tokens(new_engine(token_budget=8, max_sequences=4).generate(given, params)) == expected
+    inputs = prompts(9)
+    expected = [tokens(new_engine().generate([prompt], params))[0] for prompt in inputs]
+    assert tokens(new_engine(15).generate(inputs, params)) == expected
+    assert tokens(new_engine(15, swap_blocks=40).generate(inputs, params)) == expected
+    assert tokens(new_engine(token_budget=8, max_sequences=4).generate(inputs, params)) == expected
 
 
 def test_samples_differ_and_repeat_with_their_seed():
@@ -140,8 +130,8 @@ def test_every_sample_of_a_prompt_continues_its_own_tokens():
             with torch.no_grad():
                 expected = DECODER(torch.tensor([whole]))[0].log_softmax(-1)  # (tokens, vocab)
             expected = [expected[place - 1, whole[place]].item() for place in range(6, len(whole))]
-            found = [each.logprob for each in completion.logprobs]
-            assert found == pytest.approx(expected, abs=1e-5)
+            logprobs = [entry.logprob for entry in completion.logprobs]
+            assert logprobs == pytest.approx(expected, abs=1e-5)
 
 
 def test_log_probabilities_of_new_tokens_and_of_the_prompt():
@@ -151,28 +141,28 @@ def test_log_probabilities_of_new_tokens_and_of_the_prompt():
     preempts = {"blocks": 15, "token_budget": 64, "prefix_cache": False}
     for options in ({}, {"token_budget": 4, "max_sequences": 4}, preempts):
         engine = new_engine(**options)
-        given = prompts(9)
-        engine.generate(given, GREEDY)  # what is cached must not matter
-        for prompt, request in zip(given, engine.generate(given, params), strict=True):
+        inputs = prompts(9)
+        engine.generate(inputs, GREEDY)  # what is cached must not matter
+        for prompt, request in zip(inputs, engine.generate(inputs, params), strict=True):
             whole = prompt + request.completions[0].tokens
             with torch.no_grad():
                 expected = DECODER(torch.tensor([whole]))[0].log_softmax(-1)  # (tokens, vocab)
-            found = [*request.prompt_logprobs, *request.completions[0].logprobs]
-            assert len(found) == len(whole) and found[0] is None
+            scored = [*request.prompt_logprobs, *request.completions[0].logprobs]
+            assert len(scored) == len(whole) and scored[0] is None
             for place in range(1, len(whole)):
-                each = found[place]
+                entry = scored[place]
                 row = expected[place - 1]
                 top = row.topk(2 if place < len(prompt) else 3)
-                assert each.token == whole[place]
-                assert each.logprob == pytest.approx(row[whole[place]].item(), abs=1e-5)
-                assert [t for t, _ in each.top] == top.indices.tolist()
+                assert entry.token == whole[place]
+                assert entry.logprob == pytest.approx(row[whole[place]].item(), abs=1e-5)
+                assert [t for t, _ in entry.top] == top.indices.tolist()
 
 
 def test_a_prompt_that_is_computed_again_is_scored_once():
     request = Request(1, [5, 6, 7], SamplingParams(prompt_logprobs=0))
     for start in (0, 0, 1):  # preempted after its first chunk of one token
         request.score_prompt(start, torch.zeros(1, 259))
-    assert [each.token for each in request.prompt_logprobs[1:]] == [6, 7]
+    assert [entry.token for entry in request.prompt_logprobs[1:]] == [6, 7]
 
 
 def with_text(text, eos=TOKENIZER.eos_token_id, **settings):
@@ -239,18 +229,10 @@ def test_several_streams_take_turns_and_may_be_closed():
     check_empty(engine)
 
 
-def spoil(engine, prompt):
-    """Make the last logits of requests with this prompt NaN, as a damaged adapter would."""
-    run = engine.runner.run
-
-    def spoiled(step, manager):
-        rows, logits = run(step, manager)
-        logits = logits.clone()
-        for span in [span for sequence, span in rows.items() if sequence.prompt == prompt][-1:]:
-            logits[span] = math.nan
-        return rows, logits
-
-    engine.runner.run = spoiled
+def spoil(rows, logits):
+    """Make the last logits of requests with the prompt [1, 2] NaN, as a damaged adapter would."""
+    for span in [span for sequence, span in rows.items() if sequence.prompt == [1, 2]][-1:]:
+        logits[span] = math.nan
 
 
 @each_row("steps", [0, 1])
@@ -262,10 +244,10 @@ def test_a_request_whose_logits_are_nan_ends_alone(fields, steps):
     damaged = engine.add([1, 2], drawn)
     for _ in range(steps):
         engine.step()
-    spoil(engine, [1, 2])
+    change_logits(engine, spoil)
     finish(engine)
-    assert [each.finish_reason for each in damaged.completions] == ["error"] * 3
-    assert [len(each.tokens) for each in damaged.completions] == [steps] * 3
+    assert [sample.finish_reason for sample in damaged.completions] == ["error"] * 3
+    assert [len(sample.tokens) for sample in damaged.completions] == [steps] * 3
     assert "the logits have NaN" in str(damaged.error) and other.error is None
     assert tokens([other]) == [alone([3])]
     with pytest.raises(ValueError, match="the logits have NaN"):
@@ -304,7 +286,7 @@ def test_a_decoder_and_memory_in_bytes_can_be_given_and_max_tokens_none_means_al
     engine = new_engine(None, model=DECODER, memory_bytes=100_000)
     # 2 (keys and values) · 2 layers · 2 heads · 16 · 4 tokens · 4 bytes = 2048 per block
     assert len(engine.scheduler.block_manager.pool.blocks) == 100_000 // 2048 - 1
-    held = sum(each.nbytes for cache in engine.runner.caches for each in cache)
+    held = sum(tensor.nbytes for cache in engine.runner.caches for tensor in cache)
     assert held == 100_000 // 2048 * 2048
     assert tokens(engine.generate([[1, 2, 3]], GREEDY)) == [alone([1, 2, 3])]
     [request] = new_engine(4).generate([[1] * 5], SamplingParams(max_tokens=None, ignore_eos=True))
@@ -364,8 +346,8 @@ def test_bad_sizes_models_and_lists_are_refused():
 
 @pytest.mark.gpu
 def test_on_a_gpu_the_tokens_are_the_same():
-    given = prompts(9)
-    expected = [alone(prompt) for prompt in given]
+    inputs = prompts(9)
+    expected = [alone(prompt) for prompt in inputs]
     for options in ({}, {"blocks": 15, "swap_blocks": 40}):
         engine = new_engine(model=load("tiny", device="cuda").model, **options)
-        assert tokens(engine.generate(given, GREEDY)) == expected
+        assert tokens(engine.generate(inputs, GREEDY)) == expected

@@ -13,6 +13,7 @@ from course_pkg.serving.constrained.vocabulary import Vocabulary, vocabulary_of
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams, choose, probabilities
 from tests.serving.constrained.regexes import PERSON
+from tests.serving.engines import change_logits
 from tests.tables import each_row
 
 MODEL, TOKENIZER = load("tiny")
@@ -28,7 +29,7 @@ def new_engine(blocks=256, **options):
     return Engine(MODEL, TOKENIZER, **{"blocks": blocks, "block_size": 4} | options)
 
 
-def given(count=8):
+def asked(count=8):
     """Prompts, and for each its parameters; the guides in turn, half of them greedy."""
     prompts = [list(range(number, number + 3 + 5 * (number % 3))) for number in range(count)]
     params = []
@@ -58,10 +59,10 @@ def check_text(params, completion):
 @pytest.fixture(scope="module")
 def alone():
     """What each request writes in an engine of its own."""
-    found = []
-    for prompt, params in zip(*given(), strict=True):
-        found += new_engine().generate([prompt], params)
-    return written(found)
+    requests = []
+    for prompt, params in zip(*asked(), strict=True):
+        requests += new_engine().generate([prompt], params)
+    return written(requests)
 
 
 @pytest.mark.parametrize(
@@ -75,14 +76,14 @@ def alone():
 )
 def test_texts_match_and_are_those_of_each_request_alone(alone, options):
     """With different guides and without one in a batch, and in another order of preemptions."""
-    prompts, params = given()
+    prompts, params = asked()
     engine = new_engine(**options)
     requests = engine.generate(prompts, params)
     assert written(requests) == alone
     assert bool(engine.scheduler.preemptions) == (options.get("blocks") == 32)
-    for each, request in zip(params, requests, strict=True):
-        if each.guide is not None:
-            check_text(each, request.completions[0])
+    for own_params, request in zip(params, requests, strict=True):
+        if own_params.guide is not None:
+            check_text(own_params, request.completions[0])
         else:
             assert request.completions[0].state is None
 
@@ -131,36 +132,28 @@ def test_log_probabilities_are_the_models_own():
     whole = torch.tensor([request.prompt + completion.tokens])
     with torch.no_grad():
         logprobs = MODEL(whole).logits[0].log_softmax(-1)  # (tokens, vocab)
-    for place, each in enumerate(completion.logprobs, 2):
-        assert each.logprob == pytest.approx(logprobs[place, each.token].item(), abs=1e-4)
-        assert each.top[0][1] == pytest.approx(logprobs[place].max().item(), abs=1e-4)
+    for place, entry in enumerate(completion.logprobs, 2):
+        assert entry.logprob == pytest.approx(logprobs[place, entry.token].item(), abs=1e-4)
+        assert entry.top[0][1] == pytest.approx(logprobs[place].max().item(), abs=1e-4)
 
 
-def impossible(engine, prompt):
-    """Make the logits of all digits -infinity for requests with this prompt."""
-    run = engine.runner.run
-
-    def changed(step, manager):
-        rows, logits = run(step, manager)
-        logits = logits.clone()
-        for sequence, span in rows.items():
-            if sequence.prompt == prompt:
-                logits[span, ord("0") : ord("9") + 1] = -torch.inf
-        return rows, logits
-
-    engine.runner.run = changed
+def without_digits(rows, logits):
+    """Make the logits of all digits -infinity for requests with the prompt [1, 2]."""
+    for sequence, span in rows.items():
+        if sequence.prompt == [1, 2]:
+            logits[span, ord("0") : ord("9") + 1] = -torch.inf
 
 
 @each_row("temperature", [0, 1])
 def test_a_request_whose_allowed_tokens_are_impossible_ends_alone(temperature):
     engine = new_engine()
     params = SamplingParams(max_tokens=20, n=2, temperature=temperature, guide=GUIDES[3])
-    impossible(engine, [1, 2])
+    change_logits(engine, without_digits)
     bad = engine.add([1, 2], params)
     good = engine.add([3], SamplingParams(max_tokens=20, temperature=0, guide=GUIDES[3]))
     while engine.requests:
         engine.step()
-    assert [each.finish_reason for each in bad.completions] == ["error"] * 2 and bad.error
+    assert [sample.finish_reason for sample in bad.completions] == ["error"] * 2 and bad.error
     check_text(good.params, good.completions[0])
     pool = engine.scheduler.block_manager.pool
     assert pool.num_free == len(pool.blocks) and not engine._completions
@@ -168,15 +161,7 @@ def test_a_request_whose_allowed_tokens_are_impossible_ends_alone(temperature):
 
 def test_nan_is_an_error_also_where_the_mask_hides_it():
     engine = new_engine()
-    run = engine.runner.run
-
-    def spoiled(step, manager):
-        rows, logits = run(step, manager)
-        logits = logits.clone()
-        logits[:, ord("x")] = torch.nan
-        return rows, logits
-
-    engine.runner.run = spoiled
+    change_logits(engine, lambda rows, logits: logits[:, ord("x")].fill_(torch.nan))
     with pytest.raises(ValueError, match="the logits have NaN"):
         engine.generate(["a"], SamplingParams(guide=GUIDES[3]))
 
@@ -200,10 +185,10 @@ def test_filters_keep_some_of_the_tokens_that_the_mask_leaves():
     """Otherwise top-k would keep the most likely tokens, of which none may be allowed."""
     logits = torch.tensor([8.0, 7.0, 2.0, 1.0])
     mask = torch.tensor([False, False, True, True])
-    found = probabilities(logits, SamplingParams(top_k=1), mask=mask)
-    assert found.tolist() == [0, 0, 1, 0]
-    found = probabilities(logits, SamplingParams(), mask=mask)
+    chances = probabilities(logits, SamplingParams(top_k=1), mask=mask)
+    assert chances.tolist() == [0, 0, 1, 0]
+    chances = probabilities(logits, SamplingParams(), mask=mask)
     expected = torch.tensor([2.0, 1.0]).softmax(0).tolist()
-    assert found.tolist() == pytest.approx([0, 0, *expected], abs=1e-7)
+    assert chances.tolist() == pytest.approx([0, 0, *expected], abs=1e-7)
     biased = SamplingParams(temperature=0, logit_bias={0: 100, 3: 5})
     assert choose(logits, biased, [], None, mask=mask) == 3

@@ -3,16 +3,12 @@
 Equality with transformers' generate is tested in tests/parity/test_transformers_kv_cache.py.
 """
 
-import dataclasses
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from course_pkg.acceleration.attention import plain
-from course_pkg.lm.decoder import Decoder
-from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.serving.kv_cache import (
     Contiguous,
     ContiguousCache,
@@ -28,6 +24,7 @@ from course_pkg.serving.kv_cache import (
     recompute,
 )
 from tests.refusals import require_refusals
+from tests.serving.engines import random_decoder
 from tests.tables import each_row
 
 WINDOW = 4
@@ -137,20 +134,6 @@ IDS = torch.randint(259, (2, 7), generator=torch.Generator().manual_seed(0))
 MASK = torch.tensor([[False] * 3 + [True] * 4, [True] * 7])
 
 
-def decoder(*windows):
-    """A random decoder whose tokens depend on the whole text; windows of its two layers."""
-    sizes = {"vocab_size": 259, "hidden_size": 64, "intermediate_size": 128, "head_dim": 16}
-    heads = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    given = {"model_type": "llama", "max_position_embeddings": 64} | sizes | heads
-    config = DecoderConfig.from_dict(given)
-    model = Decoder(dataclasses.replace(config, windows=windows or (None, None)))
-    generator = torch.Generator().manual_seed(0)
-    for parameter in model.requires_grad_(False).parameters():
-        if parameter.dim() == 2:
-            parameter.normal_(std=0.25, generator=generator)
-    return model
-
-
 CASES = {  # windows of the two layers; a cache
     "contiguous": ((None, None), ContiguousCache),
     "contiguous, window": ((WINDOW, WINDOW), ContiguousCache),
@@ -168,7 +151,7 @@ CASES = {  # windows of the two layers; a cache
 @each_row("parts", [(3, 4), (1, 1, 5), (2, 2, 2, 1)])
 def test_a_prompt_in_parts_gives_the_logits_of_the_whole(case, mask, parts):
     windows, make = CASES[case]
-    model = decoder(*windows)
+    model = random_decoder(*windows)
     cache = make(model.config, key_mask=mask)
     whole = ContiguousCache(model.config, key_mask=mask)
     logits = [
@@ -179,11 +162,11 @@ def test_a_prompt_in_parts_gives_the_logits_of_the_whole(case, mask, parts):
 
 
 def test_no_graph_is_kept_and_truncation_repairs_a_failed_forward_pass():
-    model = decoder().requires_grad_()
+    model = random_decoder().requires_grad_()
     cache = ContiguousCache(model.config)
     generate(model, IDS, 2, cache)
     assert not cache.layers[0].held[0].requires_grad
-    model = decoder()
+    model = random_decoder()
     cache = ContiguousCache(model.config)
     generate(model, IDS, 1, cache)
 
@@ -200,10 +183,10 @@ def test_no_graph_is_kept_and_truncation_repairs_a_failed_forward_pass():
 
 
 def test_positions_continue_and_begin_after_the_padding():
-    config = decoder().config
+    config = random_decoder().config
     cache = ContiguousCache(config, key_mask=MASK)
     assert cache.positions(7).tolist() == [[0, 0, 0, 0, 1, 2, 3], [0, 1, 2, 3, 4, 5, 6]]
-    generate(decoder(), IDS, 1, cache)
+    generate(random_decoder(), IDS, 1, cache)
     assert cache.positions(2).tolist() == [[4, 5], [7, 8]]
     assert ContiguousCache(config).positions(3).tolist() == [0, 1, 2]
 
@@ -215,7 +198,7 @@ def test_a_step_computes_one_query_against_all_keys():
         seen.append((query.shape[2], key.shape[2]))
         return plain.attention(query, key, value, **options)
 
-    model = decoder()
+    model = random_decoder()
     generate(model, IDS, 3, ContiguousCache(model.config, attention=watch))
     assert seen == [(7, 7)] * 2 + [(1, 8)] * 2 + [(1, 9)] * 2  # in both layers
 
@@ -223,7 +206,7 @@ def test_a_step_computes_one_query_against_all_keys():
 @each_row("case", ["contiguous", "static"])
 def test_after_truncation_another_continuation_is_as_if_it_came_first(case):
     windows, make = CASES[case]
-    model = decoder(*windows)
+    model = random_decoder(*windows)
     cache = make(model.config)
     generate(model, IDS, 5, cache)
     cache.truncate(4)  # the first 4 tokens are a prefix that another prompt shares
@@ -236,7 +219,7 @@ def test_after_truncation_another_continuation_is_as_if_it_came_first(case):
 
 
 def test_a_sliding_window_takes_back_one_token_and_no_more():
-    model = decoder(None, WINDOW)
+    model = random_decoder(None, WINDOW)
     cache = SlidingWindowCache(model.config)
     tokens = generate(model, IDS, 6, cache)
     cache.truncate(11)  # of 12
@@ -250,7 +233,7 @@ def test_a_sliding_window_takes_back_one_token_and_no_more():
 
 
 def test_bytes_of_the_caches():
-    model = decoder(WINDOW, WINDOW)
+    model = random_decoder(WINDOW, WINDOW)
     grown = ContiguousCache(model.config)
     fixed = StaticCache(model.config, 50)
     ring = SlidingWindowCache(model.config)
@@ -265,7 +248,7 @@ def test_bytes_of_the_caches():
 
 
 def masked(key_mask):
-    return ContiguousCache(decoder().config, key_mask=torch.tensor(key_mask))
+    return ContiguousCache(random_decoder().config, key_mask=torch.tensor(key_mask))
 
 
 def test_bad_arguments():
@@ -273,10 +256,16 @@ def test_bad_arguments():
         (lambda: masked([[False, True, False, True]]), "pad prompts on the left"),
         (lambda: masked([[True, True], [False, False]]), "pad prompts on the left"),
         (lambda: masked([True]), r"key_mask must be \(batch, tokens\)"),
-        (lambda: StaticCache(decoder().config, 0), "capacity must be an integer of at least 1"),
-        (lambda: SlidingWindowCache(decoder().config), "no layer of this model has a sliding"),
-        (lambda: recompute(decoder(), IDS[0], 1), r"expected \(batch, tokens\) with at"),
-        (lambda: recompute(decoder(), IDS[:, :0], 1), r"expected \(batch, tokens\) with at"),
+        (
+            lambda: StaticCache(random_decoder().config, 0),
+            "capacity must be an integer of at least 1",
+        ),
+        (
+            lambda: SlidingWindowCache(random_decoder().config),
+            "no layer of this model has a sliding",
+        ),
+        (lambda: recompute(random_decoder(), IDS[0], 1), r"expected \(batch, tokens\) with at"),
+        (lambda: recompute(random_decoder(), IDS[:, :0], 1), r"expected \(batch, tokens\) with at"),
     )
 
 
@@ -291,7 +280,7 @@ def test_bad_arguments():
     ],
 )
 def test_a_cache_that_cannot_do_that(use, message):
-    model = decoder()
+    model = random_decoder()
     cache = StaticCache(model.config, 9)
     generate(model, IDS, 1, cache)
     with pytest.raises(ValueError, match=message):

@@ -59,9 +59,9 @@ def folders(tmp_path):
 
 def generated(model, prompt):
     ids = torch.tensor([prompt])
-    given = {"attention_mask": torch.ones_like(ids), "pad_token_id": 256, "eos_token_id": None}
-    found = model.generate(ids, max_new_tokens=10, do_sample=False, **given)
-    return found[0, len(prompt) :].tolist()
+    options = {"attention_mask": torch.ones_like(ids), "pad_token_id": 256, "eos_token_id": None}
+    out = model.generate(ids, max_new_tokens=10, do_sample=False, **options)
+    return out[0, len(prompt) :].tolist()
 
 
 def expected(prompt, folder=None):
@@ -79,10 +79,10 @@ def test_each_row_has_its_own_adapter(folders):
     engine = Engine(*load("tiny"), blocks=60, adapters=folders)
     prompts = [[9, 8, 7]] * 10 + [[5]] * 5
     names = [*CONFIGS, None] * 3
-    found = engine.generate(prompts, GREEDY, adapter=names)
+    requests = engine.generate(prompts, GREEDY, adapter=names)
     wanted = [expected(p, folders.get(name)) for p, name in zip(prompts, names, strict=True)]
-    assert tokens(found) == wanted and len({tuple(each) for each in wanted[:5]}) == 5
-    assert [request.adapter for request in found] == names
+    assert tokens(requests) == wanted and len({tuple(row) for row in wanted[:5]}) == 5
+    assert [request.adapter for request in requests] == names
 
 
 def test_an_adapter_hits_only_its_own_blocks(folders):
@@ -120,13 +120,13 @@ def test_the_given_model_stays_as_it_was(folders):
     assert shared.data_ptr() == decoder.layers[0].mlp.up_proj.weight.data_ptr()
     half, tokenizer = load("tiny", dtype=torch.bfloat16)
     engine = Engine(half, tokenizer, blocks=60, adapters=folders)
-    found = engine.generate([[4, 5]] * 2, GREEDY, adapter=["all", None])
-    assert [len(each) for each in tokens(found)] == [10, 10]
+    requests = engine.generate([[4, 5]] * 2, GREEDY, adapter=["all", None])
+    assert [len(row) for row in tokens(requests)] == [10, 10]
     assert engine.runner.caches[0][0].dtype == torch.bfloat16
 
 
 @each_row(
-    ("config", "found"),
+    ("config", "kind"),
     [
         (LoRAConfig(rank=2, bias="lora_only"), "has trained biases of the base"),  # rows share it
         (DoRAConfig(rank=2), "DoRA"),
@@ -138,11 +138,11 @@ def test_the_given_model_stays_as_it_was(folders):
         (PrefixTuningConfig(2), r"a trained prompt or prefix \(PREFIX_TUNING\)"),
     ],
 )
-def test_what_is_not_lora_on_linear_layers_is_refused(config, found, tmp_path):
+def test_what_is_not_lora_on_linear_layers_is_refused(config, kind, tmp_path):
     model = adapt(load("tiny").model, config)
     save(model, tmp_path)
     for source in (model, tmp_path):
-        message = found if found.startswith("has") else f"is {found}.*: the engine takes LoRA"
+        message = kind if kind.startswith("has") else f"is {kind}.*: the engine takes LoRA"
         with pytest.raises(ValueError, match=f"'x' {message}"):
             Engine(*load("tiny"), blocks=4, adapters={"x": source})
 
@@ -162,8 +162,8 @@ def test_what_is_no_adapter_is_refused_and_a_peft_model_until_it_is_saved(tmp_pa
     model.save_pretrained(tmp_path)
     engine = Engine(*load("tiny"), blocks=9, adapters={"x": tmp_path})
     merged = Engine(model.merge_and_unload(), TOKENIZER, blocks=9)
-    found = tokens(engine.generate([[9, 8, 7]], GREEDY, adapter="x"))
-    assert found == tokens(merged.generate([[9, 8, 7]], GREEDY)) != [expected([9, 8, 7])]
+    ours = tokens(engine.generate([[9, 8, 7]], GREEDY, adapter="x"))
+    assert ours == tokens(merged.generate([[9, 8, 7]], GREEDY)) != [expected([9, 8, 7])]
 
 
 def untied():

@@ -71,7 +71,7 @@ def test_the_engine_quantizes(quantize):
     engine = Engine(*load("tiny"), blocks=16, quantize=quantize)
     assert isinstance(engine.runner.decoder.layers[0].mlp.gate_up_proj, QuantizedLinear)
     assert engine.runner.caches[0][0].dtype == torch.bfloat16
-    assert [len(each) for each in tokens(engine)] == [6, 6, 6]
+    assert [len(row) for row in tokens(engine)] == [6, 6, 6]
 
 
 @each_row("quantize", ["int8", "int4"])

@@ -127,21 +127,21 @@ def test_biases_and_penalties_by_hand():
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0])
     settings = {"frequency_penalty": 0.5, "presence_penalty": 0.25, "logit_bias": {0: 1, 3: -2.0}}
     tokens = [1, 2, 0, 0, 1]  # the first two are the prompt
-    found = probabilities(logits, SamplingParams(**settings), tokens, prompt_tokens=2)
+    chances = probabilities(logits, SamplingParams(**settings), tokens, prompt_tokens=2)
     by_hand = torch.tensor([2 + 1 - 2 * 0.5 - 0.25, 1 - 0.5 - 0.25, 0.0, -1 - 2])
-    assert found.tolist() == pytest.approx(by_hand.softmax(0).tolist())
+    assert chances.tolist() == pytest.approx(by_hand.softmax(0).tolist())
     # With a repetition penalty of 2, after the biases and before the others; the prompt counts.
     settings["repetition_penalty"] = 2.0
-    found = probabilities(logits, SamplingParams(**settings), tokens, prompt_tokens=2)
+    chances = probabilities(logits, SamplingParams(**settings), tokens, prompt_tokens=2)
     by_hand = torch.tensor([3 / 2 - 1.25, 1 / 2 - 0.75, 0.0, -3.0])
-    assert found.tolist() == pytest.approx(by_hand.softmax(0).tolist())
+    assert chances.tolist() == pytest.approx(by_hand.softmax(0).tolist())
 
 
 def test_log_probabilities_are_the_models_own():
-    found = log_probability(HALVES, 2, top=2)
-    assert found.token == 2 and found.logprob == pytest.approx(math.log(0.125))
-    assert [token for token, _ in found.top] == [0, 1]
-    assert [value for _, value in found.top] == pytest.approx([math.log(0.5), math.log(0.25)])
+    entry = log_probability(HALVES, 2, top=2)
+    assert entry.token == 2 and entry.logprob == pytest.approx(math.log(0.125))
+    assert [token for token, _ in entry.top] == [0, 1]
+    assert [value for _, value in entry.top] == pytest.approx([math.log(0.5), math.log(0.25)])
     assert log_probability(HALVES, 0, top=0).top == ()
 
 

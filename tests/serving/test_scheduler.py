@@ -179,7 +179,7 @@ def test_a_step_that_could_not_be_computed_ends_what_ran_and_nothing_else():
     queue = scheduler(blocks=4, size=4, most=2, swap=4)
     memory = Memory(queue.block_manager)
     first, second, third = add(
-        queue, *(fresh(*each) for each in (("a", 8, 9), ("b", 8, 9), ("c", 4, 2)))
+        queue, *(fresh(*sizes) for sizes in (("a", 8, 9), ("b", 8, 9), ("c", 4, 2)))
     )
     run(queue, memory=memory)
     step = queue.schedule()

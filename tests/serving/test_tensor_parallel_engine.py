@@ -31,8 +31,8 @@ def _decoder():
     """As SmolLM2, 9 heads and 3 key-value heads, and 259 tokens, which 3 doesn't divide."""
     sizes = {"vocab_size": 259, "hidden_size": 36, "intermediate_size": 48, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 128}
-    given = {"model_type": "llama", "tie_word_embeddings": True} | sizes | heads
-    config = DecoderConfig.from_dict(given)
+    settings = {"model_type": "llama", "tie_word_embeddings": True} | sizes | heads
+    config = DecoderConfig.from_dict(settings)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         decoder = Decoder(config)

@@ -13,16 +13,16 @@ TOKENIZER = tiny_tokenizer()
 def pieces(data, stop=()):
     """What each byte adds, and what comes at the end."""
     stream = TextStream(TOKENIZER, stop)
-    found = []
+    parts = []
     for byte in data if isinstance(data, bytes) else data.encode():
-        found.append(stream.add(byte))
+        parts.append(stream.add(byte))
         if stream.stopped:
-            return found
-    return [*found, stream.finish()]
+            return parts
+    return [*parts, stream.finish()]
 
 
 @each_row(
-    ("data", "stop", "found"),
+    ("data", "stop", "parts"),
     [
         ("a€b", [], ["a", "", "", "€", "b", ""]),  # a character appears with its last byte
         ("a€".encode()[:-1], [], ["a", "", "", "\ufffd"]),  # or incomplete at the end
@@ -35,8 +35,8 @@ def pieces(data, stop=()):
         (b"\xe2", ["\ufffd"], ["", ""]),  # it is also found in what is held to the end
     ],
 )
-def test_text_appears_as_soon_as_it_is_certain(data, stop, found):
-    assert pieces(data, stop) == found
+def test_text_appears_as_soon_as_it_is_certain(data, stop, parts):
+    assert pieces(data, stop) == parts
 
 
 @each_row(
@@ -55,12 +55,12 @@ def test_text_appears_as_soon_as_it_is_certain(data, stop, found):
 )
 def test_a_stop_string_may_contain_special_tokens(tokens, stop, text):
     stream = TextStream(TOKENIZER, stop)
-    found = ""
+    seen = ""
     for token in tokens:
         if not stream.stopped:
-            found += stream.add(token)
+            seen += stream.add(token)
         assert len(stream._held) < 40
-    assert found + stream.finish() == text
+    assert seen + stream.finish() == text
 
 
 class Counting:
@@ -82,13 +82,13 @@ def test_bytes_that_never_form_a_character_come_early_and_in_linear_time(data):
     tokenizer = Counting()
     data = list(data) * (2000 // len(data))
     stream = TextStream(tokenizer)
-    found = ""
+    text = ""
     behind = 0
     for count, byte in enumerate(data, 1):
-        found += stream.add(byte)
+        text += stream.add(byte)
         if count % 97 < 12 and count < 500:
-            behind = max(behind, len(TOKENIZER.decode(data[:count])) - len(found))
-    assert found + stream.finish() == TOKENIZER.decode(data)
+            behind = max(behind, len(TOKENIZER.decode(data[:count])) - len(text))
+    assert text + stream.finish() == TOKENIZER.decode(data)
     assert behind <= 12 and tokenizer.decoded < 150 * len(data)
 
 
@@ -113,5 +113,5 @@ def test_the_pieces_are_the_decoded_text(data):
 def test_the_pieces_of_smollm2_are_the_decoded_text(text, smollm2):
     tokenizer = smollm2[1]
     stream = TextStream(tokenizer)
-    found = [stream.add(token) for token in tokenizer(text).input_ids]
-    assert "".join([*found, stream.finish()]) == text
+    parts = [stream.add(token) for token in tokenizer(text).input_ids]
+    assert "".join([*parts, stream.finish()]) == text

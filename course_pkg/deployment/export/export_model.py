@@ -58,7 +58,6 @@ def export(
     Raises:
         ModelError: the model can't be exported as asked.
         ValueError: for rows that are not whole blocks.
-        OSError: the files can't be written.
     """
     _check_choices(format, type)
     kind = type or DEFAULT_TYPE

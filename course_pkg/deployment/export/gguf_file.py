@@ -234,12 +234,7 @@ def write_gguf_file(
     tensors: Iterable[TensorInfo],
     data: Callable[[TensorInfo], bytes],
 ) -> None:
-    """Write a whole file, version 3, little-endian.
-
-    Args:
-        tensors: in the order of their data; their offsets are computed here.
-        data: called once for each of them; returns exactly its nbytes.
-    """
+    """Write a whole file, version 3, little-endian; `data` returns each tensor's nbytes in turn."""
     alignment = metadata.get(ALIGNMENT_KEY, MetadataValue("UINT32", ALIGNMENT)).value
     placed = _with_offsets(tensors, alignment)
     head = MAGIC + struct.pack("<IQQ", VERSION, len(placed), len(metadata))

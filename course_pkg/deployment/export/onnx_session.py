@@ -43,20 +43,6 @@ class OnnxDecoder:
         folder: with the model and tokenizer.json.
         file: "model.onnx", or one of `quantize_onnx`.
         threads: how many compute one operator; None lets the runtime take one per core.
-
-    Raises:
-        ModelError: a file is missing or is not such a model.
-
-    Example:
-
-        >>> from tempfile import TemporaryDirectory
-        >>> from course_pkg.deployment.export.onnx_model import export_onnx
-        >>> from course_pkg.lm.load import load
-        >>> with TemporaryDirectory() as folder:
-        ...     decoder = OnnxDecoder(export_onnx(*load("tiny"), folder).parent, threads=1)
-        ...     logits, cache = decoder.forward([[65, 66, 67]])
-        >>> logits.shape, cache.mask.shape, len(cache.tensors)
-        ((1, 3, 259), (1, 3), 4)
     """
 
     def __init__(

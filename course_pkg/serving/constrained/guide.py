@@ -100,10 +100,7 @@ def _masks(
     states: np.ndarray,
     usable: np.ndarray | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each state its mask, (vocab / 8,), and the different states that its tokens lead to.
-
-    usable: (automaton's states,) bool, where tokens may lead; anywhere if left out.
-    """
+    """For each state its mask, (vocab / 8,), and the different states that its tokens lead to."""
     trie = vocabulary.trie
     for first in range(0, len(states), AT_ONCE):
         chunk = states[first : first + AT_ONCE]
@@ -276,8 +273,7 @@ def regex_guide(pattern: str, vocabulary: Vocabulary) -> Guide:
 
     Raises:
         RegexError: for what `regex` does not support.
-        ConstraintError: no text matches, or the vocabulary can't write one, or the automaton is too
-            large.
+        ConstraintError: the vocabulary can write no such text, or the automaton is too large.
 
     Example:
 
@@ -290,11 +286,7 @@ def regex_guide(pattern: str, vocabulary: Vocabulary) -> Guide:
 
 
 def json_schema_guide(schema: dict | bool, vocabulary: Vocabulary) -> Guide:
-    """The guide of JSON texts that satisfy a schema: see `json_schema.schema_expression`.
-
-    Raises:
-        SchemaError: for what is not supported, and what `regex_guide` raises.
-    """
+    """The guide of JSON texts that satisfy a schema: see `json_schema.schema_expression`."""
     # Equal schemas have the same text; the order of properties counts.
     return _schema_guide(json.dumps(schema), vocabulary)
 

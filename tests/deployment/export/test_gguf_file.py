@@ -70,7 +70,7 @@ def assert_equals_the_gguf_package(file):
     assert list(fields) == list(file.metadata)
     for key, field in fields.items():
         mine = file.metadata[key]
-        assert [each.name for each in field.types] == [t for t in (mine.type, mine.element) if t]
+        assert [kind.name for kind in field.types] == [t for t in (mine.type, mine.element) if t]
         assert field.contents() == mine.value, key
         assert field.offset == starts[key]
     assert [tensor.name for tensor in theirs.tensors] == list(file.tensors)
@@ -101,8 +101,8 @@ def test_codes_and_sizes_of_types_are_those_of_the_gguf_package():
 def test_every_type_of_value_and_tensor_reads_as_written_and_as_the_gguf_package_reads_it(read):
     file = read(written())
     assert file.metadata == METADATA
-    for info, found in zip(TENSORS, file.tensors.values(), strict=True):
-        assert (found.name, found.shape, found.type) == (info.name, info.shape, info.type)
+    for info, entry in zip(TENSORS, file.tensors.values(), strict=True):
+        assert (entry.name, entry.shape, entry.type) == (info.name, info.shape, info.type)
         assert file.data(info.name).flatten().tolist() == list(content(info))
     assert_spans_tile_the_file(file)
     assert_equals_the_gguf_package(file)

@@ -46,24 +46,28 @@ def trained_tokenizer(digits=True, vocab=400):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = rule if digits else words
     tokenizer.decoder = decoders.ByteLevel()
-    given = {"special_tokens": SPECIAL, "initial_alphabet": byte_symbols(), "show_progress": False}
-    trainer = trainers.BpeTrainer(vocab_size=vocab, **given)
+    options = {
+        "special_tokens": SPECIAL,
+        "initial_alphabet": byte_symbols(),
+        "show_progress": False,
+    }
+    trainer = trainers.BpeTrainer(vocab_size=vocab, **options)
     lines = ["the cat sat on the mat 12 123 don't it's", "def f(x):\n  return x", "naïve café 中文"]
     tokenizer.train_from_iterator(lines * 5, trainer)
     pad, bos, eos = SPECIAL
-    given = {"pad_token": pad, "unk_token": pad, "bos_token": bos, "eos_token": eos}
-    given |= {"tokenizer_object": tokenizer, "chat_template": CHAT_TEMPLATE}
-    return PreTrainedTokenizerFast(**given)
+    options = {"pad_token": pad, "unk_token": pad, "bos_token": bos, "eos_token": eos}
+    options |= {"tokenizer_object": tokenizer, "chat_template": CHAT_TEMPLATE}
+    return PreTrainedTokenizerFast(**options)
 
 
 def random_llama(rows, seed=0, **settings):
     """A random Llama; its embeddings are tied unless the settings say otherwise."""
-    given = {"vocab_size": rows, "hidden_size": 64, "intermediate_size": 96, "bos_token_id": 1}
-    given |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    given |= {"max_position_embeddings": 512, "tie_word_embeddings": True, "eos_token_id": 2}
+    sizes = {"vocab_size": rows, "hidden_size": 64, "intermediate_size": 96, "bos_token_id": 1}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes |= {"max_position_embeddings": 512, "tie_word_embeddings": True, "eos_token_id": 2}
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        model = LlamaForCausalLM(LlamaConfig(**given | settings)).eval()
+        model = LlamaForCausalLM(LlamaConfig(**sizes | settings)).eval()
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1 or name.endswith("proj.weight"):
                 torch.nn.init.normal_(parameter, 0.5 if "norm" in name else 0, 0.2)
@@ -225,8 +229,8 @@ def test_a_tokenizer_that_begins_texts_with_bos_says_so(tokenizer):
         processor = TemplateProcessing(single=single, special_tokens=[(bos, 1), (eos, 2)])
         other.backend_tokenizer.post_processor = processor
         keys = tokenizer_metadata(other, len(other))
-        found = tuple(keys[f"tokenizer.ggml.add_{end}_token"].value for end in ("bos", "eos"))
-        assert found == expected
+        adds = tuple(keys[f"tokenizer.ggml.add_{end}_token"].value for end in ("bos", "eos"))
+        assert adds == expected
 
 
 def test_what_a_file_cannot_have_is_refused_and_no_file_is_left(tokenizer, tmp_path):
@@ -266,9 +270,9 @@ def test_tokenizers_that_llama_cpp_would_read_otherwise_are_refused(tokenizer):
         (changed(pre_tokenizer={"type": "Whitespace"}), "splits words by"),
         (PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel())), "WordLevel"),
     ]
-    for given, message in cases:
+    for other, message in cases:
         with pytest.raises(ModelError, match=message):
-            tokenizer_metadata(given, 1000)
+            tokenizer_metadata(other, 1000)
 
 
 def test_a_file_of_another_architecture_is_not_read_as_a_llama(tmp_path):

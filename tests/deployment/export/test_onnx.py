@@ -97,13 +97,13 @@ def assert_equal_logits(model, decoder, ids, mask, calls):
     """transformers reads all tokens at once, the decoder in `calls` of so many tokens each."""
     expected = expected_logits(model, ids, mask)
     cache = None
-    found = []
+    parts = []
     for part, real in zip(ids.split(calls, 1), mask.split(calls, 1), strict=True):
         logits, cache = decoder.forward(part.numpy(), real.numpy(), cache)
         assert np.isfinite(logits).all()
-        found.append(torch.from_numpy(logits.copy()))
+        parts.append(torch.from_numpy(logits.copy()))
     real = mask.bool()
-    torch.testing.assert_close(torch.cat(found, 1)[real], expected[real], **CLOSE)
+    torch.testing.assert_close(torch.cat(parts, 1)[real], expected[real], **CLOSE)
 
 
 @pytest.mark.parametrize(("batch", "tokens"), [(1, 1), (3, 2), (1, 17), (3, 65)])
@@ -133,13 +133,13 @@ def test_the_reference_implementation_of_the_standard_agrees(tiny, exported):
     evaluator = onnx.reference.ReferenceEvaluator(onnx.load(exported / "model.onnx"))
     ids, mask = padded(2, 6)
     positions = (mask.cumsum(1) - 1).clamp(min=0)
-    given = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
-    given = {name: tensor.numpy() for name, tensor in given.items()}
-    given["num_logits_to_keep"] = np.array(0)
+    inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+    inputs = {name: tensor.numpy() for name, tensor in inputs.items()}
+    inputs["num_logits_to_keep"] = np.array(0)
     for layer in range(2):
         for name in cache_names("past_key_values", layer):
-            given[name] = np.zeros((2, 2, 0, 16), np.float32)
-    outputs = evaluator.run(None, given)
+            inputs[name] = np.zeros((2, 2, 0, 16), np.float32)
+    outputs = evaluator.run(None, inputs)
     assert all(np.isfinite(output).all() for output in outputs)
     real = mask.bool()
     expected = expected_logits(tiny.model, ids, mask)[real]
@@ -220,8 +220,8 @@ def test_quantized_layers_keep_their_codes(tiny, tmp_path, bits, symmetric):
     decoder = OnnxDecoder(export_onnx(model, tiny.tokenizer, tmp_path).parent, threads=1)
     ids, mask = padded(2, 9)
     expected = expected_logits(model, ids, mask)
-    found, _ = decoder.forward(ids.numpy(), mask.numpy())
-    error = (torch.from_numpy(found.copy()) - expected)[mask.bool()]
+    logits, _ = decoder.forward(ids.numpy(), mask.numpy())
+    error = (torch.from_numpy(logits.copy()) - expected)[mask.bool()]
     # The operator rounds x to 8 bits in blocks: half a step is 1/254 of a block's largest number.
     assert error.norm() / expected[mask.bool()].norm() < 0.02
 
@@ -236,8 +236,8 @@ def test_dynamic_quantization_keeps_attention_and_does_not_overflow(tiny, export
     assert len(weights) == 15 and largest <= 64  # 7 bits: 2 · 255 · 64 is less than 2^15
     ids, mask = padded(2, 17)
     expected = expected_logits(tiny.model, ids, mask)[mask.bool()]
-    found, _ = OnnxDecoder(exported, path.name, threads=1).forward(ids.numpy(), mask.numpy())
-    error = torch.from_numpy(found.copy())[mask.bool()] - expected
+    logits, _ = OnnxDecoder(exported, path.name, threads=1).forward(ids.numpy(), mask.numpy())
+    error = torch.from_numpy(logits.copy())[mask.bool()] - expected
     assert error.norm() / expected.norm() < 0.1
     assert capfd.readouterr() == ("", "") and caplog.records == []
 

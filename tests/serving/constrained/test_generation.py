@@ -30,8 +30,8 @@ def generate(prompts, processor, **options):
 
 
 def greedy(prompt, guide=GUIDE, **options):
-    found = generate_greedily(MODEL, TOKENIZER(prompt).input_ids, guide, 20, **options)
-    return TOKENIZER.decode(found.tokens, skip_special_tokens=True), found
+    generation = generate_greedily(MODEL, TOKENIZER(prompt).input_ids, guide, 20, **options)
+    return TOKENIZER.decode(generation.tokens, skip_special_tokens=True), generation
 
 
 def test_generate_and_the_plain_loop_write_the_same_text_in_batches_of_different_lengths():
@@ -57,8 +57,8 @@ def test_samples_reach_all_texts_of_a_small_language():
     torch.manual_seed(0)
     guide = regex_guide("[ab]{0,2}", VOCABULARY)
     options = {"do_sample": True, "num_return_sequences": 300}
-    found = generate(["x"], ConstrainedLogitsProcessor(guide), **options)
-    assert set(found) == {"", "a", "b", "aa", "ab", "ba", "bb"}
+    texts = generate(["x"], ConstrainedLogitsProcessor(guide), **options)
+    assert set(texts) == {"", "a", "b", "aa", "ab", "ba", "bb"}
 
 
 def test_each_row_can_have_its_own_guide_or_none():
@@ -100,8 +100,8 @@ def test_jumps_save_passes_and_keep_to_the_budget():
     assert long.passes == len(long.tokens) and short.passes == 2
     assert not plain.finished and len(plain.tokens) == 20 and long.tokens[:20] == plain.tokens
     guide = regex_guide("a{50}", VOCABULARY)
-    found = generate_greedily(MODEL, [65], guide, 7)
-    assert len(found.tokens) == 7 and not found.finished and found.passes == 0
+    cut = generate_greedily(MODEL, [65], guide, 7)
+    assert len(cut.tokens) == 7 and not cut.finished and cut.passes == 0
 
 
 def test_bad_arguments_of_the_loop_are_errors():

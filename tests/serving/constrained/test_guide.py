@@ -33,18 +33,18 @@ def guide_or_none(pattern, vocabulary):
 
 def generated(guide, longest):
     """All texts of at most so many bytes that the masks let a model write."""
-    found = set()
+    words = set()
     todo = [(guide.start, b"")] if guide is not None else []
     while todo:
         state, written = todo.pop()
         for token in guide.allowed(state):
             if token in guide.vocabulary.eos:
-                found.add(written)
+                words.add(written)
                 continue
             longer = written + guide.vocabulary.tokens[token]
             if len(longer) <= longest:
                 todo.append((guide.advance(state, token), longer))
-    return found
+    return words
 
 
 def spellable(vocabulary):

@@ -108,7 +108,7 @@ def random_text(guide, seed, longest=300):
         elif ends:
             break
         else:
-            token = min(allowed, key=lambda each: steps[guide.advance(state, each)])
+            token = min(allowed, key=lambda token: steps[guide.advance(state, token)])
         if token not in VOCABULARY.eos:
             data += VOCABULARY.tokens[token]
         state = guide.advance(state, token)

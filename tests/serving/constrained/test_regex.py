@@ -60,7 +60,7 @@ def test_an_intersection_is_what_both_match(one, other):
     both = [re.compile(pattern, re.ASCII) for pattern in (one, other)]
     for text in texts(3):
         ours = automaton is not None and accepts(automaton, text)
-        assert ours == all(each.fullmatch(text) for each in both), text
+        assert ours == all(pattern.fullmatch(text) for pattern in both), text
 
 
 @given(PATTERNS)

@@ -56,7 +56,7 @@ def greedy(server: Any, prompt: list[int], new: int, top: int, token: int | None
         body["logit_bias"] = [[token, 1000.0]]  # not in the log-probabilities
     answer = ask(server, "/completion", body)
     steps = [
-        {each["id"]: each["logprob"] for each in step["top_logprobs"]}
+        {best["id"]: best["logprob"] for best in step["top_logprobs"]}
         for step in answer.get("completion_probabilities", ())
     ]
     return {"tokens": answer["tokens"], "logprobs": steps}
@@ -73,13 +73,13 @@ def quantized(row: list[float]) -> dict[str, str]:
     pointer = ctypes.c_void_p
     quantize.argtypes = [ctypes.c_int, pointer, pointer, long, long, long, pointer]
     numbers = (ctypes.c_float * len(row))(*row)
-    found = {}
+    codes = {}
     for name, (code, nbytes) in TYPES.items():
         out = ctypes.create_string_buffer(len(row) // 32 * nbytes)
         written = quantize(code, numbers, out, 0, 1, len(row), None)
         assert written == len(out)
-        found[name] = out.raw.hex()
-    return found
+        codes[name] = out.raw.hex()
+    return codes
 
 
 def main() -> None:
@@ -90,18 +90,18 @@ def main() -> None:
         server = start(request["model"])
         text = {"add_special": True, "parse_special": True}
         answer["ids"] = [
-            ask(server, "/tokenize", {"content": each} | text)["tokens"]
-            for each in request.get("texts", ())
+            ask(server, "/tokenize", {"content": content} | text)["tokens"]
+            for content in request.get("texts", ())
         ]
         answer["prompts"] = [
-            ask(server, "/apply-template", {"messages": each})["prompt"]
-            for each in request.get("chats", ())
+            ask(server, "/apply-template", {"messages": chat})["prompt"]
+            for chat in request.get("chats", ())
         ]
         new = request.get("new", 1)
         top = request.get("top", 0)
         answer["generated"] = [
-            greedy(server, each, new, top, request.get("token"))
-            for each in request.get("prompts", ())
+            greedy(server, prompt, new, top, request.get("token"))
+            for prompt in request.get("prompts", ())
         ]
         del server
     json.dump(answer, sys.stdout)

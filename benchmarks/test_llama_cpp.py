@@ -1,9 +1,10 @@
 """llama.cpp itself loads our files, and writes the tokens that transformers writes.
 
-It needs the package xllamacpp, a prebuilt llama.cpp, in an environment of its own:
+It runs by hand, since it needs a prebuilt llama.cpp, xllamacpp, in an environment of its own:
 
     python -m venv .venv-llama-cpp
     .venv-llama-cpp/bin/python -m pip install --no-deps xllamacpp
+    python -m pytest benchmarks/test_llama_cpp.py
 
 COURSE_LLAMA_CPP names the Python of another environment. Verified with xllamacpp 2026.10.11549.
 
@@ -29,7 +30,7 @@ from course_pkg.acceleration.quantization.gguf_blocks import write_gguf
 from course_pkg.deployment.export.gguf_model import read_weights, write_gguf_model
 from tests.deployment.export.test_gguf_model import TEXTS, random_llama, trained_tokenizer
 
-ROOT = Path(__file__).parent.parent.parent.parent
+ROOT = Path(__file__).parent.parent
 JUDGE = Path(__file__).with_name("llama_cpp_judge.py")
 TOPICS = ("the sea", "a prime number", "how to boil an egg", "Python lists", "the Roman Empire")
 CHATS = [
@@ -79,24 +80,24 @@ def difference(model, prompt, step):
     """The largest difference of a log-probability, of those that llama.cpp gives for one step."""
     with torch.no_grad():
         expected = model(torch.tensor([prompt])).logits[0, -1].log_softmax(-1)
-    return max(abs(expected[int(number)].item() - found) for number, found in step.items())
+    return max(abs(expected[int(number)].item() - theirs) for number, theirs in step.items())
 
 
 def greedy_agreement(model, prompts, generated):
     """For each prompt, where llama.cpp's tokens first leave the model's greedy choice, and by how
     much the model prefers its own token there; None for all the same."""
-    found = []
-    for prompt, tokens in zip(prompts, (each["tokens"] for each in generated), strict=True):
+    leaves = []
+    for prompt, tokens in zip(prompts, (answer["tokens"] for answer in generated), strict=True):
         with torch.no_grad():
             logits = model(torch.tensor([prompt + tokens[:-1]])).logits[0, len(prompt) - 1 :]
         others = (logits.argmax(-1) != torch.tensor(tokens)).nonzero().flatten().tolist()
         if others:
             first = others[0]
             gap = logits[first].max() - logits[first, tokens[first]]
-            found.append((first, gap.item()))
+            leaves.append((first, gap.item()))
         else:
-            found.append(None)
-    return found
+            leaves.append(None)
+    return leaves
 
 
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0}
@@ -138,7 +139,7 @@ def test_blocks_equal_those_of_llama_cpps_own_code_byte_for_byte():
     for name in ("Q4_0", "Q8_0"):
         mine = write_gguf(rows, name).codes
         assert [bytes(row.tolist()).hex() for row in mine] == [
-            each[name] for each in answer["quantized"]
+            blocks[name] for blocks in answer["quantized"]
         ]
 
 
@@ -164,7 +165,7 @@ def test_smollm2_writes_transformers_greedy_tokens(type, tmp_path):
     if type in ("F32", "F16"):
         assert agreement == [None] * len(prompts)
     else:
-        assert all(found is None or found[1] < 0.5 for found in agreement)
+        assert all(place is None or place[1] < 0.5 for place in agreement)
     if type == "F32":
         written = model.generate(
             torch.tensor([prompts[0]]), max_new_tokens=50, do_sample=False, eos_token_id=[-1]
