@@ -5,7 +5,7 @@
 prints a JSON record: differences in masks on the same regular expressions, which texts each program
 accepts under the same schemas, the tokens it allows in a vocabulary without the token that the text
 needs, and CPU times, the programs in turns, one thread each.
-`tests/serving/constrained/test_parity.py` says how to install them into DIR.
+`benchmarks/test_constrained_parity.py` says how to install them into DIR.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Errors of the server: what a client gets, as in OpenAI's API, and why a server does not start.
-
-Chapter: deployment/server.
-"""
+"""Errors of the server, to its clients and at its start. Chapter: deployment/server."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -39,13 +39,6 @@ def create_app(
         model: the base's name; each adapter is a model by its own.
         key: what clients must send.
         origins: of web pages whose scripts may use it; "*" means all.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> app = create_app(Engine(*load("tiny"), blocks=8), "tiny")
-        >>> [model["id"] for model in app.state.service.models()]
-        ['tiny']
     """
     limits = limits or Limits()
     service = Service(engine, model, limits)

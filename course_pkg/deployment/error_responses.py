@@ -1,7 +1,4 @@
-"""Responses to requests that are refused or fail, in the form of OpenAI's API.
-
-Chapter: deployment/server.
-"""
+"""Responses to requests that fail, in the form of OpenAI's API. Chapter: deployment/server."""
 
 import difflib
 import json

@@ -1,7 +1,4 @@
-"""The engine of `course serve`: the model, its weights' type or format, its adapters.
-
-Chapter: deployment/server.
-"""
+"""The engine of `course serve`: model, weights, adapters. Chapter: deployment/server."""
 
 import os
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""The service: what a checked request means, from its model and its texts to a call of the engine.
-
-Chapter: deployment/server.
-"""
+"""The service: what a checked request means to the engine. Chapter: deployment/server."""
 
 import asyncio
 import copy

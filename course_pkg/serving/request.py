@@ -1,7 +1,4 @@
-"""A request to the engine: its prompt, its samples as far as they are generated, and their chunks.
-
-Chapter: serving/continuous-batching.
-"""
+"""A request to the engine, its samples, and their chunks. Chapter: serving/continuous-batching."""
 
 import random
 from collections import deque

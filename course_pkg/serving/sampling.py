@@ -66,10 +66,6 @@ def _is_salt(value: Any) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= LONGEST_SALT
 
 
-def _is_guide(value: Any) -> bool:
-    return isinstance(value, Guide)
-
-
 _ABOVE_0 = math.ulp(0.0)  # the smallest positive number
 _PENALTY = _number(-2, 2), "a number from -2 to 2; 0 changes nothing"
 _LOGPROBS = (_or_none(_integer(0, MOST_LOGPROBS)), f"an integer from 0 to {MOST_LOGPROBS}, or None")
@@ -94,7 +90,10 @@ _RULES = {
     "n": (_integer(1), "an integer of at least 1"),
     "priority": (_integer(0), "an integer of at least 0; 0 is the most urgent"),
     "cache_salt": (_or_none(_is_salt), f"a string of 1 to {LONGEST_SALT} characters, or None"),
-    "guide": (_or_none(_is_guide), "a Guide, such as `regex_guide` gives, or None"),
+    "guide": (
+        lambda value: isinstance(value, Guide | None),
+        "a Guide, such as `regex_guide` gives, or None",
+    ),
 }
 
 

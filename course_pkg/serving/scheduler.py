@@ -101,7 +101,6 @@ class Scheduler:
 
     Args:
         token_budget: the tokens of a step, at least max_sequences.
-        max_sequences: how many run at once.
         swap_blocks: blocks on the host, for preempted sequences; those that don't fit are
             recomputed.
         aging: a sequence of priority p stands in the order as if it had come p · aging steps later.
@@ -114,8 +113,6 @@ class Scheduler:
         >>> step = scheduler.schedule()
         >>> {sequence.id: tokens for sequence, tokens in step.scheduled.items()}
         {'a': range(0, 4), 'b': range(0, 2)}
-        >>> [sequence.id for sequence in step.sampling]
-        ['a']
     """
 
     def __init__(

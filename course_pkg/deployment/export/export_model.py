@@ -59,7 +59,12 @@ def export(
         ModelError: the model can't be exported as asked.
         ValueError: for rows that are not whole blocks.
     """
-    _check_choices(format, type)
+    if format not in FORMATS:
+        raise ModelError(f"--format {format}: expected {', '.join(FORMATS)}")
+    if type is not None and format != "gguf":
+        raise ModelError(f"--type {type}: only for --format gguf; leave it out")
+    if type is not None and type not in TYPES:
+        raise ModelError(f"--type {type}: expected {', '.join(TYPES)}")
     kind = type or DEFAULT_TYPE
     name = export_name(source)
     suffix = f"-{kind}.gguf" if format == "gguf" else f"-{format}"
@@ -84,15 +89,6 @@ def export_name(source: str) -> str:
     """The name of a model or an adapter's folder, in letters that Ollama allows."""
     name = Path(source).expanduser().resolve().name
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "model"
-
-
-def _check_choices(format: str, type: str | None) -> None:
-    if format not in FORMATS:
-        raise ModelError(f"--format {format}: expected {', '.join(FORMATS)}")
-    if type is not None and format != "gguf":
-        raise ModelError(f"--type {type}: only for --format gguf; leave it out")
-    if type is not None and type not in TYPES:
-        raise ModelError(f"--type {type}: expected {', '.join(TYPES)}")
 
 
 def _check_output(path: Path, format: str, force: bool) -> None:

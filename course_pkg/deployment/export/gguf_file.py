@@ -236,7 +236,11 @@ def write_gguf_file(
 ) -> None:
     """Write a whole file, version 3, little-endian; `data` returns each tensor's nbytes in turn."""
     alignment = metadata.get(ALIGNMENT_KEY, MetadataValue("UINT32", ALIGNMENT)).value
-    placed = _with_offsets(tensors, alignment)
+    placed = []
+    offset = 0
+    for info in tensors:
+        placed.append(replace(info, offset=offset))
+        offset += info.nbytes + padding(info.nbytes, alignment)
     head = MAGIC + struct.pack("<IQQ", VERSION, len(placed), len(metadata))
     head += b"".join(_text(key) + _typed(value) for key, value in metadata.items())
     head += b"".join(map(_entry, placed))
@@ -247,15 +251,6 @@ def write_gguf_file(
             raise ValueError(f"{info.name} has {len(content)} bytes, expected {info.nbytes}")
         file.write(content)
         file.write(bytes(padding(info.nbytes, alignment)))
-
-
-def _with_offsets(tensors: Iterable[TensorInfo], alignment: int) -> list[TensorInfo]:
-    placed = []
-    offset = 0
-    for info in tensors:
-        placed.append(replace(info, offset=offset))
-        offset += info.nbytes + padding(info.nbytes, alignment)
-    return placed
 
 
 def _text(text: str) -> bytes:

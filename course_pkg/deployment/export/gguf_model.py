@@ -59,8 +59,7 @@ def write_gguf_model(
 
     Raises:
         ValueError: for another type or rows that aren't whole blocks of 32.
-        ModelError: for an architecture, an adapter or a tokenizer that the file can't have, and for
-            numbers that are not finite in the type.
+        ModelError: for what the file can't have, or numbers that are not finite in the type.
     """
     require_choice(type, "type", FILE_TYPES)
     _require_llama(model)

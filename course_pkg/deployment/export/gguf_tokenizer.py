@@ -1,11 +1,8 @@
 """A tokenizer as keys of a GGUF file: byte-level BPE, as in GPT-2, SmolLM2 and Llama 3.
 
-A GGUF file has no tokenizer.json. It lists the tokens and the merges, and names the rule that cuts
-a text into words before the merges apply: `tokenizer.ggml.pre`. llama.cpp knows the rules by name
-only, so a rule that it lacks, or a wrong name, changes the ids without an error. So does a
-normalizer, which the file can't describe. Both are refused here.
-
-Source: llama-vocab.cpp of llama.cpp, docs/gguf.md of ggml. Chapter: deployment/edge.
+llama.cpp knows the rules that cut a text into words by name only, so a rule that it lacks would
+change the ids without an error. So would a normalizer, which the file can't describe. Both are
+refused. Source: llama-vocab.cpp of llama.cpp, docs/gguf.md of ggml. Chapter: deployment/edge.
 """
 
 import json

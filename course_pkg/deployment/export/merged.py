@@ -1,7 +1,4 @@
-"""A model with its adapter merged: what other programs can run, because they know no adapters.
-
-Chapter: deployment/edge.
-"""
+"""A model with its adapter merged, for programs that know no adapters. Chapter: deployment/edge."""
 
 import os
 from pathlib import Path

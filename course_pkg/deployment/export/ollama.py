@@ -1,9 +1,8 @@
 """A Modelfile, with which Ollama takes a GGUF file and its chat template.
 
-Ollama's templates are Go's, a GGUF file's are Jinja. Here the parts of the chat template around
-the messages are found by applying it to marked messages, and written in Go's language. That works
-for templates that write each message in one way, whatever the others are; `modelfile` returns None
-for others. Ollama gives the system prompt as the first of `.Messages`.
+Ollama's templates are Go's, a GGUF file's are Jinja. The parts of the chat template around the
+messages are found by applying it to marked messages, and written in Go's language, if the template
+writes each message in one way, whatever the others are.
 
 Source: docs/modelfile.md and docs/template.md of Ollama. Chapter: deployment/edge.
 """

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -151,7 +152,7 @@ class OnnxDecoder:
             logits, cache = self.forward(new, cache=cache, keep=1)
             new = logits[:, -1].argmax(-1)[:, None]
             chosen = np.concatenate([chosen, new], axis=1)  # (batch, new tokens)
-        return [_until(row.tolist(), self.eos) for row in chosen]
+        return [list(takewhile(lambda t: t not in self.eos, row.tolist())) for row in chosen]
 
 
 def _end_tokens(path: Path) -> set[int]:
@@ -159,9 +160,6 @@ def _end_tokens(path: Path) -> set[int]:
     if not path.is_file():
         return set()
     ends = json.loads(path.read_text("utf-8")).get("eos_token_id")
-    return set() if ends is None else set(ends if isinstance(ends, list) else [ends])
-
-
-def _until(tokens: list[int], ends: set[int]) -> list[int]:
-    first = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
-    return tokens[:first]
+    if ends is None:
+        return set()
+    return set(ends) if isinstance(ends, list) else {ends}

@@ -1,9 +1,7 @@
 """The smallest deterministic automaton of an expression: for each state, where each byte leads.
 
 A state of the first automaton is an expression, "what may still come"; the derivative by a byte is
-the next one. Two different expressions may be the same language, so the states are then merged
-(Hopcroft 1971). States from which no string leads to the end are left out.
-
+the next one. Two different expressions may be the same language, so the states are then merged.
 Sources: Brzozowski (1964); Hopcroft (1971), An n log n algorithm for minimizing states in a finite
 automaton. Chapter: evaluation/constrained-output.
 """

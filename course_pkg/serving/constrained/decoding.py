@@ -1,10 +1,8 @@
 """Constrained decoding: a processor for generate, and a greedy loop that jumps over forced tokens.
 
-One forward pass computes as many tokens as it is given. A jump gives the model all forced tokens at
-once, so a text whose layout is fixed, such as JSON, needs fewer passes.
-
-Sources: the blog of outlines (2024) on coalescence; Zheng et al. (2024), SGLang, section 4, on
-jump-forward decoding. Chapter: evaluation/constrained-output.
+A jump gives the model all forced tokens at once, so a text whose layout is fixed needs fewer
+passes. Sources: the blog of outlines (2024) on coalescence; Zheng et al. (2024), SGLang, section 4,
+on jump-forward decoding. Chapter: evaluation/constrained-output.
 """
 
 from dataclasses import dataclass

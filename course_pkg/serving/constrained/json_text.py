@@ -1,9 +1,7 @@
 """JSON texts as expressions: strings, numbers, arrays, objects, and any value.
 
 Where JSON can write a value in several ways, one is chosen, that of json.dumps with
-ensure_ascii=False: é as itself, a newline as a backslash and n. Numbers, white space and nesting
-are bounded, because models loop in them: a text that never ends satisfies no schema.
-
+ensure_ascii=False. Numbers, white space and nesting are bounded, because models loop in them.
 Source: RFC 8259, JSON, sections 2 to 7. Chapter: evaluation/constrained-output.
 """
 
