@@ -56,20 +56,13 @@ class ConstraintCompiler:
         vocabulary: gives it, in another thread, when the first constraint comes.
         seconds: for one constraint, from the time that the process is ready for it.
         waiting: different constraints that may wait or be compiled at once.
-        clock: of time.monotonic's kind.
     """
 
-    def __init__(
-        self,
-        vocabulary: Callable[[], Vocabulary],
-        seconds: float,
-        waiting: int,
-        clock: Callable[[], float] = time.monotonic,
-    ):
+    def __init__(self, vocabulary: Callable[[], Vocabulary], seconds: float, waiting: int):
         self._vocabulary = vocabulary
         self._seconds = seconds
         self._most_waiting = waiting
-        self._clock = clock
+        self._clock = time.monotonic
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="constraints")
         self._process: _Process | None = None
         self._spare: _Process | None = None  # while a constraint takes long: it may be killed

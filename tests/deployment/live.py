@@ -47,8 +47,6 @@ def _given(fields):
 
 
 class Live:
-    """A running server, and ways to reach it."""
-
     def __init__(self, engine, app, server, port):
         self.engine = engine
         self.app = app
@@ -103,7 +101,6 @@ class Live:
         return raw
 
     def get(self, path, headers=()):
-        """The text at a path."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         connection.request("GET", path, headers=dict(headers))
         text = connection.getresponse().read().decode()
@@ -134,7 +131,6 @@ def read_all(raw):
 
 
 def parse(response):
-    """The status and the JSON of a response."""
     head, _, body = response.partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)
 

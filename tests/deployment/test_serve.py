@@ -165,7 +165,6 @@ def test_a_model_without_a_chat_template_is_served_with_a_warning(tmp_path, monk
 
 
 def plain_model(folder):
-    """A folder of the tiny model without a chat template."""
     model, tokenizer = load("tiny")
     tokenizer.chat_template = None
     for part in (model, tokenizer):

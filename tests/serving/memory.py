@@ -15,7 +15,6 @@ class Memory:
         self.host = {}
 
     def copy(self, source, target, pairs):
-        """All blocks of `pairs`, one after another."""
         size = self.manager.block_size
         for here, there in pairs:
             for offset in range(size):

@@ -44,7 +44,6 @@ def written(requests):
 
 
 def check_text(params, completion):
-    """It matches and is complete."""
     assert completion.finish_reason == "stop" and completion.state == FINISHED
     if params.guide is GUIDES[0]:
         assert re.fullmatch(PATTERN, completion.text, re.ASCII)
@@ -75,7 +74,6 @@ def alone():
     ],
 )
 def test_texts_match_and_are_those_of_each_request_alone(alone, options):
-    """With different guides and without one in a batch, and in another order of preemptions."""
     prompts, params = asked()
     engine = new_engine(**options)
     requests = engine.generate(prompts, params)

@@ -35,7 +35,6 @@ CONFIGS = {
 
 
 def adapted(config, seed=0, name="default"):
-    """A tiny model with an adapter that changes its tokens."""
     model = load("tiny").model
     inject(model, config, name)
     randomize(model, seed)
@@ -167,7 +166,6 @@ def test_what_is_no_adapter_is_refused_and_a_peft_model_until_it_is_saved(tmp_pa
 
 
 def untied():
-    """The tiny model with an lm_head of its own."""
     config = load("tiny").model.config
     torch.manual_seed(0)
     settings = config.to_dict() | {"tie_word_embeddings": False}

@@ -41,7 +41,6 @@ def tokens(engine, **options):
 
 
 def alone(model, tokenizer, prompt):
-    """What transformers' greedy decoding gives for one prompt."""
     ids = torch.tensor([tokenizer(prompt).input_ids])
     options = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
     return model.generate(ids, **options)[0, ids.shape[1] :].tolist()

@@ -22,7 +22,6 @@ def add(queue, *sequences):
 
 
 def fresh(id, length, new=10, **options):
-    """A prompt that shares no block with another id's."""
     return Sequence(id, [ord(id[0]) * 1000 + i for i in range(length)], new, **options)
 
 

@@ -64,8 +64,6 @@ def test_a_stop_string_may_contain_special_tokens(tokens, stop, text):
 
 
 class Counting:
-    """A tokenizer that counts the tokens that it decodes."""
-
     def __init__(self):
         self.decoded = 0
 

@@ -171,7 +171,6 @@ def test_nothing_is_replaced_without_force(here):
 
 
 def mine(name, text="years"):
-    """A folder of somebody's own, with one file."""
     return lambda folder: (folder / name).write_text(text)
 
 

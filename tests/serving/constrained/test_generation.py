@@ -22,7 +22,6 @@ GUIDE = regex_guide(PATTERN, VOCABULARY)
 
 
 def generate(prompts, processor, **options):
-    """The new texts of a batch."""
     batch = TOKENIZER(prompts, return_tensors="pt", padding=True)
     options = {"do_sample": False, "max_new_tokens": 20} | options
     out = MODEL.generate(**batch, logits_processor=[processor], **options)

@@ -24,7 +24,6 @@ VOCABULARIES = st.lists(st.sampled_from(TOKENS), min_size=1, max_size=6).map(
 
 
 def guide_or_none(pattern, vocabulary):
-    """The guide; None if no tokens write a text that matches."""
     try:
         return regex_guide(pattern, vocabulary)
     except ConstraintError:

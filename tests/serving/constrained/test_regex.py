@@ -18,7 +18,6 @@ from tests.tables import each_row
 
 
 def build_or_none(expression):
-    """The automaton; None if no text belongs to the language."""
     try:
         return build_automaton(expression)
     except ConstraintError:
