@@ -1,4 +1,4 @@
-"""Admission: how much a server takes on, and who comes in. Chapter: deployment/server."""
+"""Admission: how much a server takes on, and who comes in."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""Errors of the server, to its clients and at its start. Chapter: deployment/server."""
+"""Errors of the server, to its clients and at its start."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,7 @@
 """The application: the paths of OpenAI's API, from checked requests to responses.
 
 POST /v1/completions and /v1/chat/completions, GET /v1/models, and for those who watch the server
-/health (it works), /ready (it takes requests) and /metrics. Chapter: deployment/server.
+/health (it works), /ready (it takes requests) and /metrics.
 """
 
 import asyncio

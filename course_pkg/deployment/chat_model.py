@@ -1,7 +1,6 @@
 """What answers in `course chat`: an engine in this process, or a server with OpenAI's API.
 
 Both take the messages of a conversation, and drop its oldest exchanges if they don't fit.
-Chapter: finetuning/chat.
 """
 
 from collections.abc import Iterator, Sequence

@@ -6,7 +6,7 @@
 
 Answers go to one stream and everything else to another, so a program that writes one turn a line
 reads answers alone. Its lines are questions, whatever they begin with, because what is piped may be
-anybody's text. Chapter: finetuning/chat.
+anybody's text.
 """
 
 import json

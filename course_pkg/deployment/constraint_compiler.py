@@ -4,7 +4,7 @@ A thread can't be stopped, and one that computes in Python holds the interpreter
 loop and the engine's thread would wait for it, many times in each step.
 
 The process starts with the first constraint, which takes some seconds. If one takes long, the next
-process starts meanwhile. Guides are kept, and refusals for a while. Chapter: deployment/server.
+process starts meanwhile. Guides are kept, and refusals for a while.
 """
 
 import asyncio

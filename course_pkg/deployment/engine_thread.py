@@ -3,7 +3,6 @@
 An engine belongs to one thread, and a step computes for milliseconds to seconds, so the event loop
 never calls it. Commands (add, abort) go to the thread through a queue, which it empties between any
 two steps. Chunks of text come back with `call_soon_threadsafe`, once per step for all requests.
-Chapter: deployment/server.
 """
 
 import asyncio

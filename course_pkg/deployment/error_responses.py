@@ -1,4 +1,4 @@
-"""Responses to requests that fail, in the form of OpenAI's API. Chapter: deployment/server."""
+"""Responses to requests that fail, in the form of OpenAI's API."""
 
 import difflib
 import json

@@ -2,7 +2,7 @@
 
 In this order: the host's name and the key, whether the server takes requests, whether there is a
 place, and a body of limited size that comes in limited time. At the end, one line of the log and
-the metrics: without the query, the prompt or the key. Chapter: deployment/server.
+the metrics: without the query, the prompt or the key.
 """
 
 import asyncio

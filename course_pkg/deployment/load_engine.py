@@ -1,4 +1,4 @@
-"""The engine of `course serve`: model, weights, adapters. Chapter: deployment/server."""
+"""The engine of `course serve`: model, weights, adapters."""
 
 import os
 from pathlib import Path

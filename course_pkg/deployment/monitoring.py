@@ -1,7 +1,6 @@
 """Monitoring: metrics in the text format of Prometheus, and a line of the log every few seconds.
 
 Labels of metrics have few values, because each is a time series that is kept for ever.
-Chapter: deployment/server.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Responses: what the engine generated, in the objects of OpenAI's API, whole or as events.
 
 A stream is server-sent events: lines `data: {…}` with an empty line after each, the last one
-`data: [DONE]`. Chapter: deployment/server.
+`data: [DONE]`.
 """
 
 import json

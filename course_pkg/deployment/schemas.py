@@ -2,7 +2,7 @@
 
 Types are strict ("5" is not a number), and a field that this server does not have is refused,
 unless its value changes nothing: client libraries send such fields. structured_outputs is vLLM's;
-guided_regex, guided_choice and guided_json are its older names. Chapter: deployment/server.
+guided_regex, guided_choice and guided_json are its older names.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The command `course serve`: a model and its adapters behind OpenAI's API on this machine.
 
 An address that other machines reach needs a key, from a file or the environment: every user of a
-machine can read the arguments of its processes. Chapter: deployment/server.
+machine can read the arguments of its processes.
 """
 
 import logging

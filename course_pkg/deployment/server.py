@@ -2,7 +2,7 @@
 
 uvicorn limits neither how long a client takes to send a request nor how long it leaves an answer
 unread. When it stops, it refuses new connections at once; here, new requests get a clear 503 until
-the running ones are finished. Chapter: deployment/server.
+the running ones are finished.
 """
 
 import asyncio

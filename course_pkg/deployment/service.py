@@ -1,4 +1,4 @@
-"""The service: what a checked request means to the engine. Chapter: deployment/server."""
+"""The service: what a checked request means to the engine."""
 
 import asyncio
 import copy

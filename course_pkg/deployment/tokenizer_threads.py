@@ -1,7 +1,7 @@
 """Texts to token ids in threads of their own; texts that are too long are found before that.
 
 Encoding has two threads, each with a copy of the tokenizer: one for long texts, so that short ones
-never wait for them. Chapter: deployment/server.
+never wait for them.
 """
 
 import asyncio

@@ -6,7 +6,7 @@ sequence can hit it in the same step: in each layer, the engine must write the k
 all tokens of the step before it reads any.
 
 Source: Kwon et al. (2023), "Efficient memory management for large language model serving with
-PagedAttention", section 4. Chapter: acceleration/paged-attention.
+PagedAttention", section 4.
 """
 
 import hashlib

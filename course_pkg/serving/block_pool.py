@@ -2,7 +2,6 @@
 
 A free block may still be cached: it keeps the keys and values of known tokens until it is taken for
 others. So the free list is also the list of what to evict, least recently used first.
-Chapter: acceleration/paged-attention.
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 `step` schedules (`scheduler`, `block_manager`: no tensors), computes (`model_runner`), chooses
 (`sampling`) and makes text (`text_stream`). Not here: threads (call an engine from one only) and
-HTTP. Chapter: serving/continuous-batching.
+HTTP.
 """
 
 import os

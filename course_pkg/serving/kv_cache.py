@@ -7,7 +7,7 @@ A cache is made for a decoder's config, and its `attend` is what the decoder cal
 
 Keys are kept as they were rotated. RoPE of type "dynamic" or "longrope" changes all rotations when
 the text outgrows the original length; from then on, a cache and a recomputation differ, here as in
-transformers. Source: Pope et al. (2022), section 3.3. Chapter: serving/kv-cache.
+transformers. Source: Pope et al. (2022), section 3.3.
 """
 
 from abc import ABC, abstractmethod

@@ -2,7 +2,7 @@
 
 The base computes all rows at once. The rows are sorted by adapter, so that each adapter adds its
 two thin products to one slice of them. Sources: Chen et al. (2023), "Punica"; Sheng et al. (2023),
-"S-LoRA". Chapter: serving/continuous-batching.
+"S-LoRA".
 """
 
 import os

@@ -2,7 +2,6 @@
 
 All tokens of a step, of prompts and of sequences that generate, are one packed row (1, tokens) for
 the decoder. They meet only in attention, where each sequence reads the blocks of its own table.
-Chapter: serving/continuous-batching.
 """
 
 from collections.abc import Mapping

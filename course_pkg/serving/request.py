@@ -1,4 +1,4 @@
-"""A request to the engine, its samples, and their chunks. Chapter: serving/continuous-batching."""
+"""A request to the engine, its samples, and their chunks."""
 
 import random
 from collections import deque

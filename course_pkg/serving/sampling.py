@@ -4,7 +4,6 @@ The order is that of vLLM: biases, repetition penalty, frequency and presence pe
 constraint's mask, temperature, top-k, top-p, min-p.
 Sources: Keskar et al. (2019), CTRL, for the repetition penalty; OpenAI's API for the biases and the
 other two penalties; Holtzman et al. (2020) for top-p; Nguyen et al. (2024) for min-p.
-Chapter: serving/continuous-batching.
 """
 
 import math

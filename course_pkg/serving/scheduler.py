@@ -12,7 +12,6 @@ The engine calls, in turn, `schedule()`, which gives a step, and `update(step, t
     3. choose a token for each of step.sampling; maybe `fork`; update.
 
 Sources: Yu et al. (2022), "Orca"; Agrawal et al. (2024), "Sarathi-Serve"; vLLM V1.
-Chapter: serving/continuous-batching.
 """
 
 from bisect import insort

@@ -1,6 +1,6 @@
 """A sequence: one prompt and the tokens generated after it, as block manager and scheduler see it.
 
-A request for several samples has one sequence per sample. Chapter: acceleration/paged-attention.
+A request for several samples has one sequence per sample.
 """
 
 from dataclasses import dataclass, field, replace

@@ -2,7 +2,6 @@
 
 Two things are held back: an incomplete character, because the bytes of one may be split over
 several tokens, and text that may be the beginning of a stop string.
-Chapter: serving/continuous-batching.
 """
 
 from collections.abc import Sequence

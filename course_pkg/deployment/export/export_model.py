@@ -2,7 +2,6 @@
 
 Files appear whole, under their names, or not at all. Nothing is overwritten unless `force` says so,
 and no folder that has a file of somebody else.
-Chapter: deployment/edge.
 """
 
 import errno

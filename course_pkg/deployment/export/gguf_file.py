@@ -2,7 +2,7 @@
 
 The file is not trusted: no memory is allocated by a number in it before the file is seen to have
 that many bytes. What is written equals the bytes of the gguf package's GGUFWriter, but memory holds
-one tensor at a time. Source: docs/gguf.md of ggml. Chapter: deployment/edge.
+one tensor at a time. Source: docs/gguf.md of ggml.
 """
 
 import mmap

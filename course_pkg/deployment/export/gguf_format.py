@@ -12,7 +12,7 @@ number is little-endian:
 A text is its length, 8 bytes, and UTF-8. A tensor's dimensions are in ggml's order, the reverse of
 torch's: a row's length comes first. Offsets count from the first tensor's data.
 
-Source: docs/gguf.md of ggml. Chapter: deployment/edge.
+Source: docs/gguf.md of ggml.
 """
 
 import math

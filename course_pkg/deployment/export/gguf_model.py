@@ -6,7 +6,7 @@
 - Matrices are stored as asked, vectors always in F32. The output matrix, which costs the most
   quality per bit, is Q8_0 in a file of Q4_0. Tied to the embeddings, it is stored once.
 
-Source: convert_hf_to_gguf.py and llama-quant.cpp of llama.cpp. Chapter: deployment/edge.
+Source: convert_hf_to_gguf.py and llama-quant.cpp of llama.cpp.
 """
 
 import os

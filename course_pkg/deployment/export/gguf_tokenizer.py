@@ -2,7 +2,7 @@
 
 llama.cpp knows the rules that cut a text into words by name only, so a rule that it lacks would
 change the ids without an error. So would a normalizer, which the file can't describe. Both are
-refused. Source: llama-vocab.cpp of llama.cpp, docs/gguf.md of ggml. Chapter: deployment/edge.
+refused. Source: llama-vocab.cpp of llama.cpp, docs/gguf.md of ggml.
 """
 
 import json

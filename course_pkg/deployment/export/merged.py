@@ -1,4 +1,4 @@
-"""A model with its adapter merged, for programs that know no adapters. Chapter: deployment/edge."""
+"""A model with its adapter merged, for programs that know no adapters."""
 
 import os
 from pathlib import Path

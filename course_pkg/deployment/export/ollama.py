@@ -4,7 +4,7 @@ Ollama's templates are Go's, a GGUF file's are Jinja. The parts of the chat temp
 messages are found by applying it to marked messages, and written in Go's language, if the template
 writes each message in one way, whatever the others are.
 
-Source: docs/modelfile.md and docs/template.md of Ollama. Chapter: deployment/edge.
+Source: docs/modelfile.md and docs/template.md of Ollama.
 """
 
 import re

@@ -11,7 +11,6 @@ the cache. Inputs and outputs have the names that Optimum gives them:
     present.0.key, .value, …           (batch, kv_heads, past + tokens, head_dim)
 
 Sources: the reference of ONNX operators, set 23; ONNX Runtime's "Contributed operators".
-Chapter: deployment/edge.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 It needs numpy, onnxruntime and tokenizers, but neither torch nor transformers: this is what a small
 device has to install. The cache stays in the runtime's memory from call to call; inside a call, the
-operator copies it once, because its output is longer by the new tokens. Chapter: deployment/edge.
+operator copies it once, because its output is longer by the new tokens.
 """
 
 import json

@@ -3,7 +3,7 @@
 A state of the first automaton is an expression, "what may still come"; the derivative by a byte is
 the next one. Two different expressions may be the same language, so the states are then merged.
 Sources: Brzozowski (1964); Hopcroft (1971), An n log n algorithm for minimizing states in a finite
-automaton. Chapter: evaluation/constrained-output.
+automaton.
 """
 
 from collections import defaultdict

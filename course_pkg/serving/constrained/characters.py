@@ -4,7 +4,7 @@ A set is a tuple of ranges of code points, sorted, without overlap or surrogates
 range as few sequences of byte ranges: U+0800 to U+FFFF, for example, as E0 [A0-BF] [80-BF],
 [E1-EC] [80-BF] [80-BF], and so on.
 
-Source: RFC 3629, UTF-8, sections 3 and 4. Chapter: evaluation/constrained-output.
+Source: RFC 3629, UTF-8, sections 3 and 4.
 """
 
 from collections.abc import Iterable, Iterator

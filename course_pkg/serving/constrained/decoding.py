@@ -2,7 +2,7 @@
 
 A jump gives the model all forced tokens at once, so a text whose layout is fixed needs fewer
 passes. Sources: the blog of outlines (2024) on coalescence; Zheng et al. (2024), SGLang, section 4,
-on jump-forward decoding. Chapter: evaluation/constrained-output.
+on jump-forward decoding.
 """
 
 from dataclasses import dataclass

@@ -5,7 +5,7 @@ are expressions: each says what may still come. JSON Schema needs intersection, 
 maximum length. Equal expressions are one object (`_interned`).
 
 Sources: Brzozowski (1964), Derivatives of regular expressions; Owens, Reppy and Turon (2009),
-Regular-expression derivatives re-examined. Chapter: evaluation/constrained-output.
+Regular-expression derivatives re-examined.
 """
 
 from collections.abc import Iterable

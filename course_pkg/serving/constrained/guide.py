@@ -9,7 +9,6 @@ but no token writes it. Such states are trimmed.
 
 Sources: Willard and Louf (2023), Efficient guided generation for large language models, sections 3
 and 4; the blog of outlines (2024) on coalescence; llguidance's "fast-forward tokens".
-Chapter: evaluation/constrained-output.
 """
 
 import json

@@ -11,7 +11,7 @@ schema; an object with `properties` has no others; one way of writing each strin
 bounded numbers and white space; at most MAX_DEPTH arrays and objects inside each other where the
 schema allows any value.
 
-Source: JSON Schema, draft 2020-12, Core and Validation. Chapter: evaluation/constrained-output.
+Source: JSON Schema, draft 2020-12, Core and Validation.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 Where JSON can write a value in several ways, one is chosen, that of json.dumps with
 ensure_ascii=False. Numbers, white space and nesting are bounded, because models loop in them.
-Source: RFC 8259, JSON, sections 2 to 7. Chapter: evaluation/constrained-output.
+Source: RFC 8259, JSON, sections 2 to 7.
 """
 
 import json

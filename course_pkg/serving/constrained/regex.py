@@ -7,7 +7,7 @@ no letter or digit. Everything else is an error that names it and its position: 
 references, flags, lazy and possessive quantifiers.
 
 A constraint describes the whole text, as re.fullmatch does. `search` is for JSON Schema, whose
-patterns may match anywhere unless ^ and $ hold them. Chapter: evaluation/constrained-output.
+patterns may match anywhere unless ^ and $ hold them.
 """
 
 import re

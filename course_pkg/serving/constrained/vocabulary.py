@@ -5,7 +5,6 @@ space. Those of the SentencePiece family (Llama 2, Mistral) write ▁ for a spac
 tokens such as <0x0A>. A token may hold a part of a character, so constraints work on bytes.
 
 Sources: Radford et al. (2019), section 2.2; Kudo and Richardson (2018), SentencePiece.
-Chapter: evaluation/constrained-output.
 """
 
 import json
