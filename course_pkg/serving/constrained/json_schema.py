@@ -8,7 +8,7 @@ satisfied and isn't. The pattern's syntax is that of `regex`.
 
 The texts are fewer than the schema allows, in five ways: properties come in the order of the
 schema; an object with `properties` has no others; one way of writing each string (`json_text`);
-bounded numbers and white space; at most MAX_DEPTH arrays and objects inside each other where the
+bounded numbers and white space; at most max_depth arrays and objects inside each other where the
 schema allows any value.
 
 Source: JSON Schema, draft 2020-12, Core and Validation.
@@ -18,6 +18,7 @@ import math
 from typing import Any
 from urllib.parse import unquote
 
+from course_pkg.common.arguments import require_integer
 from course_pkg.serving.constrained.characters import ANY
 from course_pkg.serving.constrained.expression import (
     Expression,
@@ -126,12 +127,17 @@ ALONE = ("$ref", "anyOf")  # beside these, only annotations
 VALUES = {"enum", "const"}
 BOUND_DIGITS = 100  # of a bound; each is a state of the automaton at least
 LARGEST = 10**BOUND_DIGITS
-MAX_WHITESPACE = 1  # at each place where JSON allows it
-MAX_DEPTH = 3  # arrays and objects inside each other; the number of states doubles with each
 
 
-def schema_expression(schema: dict | bool) -> Expression:
+def schema_expression(
+    schema: dict | bool, *, max_whitespace: int = 1, max_depth: int = 3
+) -> Expression:
     """The JSON texts that satisfy a schema, within the bounds that this module states.
+
+    Args:
+        max_whitespace: characters of white space at each place where JSON allows it.
+        max_depth: arrays and objects inside each other where the schema allows any value; the
+            number of states doubles with each.
 
     Example:
 
@@ -140,18 +146,21 @@ def schema_expression(schema: dict | bool) -> Expression:
         >>> [matches(digits, text) for text in (b'"12"', b'"123"', b'"x"')]
         [True, False, False]
     """
-    return _Compiler(schema).expression(schema, "#")
+    require_integer(max_whitespace, "max_whitespace", least=0)
+    require_integer(max_depth, "max_depth")
+    return _Compiler(schema, max_whitespace, max_depth).expression(schema, "#")
 
 
 class _Compiler:
-    def __init__(self, root: dict | bool):
+    def __init__(self, root: dict | bool, max_whitespace: int, max_depth: int):
         self.root = root
-        self.texts = JsonTexts(MAX_WHITESPACE)
+        self.texts = JsonTexts(max_whitespace)
+        self.max_depth = max_depth
         self.referred: dict[str, Expression | None] = {}  # by $ref; None while it is compiled
 
     def expression(self, schema: Any, path: str) -> Expression:
         if schema is True:
-            return self.texts.any_value(MAX_DEPTH)
+            return self.texts.any_value(self.max_depth)
         if not isinstance(schema, dict):
             raise SchemaError(f"expected an object or true, got {schema!r:.80}", path)
         keywords = set(schema) - ANNOTATIONS
@@ -165,7 +174,7 @@ class _Compiler:
             return self._values(schema, types, path)
         check_keywords(keywords, types, path)
         if not keywords:
-            return self.texts.any_value(MAX_DEPTH)
+            return self.texts.any_value(self.max_depth)
         return alternate(*(getattr(self, f"_{name}")(schema, path) for name in types))
 
     def _values(self, schema: dict, types: list[str], path: str) -> Expression:
@@ -257,7 +266,7 @@ class _Compiler:
         if "items" in schema:
             item = self.expression(schema["items"], f"{path}/items")
         else:
-            item = self.texts.any_value(MAX_DEPTH - 1)
+            item = self.texts.any_value(self.max_depth - 1)
         return self.texts.array(item, least, most)
 
     def _object(self, schema: dict, path: str) -> Expression:
@@ -271,7 +280,7 @@ class _Compiler:
         if not isinstance(required, list) or not all(name in names for name in required):
             raise SchemaError(f"required is {required!r:.80}: expected names of properties", path)
         if not {"properties", "additionalProperties"} & set(schema):
-            return self.texts.any_object(MAX_DEPTH)
+            return self.texts.any_object(self.max_depth)
         return self.texts.object(
             [
                 Member(
