@@ -1,10 +1,7 @@
 """What of a submitted notebook is run, and in which form: the same for `check`, lab and grader.
 
-Answers and extra cells come from the student, everything else from the release, so a changed test
-or a deleted cell changes nothing. Notebooks are dicts of JSON, and only the standard library is
-imported: this also runs in a browser.
-
-Chapter: appendix/for-instructors.
+Answers and extra cells come from the student, everything else from the release. Notebooks are dicts
+of JSON, and only the standard library is imported: this also runs in a browser.
 """
 
 import ast
@@ -45,15 +42,9 @@ def notebook_to_run(data: bytes, released: Mapping[str, Any], assignment: str) -
 def assemble(submitted: Mapping[str, Any], released: Mapping[str, Any]) -> Assembled:
     """The released notebook with the student's answers and extra cells, in the student's order.
 
-    The result has every nbgrader cell of the release once, with the release's type and metadata.
     If an answer cell was copied, the last copy that was edited counts, as in nbgrader; of any other
-    cell, the first. The other copies stay as extra cells: they run, as they did for the student. A
-    deleted cell is put back: a test cell as late as its neighbors allow, any other as early, and a
-    blank before what defines its names.
-
-    Args:
-        submitted: from `read_notebook.read`.
-        released: from `read_notebook.read_release`.
+    cell, the first. The other copies stay as extra cells. A deleted cell is put back: a test cell
+    as late as its neighbors allow, any other as early, and a blank before what defines its names.
     """
     cells = submitted["cells"]
     everything = _known(released)
@@ -80,11 +71,7 @@ def assemble(submitted: Mapping[str, Any], released: Mapping[str, Any]) -> Assem
 
 
 def written_cells(data: bytes, released: Mapping[str, Any], assignment: str) -> dict[str, str]:
-    """The texts that a student wrote, by the ids of the release's cells: what a lab imports.
-
-    Also of cells that nbgrader doesn't know, such as the one with the name. Raises as
-    `notebook_to_run`.
-    """
+    """The texts that a student wrote, by the ids of the release's cells: what a lab imports."""
     submitted = read(data)
     require_assignment(submitted, released, assignment)
     known = _known(released)
@@ -100,11 +87,7 @@ def written_cells(data: bytes, released: Mapping[str, Any], assignment: str) -> 
 def require_assignment(
     submitted: Mapping[str, Any], released: Mapping[str, Any], assignment: str
 ) -> None:
-    """Raise OtherAssignment for the notebook of another assignment.
-
-    That is one with fewer than half of the release's answer cells, and more nbgrader cells that the
-    release doesn't have. Assignments may share some ids.
-    """
+    """Raise OtherAssignment for the notebook of another; assignments may share some ids."""
     answers = {_grade_id(cell) for cell in released["cells"] if _of(cell).get("solution")}
     submitted_ids = {_grade_id(cell) for cell in submitted["cells"]} - {""}
     others = submitted_ids - {_grade_id(cell) for cell in released["cells"]}
@@ -120,8 +103,7 @@ def questions_by_cell(released: Mapping[str, Any], assignment: str) -> dict[str,
     """The question of every test cell by its grade id: {"check-counts": "counts"}.
 
     Raises:
-        ValueError: a test cell that does not call `check` once, with a literal id of this
-            assignment, or checks the same question as another cell.
+        ValueError: a cell doesn't check exactly one question of the assignment, not yet checked.
     """
     by_cell: dict[str, str] = {}
     for cell in released["cells"]:
@@ -145,13 +127,7 @@ def questions_by_cell(released: Mapping[str, Any], assignment: str) -> dict[str,
 
 
 def defined_names(source: str) -> list[str]:
-    """The names that code defines or assigns at its top level, in order; [] if it is no code.
-
-    Example:
-
-        >>> defined_names("a = b = 1\\ndef double(x):\\n    return 2 * x")
-        ['a', 'b', 'double']
-    """
+    """The names that code defines or assigns at its top level, in order; [] if it is no code."""
     try:
         body = ast.parse(source).body
     except (SyntaxError, ValueError):
@@ -169,7 +145,7 @@ def defined_names(source: str) -> list[str]:
 
 
 def _defines(source: str, name: str) -> bool:
-    """Whether a line of code defines the name, also in code with a syntax error elsewhere."""
+    """Also in code with a syntax error elsewhere."""
     plain = re.escape(name)
     pattern = rf"^(?:(?:async +)?def|class) +{plain}\b|^{plain} *(?::[^=\n]+)?=(?!=)"
     return re.search(pattern, source, re.MULTILINE) is not None
@@ -192,10 +168,7 @@ def _grade_id(cell: Mapping[str, Any]) -> str:
 
 
 def _known(released: Mapping[str, Any]) -> dict[Key, Cell]:
-    """The cells of the release by grade id, and by number those without one.
-
-    The latter, such as the cell with the name, are a student's as answers are.
-    """
+    """The release's cells by grade id; by number those without, which are a student's own."""
     known = {}
     for number, cell in enumerate(released["cells"]):
         plain = {**cell, "metadata": {"nbgrader": {"solution": True}}}
@@ -206,9 +179,9 @@ def _known(released: Mapping[str, Any]) -> dict[Key, Cell]:
 def _places(cells: list[Cell], known: Mapping[Key, Cell]) -> tuple[dict[Key, list[int]], list[Key]]:
     """Where each cell of the release is in the submission, and which lost their grade id.
 
-    A cell is found by its grade id; else by its own id; else a locked one by its text, an answer by
-    a name that it defines; or, if no cell has a grade id, as the only one of its type between its
-    neighbors.
+    A cell is recognized by its grade id; else by its own id; else a locked one by its text, an
+    answer by a name that it defines; or, if no cell has a grade id, as the only one of its type
+    between its neighbors.
     """
     places: dict[Key, list[int]] = {}
     for index, cell in enumerate(cells):
@@ -267,7 +240,6 @@ def _by_place(
 
 
 def _choice(cells: list[Cell], original: Mapping[str, Any], at: list[int]) -> int:
-    """Which of the cells with the same grade id counts."""
     if not _of(original).get("solution"):
         return at[0]
     worked = [i for i in at if cells[i]["source"].strip() != original["source"].strip()]
@@ -275,7 +247,6 @@ def _choice(cells: list[Cell], original: Mapping[str, Any], at: list[int]) -> in
 
 
 def _about(names: list[str], one: str, several: str) -> list[str]:
-    """One remark about the cells of these names; none if there are none."""
     if len(names) < 2:
         return [one.format(name) for name in names]
     return [f"{several.format(len(names))}: {one_line(', '.join(names), 200)}"]
@@ -327,8 +298,7 @@ def _recognized(names: list[str]) -> list[str]:
 def _is_edited(cell: Mapping[str, Any], original: Mapping[str, Any]) -> bool:
     """Whether somebody changed a locked cell after some release: its checksum is nbgrader's.
 
-    A cell of an earlier release is not edited. A student can forge that, and gains nothing: the
-    cell of today's release is the one that runs.
+    A student can forge that and gains nothing: the cell of today's release is the one that runs.
     """
     if cell["source"] == original["source"]:
         return False

@@ -1,10 +1,7 @@
 """The author's matrix of an assignment, which `course author-check NAME` prints.
 
 For a number of students, the model answer must earn every point, and each wrong answer must lose
-exactly the properties that it names and be recognized in what a student is told. The solution cells
-of the notebook must be the model answers. Parts that do not exist yet are listed.
-
-Chapter: appendix/for-instructors.
+exactly the properties that it names and be recognized in what a student is told.
 """
 
 import ast
@@ -47,11 +44,7 @@ class MatrixRow:
 
 
 def matrix(assignment: str, students: int = STUDENTS) -> list[MatrixRow]:
-    """The rows of an assignment. Raises UnknownQuestion, and QuestionError for what can't be drawn.
-
-    Args:
-        students: how many students' cases are drawn; the first is the reader without a name.
-    """
+    """The rows of an assignment; the first student is the reader without a name."""
     answers = answer_key(assignment)
     names = ["", *(f"student-{i}" for i in range(1, students))]
     sessions = [GradingSession(assignment, name, answers=answers) for name in names]
@@ -86,10 +79,7 @@ def _row(
 
 
 def lines(rows: list[MatrixRow], students: int = STUDENTS) -> Iterator[str]:
-    """The matrix as text: one block for each question, a column for each property.
-
-    ✓ is earned and ✗ is lost by all students; ✗ 3/25 is lost by 3 of them.
-    """
+    """The matrix as text: all students earn ✓ and lose ✗; 3 of them lose ✗ 3/25."""
     width = max(len(row.wrong or "model answer") for row in rows)
     for i, row in enumerate(rows):
         if not row.wrong:
@@ -117,10 +107,6 @@ def can_be_drawn(assignment: str) -> bool:
 
 def missing(assignment: str, course: Path) -> list[str]:
     """The parts that an assignment still lacks, in the order in which they are written.
-
-    Args:
-        assignment: its name, such as "lora-math".
-        course: the course's folder.
 
     Raises:
         UnknownQuestion: it has neither a notebook nor a folder of questions.
@@ -154,10 +140,7 @@ def _notebook(course: Path, kind: str, assignment: str) -> Path:
 
 
 def problems(assignment: str, course: Path) -> list[str]:
-    """What is wrong with an assignment that has all its parts, beyond its matrix, in sentences.
-
-    The solution cells of its source notebook must be the model answers.
-    """
+    """What is wrong with an assignment that has all its parts, beyond its matrix, in sentences."""
     sentences = list(guesses.problems(assignment))
     notebook = _notebook(course, "solutions", assignment)
     if not notebook.is_file():  # `missing` says so
@@ -205,13 +188,7 @@ def _nearest(question: Question, cells: list[dict]) -> str:
 
 
 def same_code(cell: str, answer: str, name: str) -> bool:
-    """Whether a notebook's cell is the answer, but for comments, docstrings and `name = None`.
-
-    Example:
-
-        >>> same_code("x = None\\n# think\\nx = 1 + 1", "x = 1+1", "x")
-        True
-    """
+    """Whether a notebook's cell is the answer, but for comments, docstrings and `name = None`."""
     try:
         bodies = [ast.parse(code).body for code in (cell, answer)]
     except SyntaxError:  # an IPython magic

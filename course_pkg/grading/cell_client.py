@@ -1,12 +1,8 @@
 """Runs the cells of a notebook, for `course check` and in the grader's sandbox alike.
 
-It is nbclient with four rules. Output over the limit is dropped with a note, and the cells go on;
-one that floods is interrupted. A cell that is interrupted, for time or for its output, after it has
-put out more than the limit has put out too much, however fast the machine is. A cell's time does
-not include waiting for processors that others use. And it says in which cell a program has ended
-its own kernel, as `quit()` does.
-
-Chapter: appendix/for-instructors.
+It is nbclient with four rules. Output over the limit is dropped with a note; a cell that floods is
+interrupted, and has put out too much however fast the machine is; a cell's time does not include
+waiting for processors; and it says which cell ended its own kernel, as `quit()` does.
 """
 
 import asyncio
@@ -32,7 +28,6 @@ class CellClient(NotebookClient):
     """A client with the rules of this module.
 
     Args:
-        nb: the notebook.
         output_bytes: of all cells together that are kept.
 
     Attributes:
@@ -55,7 +50,6 @@ class CellClient(NotebookClient):
         self._clock = FairClock()
 
     def output(self, outs: Any, msg: Any, display_id: Any, cell_index: int) -> Any:
-        """Take one output of a cell, if there is room for it."""
         size = len(json.dumps(msg["content"], default=str))
         before, self._sent = self._sent, self._sent + size + HEADER
         if before <= self._output_bytes < self._sent:

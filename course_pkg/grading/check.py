@@ -1,10 +1,7 @@
 """`check` and `variant`: what an exercise notebook calls. The student's side.
 
 For a reader, or under stock nbgrader, `check` draws the cases here from a public seed and returns
-the points as a number that shows a report. Under the grader, the environment names a socket, the
-cases come from the checker, and all that `check` says is "recorded".
-
-Chapter: exercises.
+the points. Under the grader, the cases come from the checker, and it says only "recorded".
 """
 
 import contextlib
@@ -52,7 +49,6 @@ def variant(name: str, student: str = "") -> dict[str, Any]:
 
     Args:
         name: "assignment/variant".
-        student: the name.
 
     Raises:
         UnknownQuestion: there is no such assignment or variant.
@@ -80,7 +76,6 @@ def check(question_id: str, answer: Any) -> "Score | Recorded":
 
     Args:
         question_id: "assignment/question".
-        answer: what the question asks for.
 
     Returns:
         The points earned, a float that shows a report with what each property asks and the smallest
@@ -137,8 +132,7 @@ def _recorded(question_id: str, name: str, answer: Any) -> Recorded:
 class _Calls:
     """Calls of one answer. printed: what it wrote to stdout and stderr, up to a limit.
 
-    Stock nbgrader gives zero to a cell with anything on stderr, so the first lines of both are
-    printed at the end, to stdout.
+    Stock nbgrader gives zero to a cell with anything on stderr, so both are printed to stdout.
     """
 
     def __init__(
@@ -179,7 +173,6 @@ class _Printed(io.StringIO):
     """A text stream that keeps the first characters written to it."""
 
     def write(self, text: str) -> int:
-        """Keep what there is still room for, and say that the rest is cut."""
         room = PRINTED - self.tell()
         if room >= 0:
             super().write(text[:room] + CUT if len(text) > room else text)

@@ -1,11 +1,8 @@
 """The checker: a process of its own that holds one submission's secret key and the answer key.
 
-It inherits one end of a socket pair; the student's kernel has the other. It answers the requests
-"variant", "inputs" and "record", and says nothing about correctness. When the student's end is
-closed, it judges what was recorded and writes the failures as JSON. Each submission has a checker
-in a sandbox of its own, since what it reads may be hostile.
-
-Chapter: appendix/for-instructors.
+It answers the requests "variant", "inputs" and "record" of the student's kernel, and says nothing
+about correctness. When the other end closes, it judges what was recorded. What it reads may be
+hostile, so each submission has a checker in a sandbox of its own.
 """
 
 import json
@@ -96,8 +93,8 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
 
     Args:
         job: assignment, student, and what else the student may be called.
-        descriptors: where the verdicts go, the end of the socket, and where the secret key comes
-            from: its hex digits, in a file, so that no argument shows it.
+        descriptors: where the verdicts go, the end of the socket, and a file with the secret key as
+            hex digits, so that no argument shows it.
     """
     out, end, secret_file = descriptors
     with os.fdopen(secret_file) as file:
@@ -115,10 +112,7 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
 def safe_verdict(session: GradingSession, name: str, until: float = math.inf) -> Verdict:
     """The verdict on a question. What goes wrong costs this question only, and is its reason.
 
-    If mistakes can't be recognized in time, the answer is judged without; an artifact always is.
-
-    Args:
-        until: when to stop recognizing mistakes, on the monotonic clock.
+    Mistakes are recognized until the monotonic clock says `until`; an artifact is judged without.
     """
     question = session.answers[name]
     attempts = [(False, question.judging)]  # whether to explain, and the seconds for it

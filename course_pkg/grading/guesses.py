@@ -2,12 +2,7 @@
 
 A guess knows the order of the cases and what other students' right values are. For each case, and
 for each part of an answer by itself, it gives everybody the same value, or passes on something of
-the input: an argument, an item of one, its keys, or its length. Only what a property's comparator
-looks at must be right. A boolean is guessed in every second case, so that a property is safe if
-several cases vary: it is earned only if all are right. Cases are taken as they are first drawn,
-whether or not they tell wrong answers apart.
-
-Chapter: appendix/for-instructors.
+the input. A boolean is guessed in every second case: a property is safe if several cases vary.
 """
 
 from collections.abc import Callable, Iterator
@@ -57,10 +52,9 @@ def problems(assignment: str) -> Iterator[str]:
 
 
 def best_guess(answers: AnswerKey, question: Question, prop: Property) -> Guess:
-    """The best guess for a property.
+    """The best guess for a property, chosen case by case and part by part.
 
-    It is chosen case by case and part by part, for the students for whom it is right so far; once
-    those are too few, the rest is neither tried nor drawn.
+    Once it is right for too few students, the rest is neither tried nor drawn.
     """
     rngs = [Random(f"{question.name}/{prop.name}/{i}") for i in range(STUDENTS)]
     told: list[str] = []

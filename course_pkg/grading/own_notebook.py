@@ -1,10 +1,7 @@
 """Check a student's own notebook, as `course check` does: run it, and give the reports as text.
 
-`assemble.notebook_to_run` decides what is run of it, as in the grader. It runs in a fresh kernel,
-in its own folder, with the user's rights: it is their own code, so there is no sandbox. Their file
-is only read. A cell that fails does not stop the others.
-
-Chapter: exercises.
+It runs in a fresh kernel, in its own folder, with the user's rights: it is their own code, so there
+is no sandbox. Their file is only read. A cell that fails does not stop the others.
 """
 
 import json
@@ -59,12 +56,7 @@ class NotebookMessage:
 
 
 def own_notebook(course: Path, assignment: str) -> Path:
-    """Where `course start` puts a student's copy.
-
-    Raises:
-        UnknownQuestion: there is no such assignment.
-        NotebookError: there is no copy.
-    """
+    """Where `course start` puts a student's copy. Raises NotebookError if there is none."""
     registry.folder(assignment)
     path = course / "work" / assignment / f"{assignment}.ipynb"
     if not path.is_file():
@@ -102,10 +94,7 @@ def read_notebook(path: Path, assignment: str) -> Assembled:
 
 
 def released_notebook(near: Path, assignment: str) -> dict[str, Any] | None:
-    """The released notebook: of the course's folder that is here, or above a path, or of this
-
-    package; None if there is none.
-    """
+    """The released notebook of the course's folder that is here, above a path, or of this package."""
     for folder in (Path.cwd(), *near.resolve().parents, PACKAGE):
         path = folder / "exercises" / assignment / f"{assignment}.ipynb"
         if path.is_file():
@@ -119,8 +108,6 @@ def check_notebook(
     """Say what each question of a notebook earns, then the sum; whether every point is earned.
 
     Args:
-        path: the notebook.
-        assignment: its name.
         cell_s: seconds after which a cell is interrupted, unless the assignment asks for more.
         output_bytes: that all cells may put out.
         say: called with each text.
@@ -221,11 +208,7 @@ def _as_data(score: Score) -> str:
 def _of_cell(
     cell: NotebookNode, name: str, assignment: str, questions: dict[str, Question], limit: str
 ) -> Iterator[NotebookMessage]:
-    """What a cell that was run says: its scores, and the error that ended it.
-
-    Args:
-        limit: why a cell that ends with KeyboardInterrupt was interrupted.
-    """
+    """What a cell that was run says: its scores, and the error that ended it."""
     scored = set()
     for output in cell.outputs:
         score = _score(output)
@@ -249,7 +232,6 @@ def _of_cell(
 def _questions(
     cell: Mapping[str, Any], assignment: str, questions: dict[str, Question]
 ) -> list[str]:
-    """The questions that a cell asks to check."""
     source = cell["source"] if cell["cell_type"] == "code" else ""
     named = re.findall(rf"""check\(\s*["']{re.escape(assignment)}/([^"']+)["']""", source)
     return [name for name in named if name in questions]

@@ -1,10 +1,8 @@
 """Read the notebook file that a student submitted: untrusted bytes in, a new notebook out.
 
 `read` keeps the cells' types, sources and what identifies them (grade id, nbgrader's checksum, the
-cell's own id), and nothing else: no output, attachment, metadata or kernel of the student's. The
-file's size bounds its time and memory. Only the standard library is imported.
-
-Chapter: appendix/for-instructors.
+cell's own id): no output, attachment, other metadata or kernel. The file's size bounds its time and
+memory. Only the standard library is imported.
 """
 
 import copy
@@ -38,11 +36,6 @@ def read(data: bytes) -> dict[str, Any]:
 
     One malformed cell makes the file unreadable, as it does for Jupyter. Only nbformat 4 is
     accepted. Raises Unreadable.
-
-    Example:
-
-        >>> read(b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}')["cells"]
-        []
     """
     tree = _parse(data)
     version = tree.get("nbformat")
@@ -61,13 +54,7 @@ def read(data: bytes) -> dict[str, Any]:
 
 
 def read_release(data: bytes) -> dict[str, Any]:
-    r"""The notebook that students got, with its metadata: the course's own file, which is trusted.
-
-    Example:
-
-        >>> read_release(b'{"cells": [{"source": ["a\\n", "b"]}]}')
-        {'cells': [{'source': 'a\nb'}]}
-    """
+    r"""The notebook that students got, with its metadata: the course's own, which is trusted."""
     tree = json.loads(data)
     return {**tree, "cells": [{**c, "source": "".join(c["source"])} for c in tree["cells"]]}
 

@@ -1,9 +1,6 @@
 """The answer key of an assignment: right values, comparisons, and what wrong answers give.
 
-It joins the data of `questions.toml` with the functions of `cases.py` and `student.py`. The model
-answer and the wrong answers are run exactly as a student's answer is.
-
-Chapter: appendix/for-instructors.
+The model answer and the wrong answers are run exactly as a student's answer is.
 """
 
 import ast
@@ -76,9 +73,8 @@ class AnswerKey:
     ) -> Any:
         """The right value for the inputs, from the reference implementation.
 
-        Args:
-            followed: the values of the questions that this one follows, by the names that their
-                model answers define; by default the right ones.
+        followed: the values of the questions that this one follows, by the names that their model
+        answers define; by default the right ones.
         """
         if followed is None:
             followed = self._right_values(question, inputs)
@@ -122,11 +118,7 @@ class AnswerKey:
         unchanged: bool = False,
         followed: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """What the model answer, or a wrong one, gives for the inputs of a case; run only once.
-
-        Args:
-            followed: as in `expected`.
-        """
+        """What the model answer, or a wrong one, gives for the inputs of a case; run only once."""
         cache_key = _name(question, wrong), id(inputs), unchanged, encode(followed)
         if cache_key not in self._outcomes:
             answer = self.answer(question, inputs, wrong, followed)
@@ -192,7 +184,6 @@ class AnswerKey:
     def _called(
         self, question: Question, name: str, function: Any, *arguments: Any, **named: Any
     ) -> Any:
-        """What a function of `cases.py` gives, as a plain value; QuestionError if it raises."""
         try:
             return as_plain(function(*arguments, **named))
         except Exception as error:
@@ -232,13 +223,7 @@ def answer_key(assignment: str) -> AnswerKey:
 
 
 def defined_name(code: str) -> str:
-    """The last name that a piece of code defines or assigns at its top level.
-
-    Example:
-
-        >>> defined_name("a = 1\\ndef double(x):\\n    return 2 * x")
-        'double'
-    """
+    """The last name that a piece of code defines or assigns at its top level."""
     names = []
     for statement in ast.parse(code).body:
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
@@ -251,13 +236,7 @@ def defined_name(code: str) -> str:
 
 
 def _share_a_word(left: str, right: str) -> bool:
-    """Whether a word goes on from one text into the next.
-
-    Example:
-
-        >>> _share_a_word("return l", "og_probs"), _share_a_word("return ", "log_probs")
-        (True, False)
-    """
+    """Whether a word goes on from one text into the next, as in "return l" and "og_probs"."""
     return re.search(r"\w\Z", left) is not None and re.match(r"\w", right) is not None
 
 

@@ -2,8 +2,6 @@
 
 This runs on the student's side: it knows no question and no right answer. The judge does not trust
 what it reports, since the student's code can change this side.
-
-Chapter: appendix/for-instructors.
 """
 
 import os
@@ -37,8 +35,6 @@ def outcome(
 ) -> dict[str, Any]:
     """What an answer gives for one case: {"value": …}, {"error": "…"} or {"unanswered": True}.
 
-    The value is a copy, as the judge gets it.
-
     Args:
         call: names of the inputs to pass, or a function of `callers` to call with the answer and
             the inputs, or () if the answer is the value itself.
@@ -63,13 +59,7 @@ def outcome(
 
 
 def is_stub(answer: Any) -> bool:
-    """Whether a cell was left as it was: None, ..., NotImplemented, or a function that raises it.
-
-    Example:
-
-        >>> is_stub(...), is_stub(0)
-        (True, False)
-    """
+    """Whether a cell was left as it was: None, ..., NotImplemented, or a function that raises."""
     if isinstance(answer, FunctionType):  # one whose only statement is `raise NotImplementedError`
         return answer.__code__.co_names == ("NotImplementedError",)
     return any(answer is nothing for nothing in (None, ..., NotImplemented))
@@ -157,13 +147,10 @@ def _libraries() -> tuple[str, ...]:
 
 
 def read_folder(path: Any, most: int) -> dict[str, bytes]:
-    """The files of a folder by name. Names that start with a dot are left out.
-
-    Args:
-        most: bytes that all files together may have.
+    """The files of a folder by name, without those whose names start with a dot.
 
     Raises:
-        WrongUse: it is not a folder of plain files alone, or they have more bytes.
+        WrongUse: it is not a folder of plain files alone, or they have more than `most` bytes.
     """
     if not isinstance(path, str | os.PathLike):
         raise WrongUse(f"expected the path of a folder, but {type(path).__name__} was given")

@@ -2,10 +2,7 @@
 
 A comparator is a function `(expected, given) -> str | None`: None if they agree, otherwise the
 reason in words; a `Difference` if it is one field of a structure that differs. True is not 1, and
-NaN equals nothing. `comparator` builds one from what `questions.toml` says. `within_size` refuses a
-value that is far larger than the right one, before anything compares or shows it.
-
-Chapter: appendix/for-instructors.
+NaN equals nothing. `comparator` builds one from what `questions.toml` says.
 """
 
 import math
@@ -31,13 +28,7 @@ class Difference(str):
 
     @classmethod
     def at(cls, name: str, reason: str, expected: Any, given: Any) -> "Difference":
-        """The difference in the field of that name.
-
-        Example:
-
-            >>> Difference.at("BP", "the number differs", 1.0, 0.5)
-            'BP: the number differs'
-        """
+        """The difference in the field of that name."""
         difference = cls(f"{name}: {reason}")
         inner = isinstance(reason, cls)
         difference.expected = reason.expected if inner else expected
@@ -51,10 +42,7 @@ class WrongForm(str):
 
 
 def number(rtol: float = 0.0, atol: float = 0.0, *, integer: bool = False) -> Comparator:
-    """A real number within `rtol`·|expected| + `atol`; an integer may be given as 3 or as 3.0.
-
-    Args:
-        integer: it may not be given as 3.0, because the task asks for an int.
+    """A real number within `rtol`·|expected| + `atol`. 3.0 is as good as 3, unless `integer`.
 
     Example:
 
@@ -107,10 +95,7 @@ def array(
     """An array of the same shape with ‖given − expected‖ / ‖expected‖ of at most `rtol`.
 
     It also agrees if each of its entries is within `atol`. If both are 0, every bit must be equal.
-
-    Args:
-        dtype: the name that the dtype must have, such as "float32".
-        integer: any integer dtype.
+    dtype: the name that it must have, such as "float32"; integer: any integer dtype.
     """
 
     def compare(expected: Array, given: Any) -> str | None:
@@ -141,15 +126,7 @@ def array(
 
 
 def exactly() -> Comparator:
-    """The same type and the same value, at every level: for text, lists of names, booleans.
-
-    A tuple is as good as a list.
-
-    Example:
-
-        >>> exactly()(["q_proj"], ["q_proj", "v_proj"]), exactly()(["q_proj"], ("q_proj",))
-        ('the value differs', None)
-    """
+    """The same type and value at every level, for text, names, booleans; tuples count as lists."""
 
     def compare(expected: Any, given: Any) -> str | None:
         expected, given = _with_lists(expected), _with_lists(given)
@@ -161,7 +138,6 @@ def exactly() -> Comparator:
 
 
 def _with_lists(value: Any) -> Any:
-    """The value with a list in place of each tuple."""
     if isinstance(value, list | tuple):
         return [_with_lists(item) for item in value]
     if isinstance(value, dict):
@@ -180,11 +156,6 @@ def row(
         items: what each item is called, in order.
         each: the comparator of every item, instead.
         names: with `each`, what the items are called; without, there must be as many as expected.
-
-    Example:
-
-        >>> row({"r": number(), "BP": number()})((8, 1.0), [8, 0.5])
-        'BP: the number differs'
     """
     items = items or dict.fromkeys(names, each)
 
@@ -206,13 +177,7 @@ def row(
 
 
 def parts(parts: Mapping[str, Comparator]) -> Comparator:
-    """A dict; only the named parts are compared, each with its own comparator.
-
-    Example:
-
-        >>> parts({"loss": number()})({"loss": 1.0, "steps": 3}, {"loss": 2.0})
-        'loss: the number differs'
-    """
+    """A dict; only the named parts are compared, each with its own comparator."""
 
     def compare(expected: dict[str, Any], given: Any) -> str | None:
         if not isinstance(given, dict):
@@ -240,13 +205,7 @@ def comparator(spec: Mapping[str, Any], cases: Any = None) -> Comparator:
     """The comparator that `{kind = …, option = …}` describes; a function of `cases` by name.
 
     Raises:
-        ValueError: the kind is unknown.
-        TypeError: an option is unknown.
-        AttributeError: `cases` has no such function.
-
-    Example:
-
-        >>> comparator({"kind": "row", "each": {"kind": "number", "atol": 0.1}})([1, 2], [1, 2.05])
+        ValueError: the kind is unknown. TypeError: an option is. AttributeError: the function is.
     """
     options = dict(spec)
     kind = options.pop("kind", None)
@@ -264,25 +223,13 @@ def comparator(spec: Mapping[str, Any], cases: Any = None) -> Comparator:
 
 
 def wrong_type(expected: str, given: Any) -> WrongForm:
-    """A message that a value of another type was expected; for None, how that happens.
-
-    Example:
-
-        >>> wrong_type("a number", "4")
-        'expected a number, but a text was given'
-    """
+    """A message that a value of another type was expected; for None, how that happens."""
     text = f"expected {expected}, but {describe_type(given)} was given"
     return WrongForm(f"{text}: {PRINTED}" if given is None else text)
 
 
 def describe_type(value: Any) -> str:
-    """What a value is, with its article, for messages.
-
-    Example:
-
-        >>> describe_type([1]), describe_type(None)
-        ('a list', 'None')
-    """
+    """What a value is, with its article: "a list", "a tensor of shape (2, 3)", "None"."""
     if value is None:
         return "None"
     if isinstance(value, Array):
@@ -317,13 +264,7 @@ def is_form(reason: str) -> bool:
 def within_size(outcome: Any, expected: Any, room: int = ROOM) -> dict[str, Any]:
     """An outcome with nothing but what is judged; a value far larger than `expected` is an error.
 
-    Args:
-        room: bytes that the value may have, in any case.
-
-    Example:
-
-        >>> within_size({"value": "é" * 3_000_000}, "yes")["error"]
-        'your answer is far too large: a text of about 6 MB was given; expected about 22 B'
+    room: bytes that the value may have, in any case.
     """
     match outcome:
         case {"unanswered": True}:

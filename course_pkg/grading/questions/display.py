@@ -1,8 +1,6 @@
 """Values and texts as they are shown: shortened, and on one line.
 
 Everything that came from an answer goes through here before anybody sees it.
-
-Chapter: appendix/for-instructors.
 """
 
 import unicodedata
@@ -106,7 +104,6 @@ def _array_pair(expected: Array, given: Array) -> tuple[str, str, str] | None:
 
 
 def _window(values: Sequence[Any], at: int, show: Callable[[Any], str]) -> str:
-    """Five values around a place."""
     start = max(0, min(at - 2, len(values) - 5))
     shown = ", ".join(map(show, values[start : start + 5]))
     before = "…, " if start else ""
@@ -122,13 +119,7 @@ def _text_window(text: str, at: int) -> str:
 
 
 def first_lines(text: str) -> str:
-    """The first lines of what an answer printed, and how many more there are.
-
-    Example:
-
-        >>> first_lines("1\\n2\\n3\\n4\\n5\\n6\\n7\\n").splitlines()[-1]
-        '[… 2 more lines]'
-    """
+    """The first lines of what an answer printed, and how many more there are."""
     lines = text.splitlines()
     more = len(lines) - LINES
     last = [f"[… {more} more line]" if more == 1 else f"[… {more} more lines]"] if more > 0 else []

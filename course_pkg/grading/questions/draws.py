@@ -1,13 +1,8 @@
-"""The cases of a question: drawn again until they tell every wrong answer from the right one.
-
-One rule: each wrong answer is told apart by at least one case of every property that it loses.
+"""The cases of a question: drawn until each wrong answer fails a case of every property it loses.
 
 A case follows from a secret, the student, the name of the question, and what its draws compute: it
-is the same at every regrade and resubmission, and nobody without the secret can predict it. Other
-names or words in the code that draws, and edits of other questions, change no case. Readers and
-stock nbgrader use PUBLIC_SECRET, so that everybody can reproduce what they see.
-
-Chapter: appendix/for-instructors.
+is the same at every regrade and resubmission, and nobody without the secret can predict it. Readers
+and stock nbgrader use PUBLIC_SECRET, so that everybody can reproduce what they see.
 """
 
 import hashlib
@@ -34,9 +29,8 @@ PUBLIC_SECRET = b"public"
 class Case:
     """The inputs of one case of a property, and the right value for them.
 
-    Attributes:
-        followed: the values of the questions that this one follows, if they are a student's own and
-            not the right ones. They stay where the answer key is.
+    followed: the student's own values of the questions that this one follows, if they are not the
+    right ones. They stay where the answer key is.
     """
 
     property: str
@@ -120,13 +114,7 @@ def draw_case(
 
 
 def same_name(name: str) -> str:
-    """A name without surrounding space, case, and differences in how accents are encoded.
-
-    Example:
-
-        >>> same_name(" Zoe\u0308 ") == same_name("ZO\u00cb")
-        True
-    """
+    """A name without surrounding space, case, and differences in how accents are encoded."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).strip().casefold())
 
 
@@ -138,13 +126,7 @@ def question_rng(secret: bytes, *parts: str) -> Random:
 
 
 def each_then_any(rng: Random, size: int, kinds: int) -> int:
-    """The kind of a case: each of so many kinds once, then any, so that nobody knows their order.
-
-    Example:
-
-        >>> [each_then_any(Random(size), size, 2) for size in range(6)]
-        [0, 1, 0, 0, 0, 1]
-    """
+    """The kind of a case: each of so many once, then any, so that nobody knows their order."""
     return size if size < kinds else rng.randrange(kinds)
 
 
@@ -156,12 +138,6 @@ def numpy_rng(rng: Random) -> Any:
 
 
 def normal_arrays(rng: Random, **shapes: int | tuple[int, ...]) -> dict[str, Any]:
-    """A float32 array of normally distributed numbers for each name and shape.
-
-    Example:
-
-        >>> normal_arrays(Random(0), x=(2, 3))["x"].shape
-        (2, 3)
-    """
+    """A float32 array of normally distributed numbers for each name and shape."""
     normal = numpy_rng(rng).standard_normal
     return {name: normal(shape, dtype="float32") for name, shape in shapes.items()}

@@ -1,10 +1,8 @@
 """One student's work on one assignment, on the side of the answer key: cases out, answers in.
 
-The same `GradingSession` serves a reader in the notebook's own process and a student behind a
-socket. Inputs go out; nothing that comes in is judged until `verdict` is called, so the session
-can't be used as an oracle. The last complete answer that came in time counts. The time of a
-question runs from the last look at its inputs, so looking before the answer is finished costs
-nothing.
+Inputs go out; nothing that comes in is judged until `verdict` is called, so the session can't be
+used as an oracle. The last complete answer that came in time counts. The time of a question runs
+from the last look at its inputs.
 
 One mistake should not cost the points of every number that builds on it. A wrong answer to a
 question that `follows` earlier ones is judged again, with the student's own values in place of the
@@ -15,8 +13,6 @@ own case and leave the question as hard as it was:
 - at least half of the numbers are right, or all are what a known mistake gives in this case;
 - with them, each wrong answer of the question still differs from the right one. Eight zeros, for
   which every rule gives zero, earn nothing.
-
-Chapter: appendix/for-instructors.
 """
 
 import re
@@ -54,16 +50,8 @@ class GradingSession:
         secret: the submission's key (PUBLIC_SECRET for readers).
         clock: seconds.
         answers: the answer key, by default the assignment's own.
-        recorded: outcomes by question from earlier sessions of the same student; this one adds its
-            own.
-        called: other names of the student, such as the full name: a case that belongs to one of
-            them is theirs too.
-
-    Example:
-
-        >>> session = GradingSession("bleu", student="ada")
-        >>> session.verdict("corpus").earned
-        0
+        recorded: outcomes by question from earlier sessions of the student, which are added to.
+        called: other names of the student: a case that belongs to one of them is theirs too.
     """
 
     def __init__(
@@ -92,10 +80,8 @@ class GradingSession:
     def variant(self, name: str, typed: str | None = None) -> Any:
         """The student's own case of a variant. Raises UnknownQuestion.
 
-        Args:
-            typed: the name in the notebook. If it is one of the student's own, the case is that of
-                this name. Any other does not change the case, but `verdict` says if a wrong number
-                fits it.
+        typed: the name in the notebook. Only one of the student's own changes the case; with any
+        other, `verdict` says if a wrong number fits it.
         """
         variants = {q.variant: q for q in self.questions.values() if q.variant}
         registry.find(variants, name, f"variant of {self.answers.assignment.name}")
@@ -122,9 +108,8 @@ class GradingSession:
     def record(self, name: str, outcomes: Any, waited_s: float = 0.0) -> None:
         """Keep an answer, if its inputs were looked at, it is complete, and it came in time.
 
-        Args:
-            waited_s: how long it waited for a processor, as the student's side says, which is not
-                trusted: whoever says too much gets at most the time of the cell.
+        waited_s: how long it waited for a processor, as the student's side says, which is not
+        trusted: whoever says too much gets at most the time of the cell.
         """
         question = self.answers[name]
         opened = self._opened.get(name)
@@ -209,24 +194,12 @@ class GradingSession:
 
 
 def _words(name: str) -> str:
-    """A name by which its owner is recognized: "Lovelace, Ada" is "Ada Lovelace".
-
-    Example:
-
-        >>> _words("Lovelace, Ada") == _words("ada LOVELACE")
-        True
-    """
+    """A name by which its owner is recognized: "Lovelace, Ada" is "Ada Lovelace"."""
     return " ".join(sorted(re.findall(r"\w+", same_name(name))))
 
 
 def other_name(typed: str, student: str) -> str:
-    """Says that a number fits the case of the notebook's name, not of the submission's.
-
-    Example:
-
-        >>> other_name("Hana", "ada")
-        "your notebook says 'Hana', but you submitted as 'ada': your number fits the case of 'Hana'"
-    """
+    """Says that a number fits the case of the notebook's name, not of the submission's."""
     says = "has no name"
     fits = "the example case"
     if same_name(typed):
@@ -268,11 +241,6 @@ def same_form(right: Any, given: Any) -> Any:
 
     Raises:
         ValueError: it has another form, or a number that is not finite or above LARGEST.
-
-    Example:
-
-        >>> same_form([7, 0.5], (7.0, 1))
-        [7, 1.0]
     """
     if isinstance(given, Array) and given.shape == ():
         given = given.numpy().item()
@@ -291,7 +259,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _half_right(answers: AnswerKey, question: Question, right: Any, value: Any) -> bool:
-    """Whether at least half of the items of a list are right."""
     if not isinstance(right, list | tuple):
         return _agree(answers, question, right, value)
     mixed = ([*right[:i], item, *right[i + 1 :]] for i, item in enumerate(value))

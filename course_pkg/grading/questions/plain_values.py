@@ -1,15 +1,9 @@
 """Plain values, the only thing that passes between an answer and its judge, and how they are sent.
 
-A plain value is a number, a text, bytes, None, a list, tuple or dict of plain values, or an array
-(dtype, shape and bytes). `decode` reads bytes that may be hostile: it checks sizes before it
-allocates anything, and nothing in the bytes can name code. `send` and `receive` use a stream
-socket: a frame is 4 bytes of length, big-endian, and then the value.
-
-The format is JSON, followed by the bytes of the arrays. It isn't msgpack, because the commas in
-JSON count the values before any of them is built, while msgpack makes 600 MB of objects out of 8 MB
-before a hook can refuse them.
-
-Chapter: appendix/for-instructors.
+A plain value is a number, a text, bytes, None, a list, tuple or dict of plain values, or an array.
+`decode` reads bytes that may be hostile: it checks sizes before it allocates, and nothing in the
+bytes can name code. The format is JSON, followed by the bytes of the arrays. It isn't msgpack:
+commas in JSON count the values before any is built, while msgpack makes 600 MB of objects of 8 MB.
 """
 
 import json
@@ -38,13 +32,7 @@ class NotPlain(ValueError):
 
 @dataclass(frozen=True)
 class Array:
-    """An array as bytes: little-endian, C order; dtype is a name from ITEM_SIZES.
-
-    Example:
-
-        >>> Array("float32", (2,), b"\\x00\\x00\\x80?\\x00\\x00\\x00@").numpy().tolist()
-        [1.0, 2.0]
-    """
+    """An array as bytes: little-endian, C order; dtype is a name from ITEM_SIZES."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -78,10 +66,7 @@ class Array:
 
 
 def encode(value: Any) -> bytes:
-    """The bytes of a plain value. Tensors and numpy values become arrays and numbers.
-
-    Raises NotPlain for any other type, for values nested deeper than MAX_DEPTH, and for more than
-    MAX_NODES values.
+    """The bytes of a plain value, or NotPlain. Tensors and numpy values become arrays and numbers.
 
     Example:
 
@@ -165,7 +150,6 @@ class _Writer:
         self.count = 0
 
     def node(self, value: Any, depth: int) -> Any:
-        """The value as JSON."""
         if depth == 0:
             raise NotPlain(f"a value nested deeper than {MAX_DEPTH} levels")
         self.count += 1

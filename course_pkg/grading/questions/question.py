@@ -1,10 +1,4 @@
-"""What a question is, as data, and how `questions.toml` is read. Nothing is run here.
-
-A `WrongAnswer` filters the draws, recognizes the mistake for the feedback, is tested to lose
-exactly its points, and is a row of the printed matrix.
-
-Chapter: appendix/for-instructors.
-"""
+"""What a question is, as data, and how `questions.toml` is read. Nothing is run here."""
 
 import tomllib
 from dataclasses import MISSING, dataclass, fields
@@ -54,14 +48,15 @@ class Property:
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """A wrong answer: a patch of the model answer, an expression around it, or a whole answer.
+    """A wrong answer: it filters draws, recognizes a mistake, and must lose exactly its points.
 
     Attributes:
         says: what the student is told.
         loses: the properties that it loses.
         patch: pairs of the old text, whole words or lines that the model answer has exactly once,
             and the new one.
-        wrap: an expression of `answer` and the names of the inputs.
+        wrap: instead, an expression of `answer` and the names of the inputs.
+        answer: instead, the whole answer.
     """
 
     name: str
@@ -154,26 +149,12 @@ class Assignment:
 
 
 def function_name(text: str) -> str:
-    """The Python name for a question's or variant's name.
-
-    Example:
-
-        >>> function_name("by-hand/two-references")
-        'by_hand_two_references'
-    """
+    """The Python name for a question's or variant's name, as by_hand_codes for "by-hand/codes"."""
     return text.replace("-", "_").replace("/", "_")
 
 
 def parse_questions(name: str, text: str) -> Assignment:
-    """The assignment in the text of a `questions.toml`. Raises QuestionError.
-
-    Example:
-
-        >>> parse_questions("demo", '[question.double]\\nanswer = "pass"')
-        Traceback (most recent call last):
-        ...
-        course_pkg.grading.questions.question.QuestionError: question double: it has no properties
-    """
+    """The assignment in the text of a `questions.toml`. Raises QuestionError."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -1,9 +1,6 @@
 """What each property of a question earned, in short texts, and the mistakes behind lost points.
 
-A `QuestionRecord` is what the grader keeps, and what every report shows: in the notebook, in the
-gradebook and on the student's page.
-
-Chapter: appendix/for-instructors.
+A `QuestionRecord` is what the grader keeps, and what every report shows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,12 +20,7 @@ OBVIOUS = ("the number differs", "the value differs")  # nothing that given and 
 
 @dataclass(frozen=True)
 class FailureRecord:
-    """A `Failure` in short texts; None for what is not shown.
-
-    Attributes:
-        explanations: what the recognized wrong answers tell the student.
-        is_form: as in `Failure`.
-    """
+    """A `Failure` in short texts, with what recognized mistakes tell."""
 
     reason: str
     inputs: str | None = None
@@ -61,8 +53,7 @@ class QuestionRecord:
 
     Attributes:
         by_hand: whether the answer is a number worked by hand, on a case that the student knows.
-        unjudged: why there was nothing to judge, such as the error that ended the answer's cell; or
-            "".
+        unjudged: why there was nothing to judge, such as an error that ended the cell; or "".
     """
 
     question: str
@@ -140,13 +131,7 @@ def points_text(points: float) -> str:
 
 
 def program_points_text(points: float, waiting: float) -> str:
-    """The points that the program gives, and those that still wait for a person to give them.
-
-    Example:
-
-        >>> program_points_text(39, 4)
-        '39 points by program; 4 more wait for a person'
-    """
+    """The points that the program gives, and those that still wait for a person to give them."""
     text = f"{points_text(points)} by program"
     verb = "waits" if waiting == 1 else "wait"
     return f"{text}; {waiting:g} more {verb} for a person" if waiting else text

@@ -1,10 +1,7 @@
 """Finds an assignment's files: `questions.toml`, `cases.py` and, if it has one, `student.py`.
 
-They are in `assignments/<name>/`; dashes in an assignment's name are underscores in its folder's.
 A cluster's worker may have received assignments that its own package lacks. Reading questions
 imports nothing. `cases` is never imported on the student's side of the sandbox; `student` is.
-
-Chapter: appendix/for-instructors.
 """
 
 import functools
@@ -39,13 +36,7 @@ def assignments() -> list[str]:
 
 
 def split(question_id: str) -> tuple[str, str]:
-    """The assignment and the question of an id.
-
-    Example:
-
-        >>> split("lora-math/by-hand/parameters")
-        ('lora-math', 'by-hand/parameters')
-    """
+    """The assignment and the question of an id such as "lora-math/by-hand/parameters"."""
     assignment, _, question = str(question_id).partition("/")
     if not question:
         raise UnknownQuestion(f"{question_id!r} is not a question; expected 'assignment/question'")
@@ -109,13 +100,7 @@ def module(assignment: str, part: str) -> ModuleType | None:
 
 
 def student_files(assignment: str) -> tuple[Path, ...]:
-    """The files of an assignment that a student's kernel needs, which hold no right answer.
-
-    Example:
-
-        >>> sorted(path.name for path in student_files("lora-math"))
-        ['__init__.py', '__init__.py', 'student.py']
-    """
+    """The files of an assignment that a student's kernel needs, which hold no right answer."""
     path = folder(assignment)
     if not module_name(assignment, "student"):
         return ()

@@ -1,9 +1,4 @@
-"""What a student's cell shows: `Score`, a number that shows a report, and `Recorded`.
-
-A report is text, or HTML with one look in notebooks and on the pages of results (`report_html`).
-
-Chapter: exercises.
-"""
+"""What a student's cell shows: `Score`, a number that shows a report, and `Recorded`."""
 
 import ast
 import builtins
@@ -78,15 +73,7 @@ def own_fields(question: Question, inputs: Any) -> Any:
 
 
 def to_try(question_id: str, question: Question, property_name: str) -> str:
-    """Code for a cell, on one line: the smallest failing input, and what the answer gives for it.
-
-    Example:
-
-        >>> from course_pkg.grading.questions.registry import load
-        >>> question = load("bleu").questions["closest-length"]
-        >>> to_try("bleu/closest-length", question, "ties").partition("; ")[2]
-        "closest_length(case['hypothesis_length'], case['reference_lengths'])"
-    """
+    """Code for a cell, on one line: the smallest failing input, and what the answer gives."""
     name = defined_name(question.answer)
     case = f'case = check("{question_id}", {name}).case("{property_name}")'
     if isinstance(
@@ -98,9 +85,7 @@ def to_try(question_id: str, question: Question, property_name: str) -> str:
 
 
 class Score(float):
-    """The points of one question: a float, so that nbgrader reads it, with a report to look at.
-
-    nbgrader reads the points from the cell's plain text, which IPython takes from `_repr_pretty_`.
+    """The points of one question, a float that shows a report; nbgrader reads the plain text.
 
     Args:
         printed: what the answer printed.
@@ -115,7 +100,6 @@ class Score(float):
     def __new__(
         cls, question_id: str, verdict: Verdict, printed: str = "", note: str = ""
     ) -> "Score":
-        """The score of a verdict: whole points from 0 to the question's maximum."""
         score = super().__new__(cls, verdict.earned)
         score.question_id = question_id
         score.verdict = verdict
@@ -141,11 +125,7 @@ class Score(float):
         return "\n".join(lines)
 
     def case(self, name: str) -> Any:
-        """The smallest input on which the property called `name` failed, to try your answer on.
-
-        Raises:
-            KeyError: it did not fail; the message has the names of those that did.
-        """
+        """The smallest input on which the property called `name` failed, to try your answer on."""
         lost = self.verdict.failures.items()
         failed = {key: f for key, f in lost if f and f.inputs not in (NOTHING, {})}
         if name not in failed:

@@ -1,10 +1,7 @@
 """The report on a question as HTML: in a notebook, and on the pages of results.
 
-It has no script, and loads nothing. In a notebook it brings its style with it, for light and dark.
-It is put together here, without Jinja, so that it also shows in a browser's Python, which has the
-standard library alone.
-
-Chapter: appendix/for-instructors.
+It has no script, loads nothing, and has styles for light and dark. It is put together here, without
+Jinja, so that it also shows in a browser's Python, which has the standard library alone.
 """
 
 import functools

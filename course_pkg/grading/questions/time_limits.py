@@ -1,9 +1,7 @@
 """Time limits on answers and cells, which count no wait for processors that others use.
 
-A limit must not depend on what else the machine does. The kernel of Linux counts for each thread
-how long it was ready to run and did not; elsewhere that counts as 0.
-
-Chapter: appendix/for-instructors.
+The kernel of Linux counts for each thread how long it was ready and did not run; elsewhere that
+counts as 0.
 """
 
 import os
@@ -23,13 +21,7 @@ class OutOfTime(BaseException):
 
 
 def waited_s(task: str = "thread-self") -> float:
-    """Seconds that a thread has waited for a processor. task: its id, by default the caller's.
-
-    Example:
-
-        >>> waited_s("no-such-task")
-        0.0
-    """
+    """Seconds that a thread has waited for a processor. task: its id, by default the caller's."""
     try:
         with open(f"/proc/{task}/schedstat") as file:
             return int(file.read().split()[1]) / 1e9
@@ -57,13 +49,8 @@ class FairClock:
 def crowding() -> float:
     """By how much a busy machine is slower than a quiet one: ready tasks for each processor.
 
-    From 1 to MOST_CROWDED, because submissions that start many processes raise the load, and so the
+    At most MOST_CROWDED, because submissions that start many processes raise the load, and so the
     limits of those after them.
-
-    Example:
-
-        >>> 1 <= crowding() <= MOST_CROWDED
-        True
     """
     try:
         return min(MOST_CROWDED, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
@@ -75,10 +62,9 @@ def crowding() -> float:
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise OutOfTime in the body once it has taken that long, by the signal SIGALRM.
 
-    What it waits for processors that other programs use does not count. There is a limit only where
-    Jupyter runs cells: in the main thread, on Linux and macOS. A call into C is interrupted when it
-    returns. A timer that was set before is set again. In a browser `course_pkg.pages.labs.browser`
-    gives the timer.
+    There is a limit only where Jupyter runs cells: in the main thread, on Linux and macOS. A call
+    into C is interrupted when it returns. A timer that was set before is set again. In a browser
+    `course_pkg.pages.labs.browser` gives the timer.
     """
     if not _has_alarm():
         yield

@@ -3,8 +3,6 @@
 An outcome is what came back for one case: {"value": …}, {"error": "…"} or {"unanswered": True}.
 A mistake is recognized only if it gives the same value or error in every failing case of a
 property. This module runs no student's code and shows nothing to a student.
-
-Chapter: appendix/for-instructors.
 """
 
 import functools
@@ -54,17 +52,12 @@ NOTHING = _Nothing()
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a property was lost: the smallest case that failed.
-
-    NOTHING stands for what there is not, such as expected for a number worked by hand. If one field
-    of a structure differs, expected and given are those of that field.
+    """Why a property was lost: the smallest case that failed; NOTHING stands for what there is not.
 
     Attributes:
         recognized: the names of the mistakes that give the same values, the best first.
-        note: a sentence, if the given number fits the case of another name that the notebook
-            contains; or "".
-        is_form: whether the reason says that the form of what is given is wrong, not its value, so
-            that no hint on the value helps.
+        note: a sentence, if the number fits the case of another name that the notebook has; or "".
+        is_form: whether the form of what is given is wrong, so that no hint on the value helps.
     """
 
     reason: str
@@ -82,8 +75,8 @@ class Verdict:
 
     Attributes:
         late_s: if the last answer came too late to count, the seconds that it took; else None.
-        follows: if it is not the right value, but follows correctly from the student's own values
-            of earlier questions, their names.
+        follows: if the value is wrong, but follows correctly from the student's own values of
+            earlier questions, their names.
     """
 
     question: Question
@@ -154,13 +147,7 @@ def lost(question: Question, reason: str = UNANSWERED, late_s: float | None = No
 
 
 def late(seconds: float) -> str:
-    """The reason of an answer that came too late.
-
-    Example:
-
-        >>> late(65.04)
-        'arrived after 65 s; the limit is 60 s'
-    """
+    """The reason of an answer that came too late."""
     digits = 0 if seconds >= DEADLINE_S + 1 else 1
     shown = max(seconds, DEADLINE_S + 0.1)
     return f"arrived after {shown:.{digits}f} s; the limit is {DEADLINE_S:g} s"
@@ -279,13 +266,7 @@ def wrong_number(pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
 
 
 def finite(value: Any) -> Any:
-    """The value with other numbers for NaN and infinities, so that equal ones compare as equal.
-
-    Example:
-
-        >>> finite((1.5, [math.nan, -math.inf])) == finite((1.5, [math.nan, -math.inf]))
-        True
-    """
+    """The value with other numbers for NaN and infinities, so that equal ones compare as equal."""
     match value:
         case float() if not math.isfinite(value):
             return NOT_FINITE["nan" if math.isnan(value) else str(value)]

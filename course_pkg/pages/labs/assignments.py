@@ -1,12 +1,8 @@
 """What of the course runs in a browser, where Python has its standard library alone.
 
 `ASSIGNMENTS` names the assignments whose questions can be checked there, and which of their
-questions. Left out are the questions whose answers or right values need numpy or torch, which
-`setup` in `questions.toml` says: in `benchmarks` the three logistic regressions, in
-`paged-attention` the two about the tensors of a cache. The other assignments are about tensors or
-models as a whole, down to what their cases are drawn from.
-
-Chapter: exercises.
+questions; `setup` in `questions.toml` says which need numpy or torch. The other assignments are
+about tensors or models as a whole, down to what their cases are drawn from.
 """
 
 import ast
@@ -28,15 +24,7 @@ NAMES = (
 
 
 def questions_without_libraries(assignment: str) -> tuple[str, ...]:
-    """The questions of an assignment whose answers import the standard library alone.
-
-    Raises UnknownQuestion.
-
-    Example:
-
-        >>> [q for q in registry.load("benchmarks").questions if q not in ASSIGNMENTS["benchmarks"]]
-        ['newton', 'strengths', 'length']
-    """
+    """The questions of an assignment whose answers import the standard library alone."""
     checks = registry.load(assignment)
     return tuple(
         name
@@ -46,13 +34,7 @@ def questions_without_libraries(assignment: str) -> tuple[str, ...]:
 
 
 def libraries(code: str) -> set[str]:
-    """The packages that code imports beside the standard library.
-
-    Example:
-
-        >>> libraries("import math\\nimport numpy as np")
-        {'numpy'}
-    """
+    """The packages that code imports beside the standard library."""
     packages = {module.split(".")[0] for module, _ in all_imports(ast.parse(code))}
     return packages - sys.stdlib_module_names
 

@@ -2,8 +2,6 @@
 
 Importing this module also gives the browser's Python what it lacks and the course's code uses:
 `IPython.display`, and the timer behind the time limit of an answer.
-
-Chapter: labs.
 """
 
 from __future__ import annotations
@@ -29,9 +27,6 @@ _cells = Cells()
 
 def run(emit: Callable[[str], None], arguments: str) -> str:
     """Run a cell.
-
-    A check of names that an answer's cell never defined, because it ended with an error, tells that
-    error, not its own.
 
     Args:
         emit: gets each output.
@@ -71,9 +66,10 @@ def reset(emit: Callable[[str], None], arguments: str) -> str:
 
 
 def imported(emit: Callable[[str], None], arguments: str) -> str:
-    """The answers in a notebook of the reader. arguments: {"text", "notebook", "name"}.
+    """The answers in a notebook of the reader.
 
-    text: of the file; notebook: the released one; name: of the assignment.
+    Args:
+        arguments: {"text": of the file, "notebook": the released one, "name": of the assignment}.
 
     Returns:
         {"cells": texts by the cell's id, "others": how many cells of the reader's own have code},

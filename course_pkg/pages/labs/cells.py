@@ -2,8 +2,6 @@
 
 An output is a dict: {"stream": "stdout", "text": …}, {"data": {MIME type: text}} or
 {"error": traceback}. It is handed to `emit` as soon as there is one.
-
-Chapter: labs.
 """
 
 from __future__ import annotations
@@ -60,12 +58,7 @@ class Cells:
         self.failed: dict[str, str] = {}
 
     def run(self, code: str, name: str, emit: Emit) -> bool:
-        """Run a cell, and say whether it ended without an error.
-
-        Args:
-            name: stands for the file in tracebacks. The value of a last line that is an expression
-                is shown, unless it is None or the line ends with a semicolon, as in Jupyter.
-        """
+        """Run a cell, and say whether it ended without an error; name: the file in tracebacks."""
         self.last = self.error = None
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
         written = _Written(emit)
@@ -112,13 +105,7 @@ def _traceback(error: BaseException, name: str) -> str:
 
 
 def mime_bundle(value: Any) -> dict[str, str]:
-    """What Jupyter would show for a value, by MIME type.
-
-    Example:
-
-        >>> mime_bundle([1, 2])
-        {'text/plain': '[1, 2]'}
-    """
+    """What Jupyter would show for a value, by MIME type."""
     bundle = {}
     for mime, method in METHODS.items():
         make = getattr(value, method, None)

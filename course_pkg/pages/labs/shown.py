@@ -1,7 +1,4 @@
-"""`IPython.display` where IPython is not installed: the names that the course's pages use.
-
-Chapter: labs.
-"""
+"""`IPython.display` where IPython is not installed: the names that the course's pages use."""
 
 from course_pkg.pages.labs.cells import display
 
@@ -19,13 +16,7 @@ class _Shown:
 
 
 class HTML(_Shown):
-    """HTML text.
-
-    Example:
-
-        >>> HTML("<b>x</b>")._repr_html_()
-        '<b>x</b>'
-    """
+    """HTML text."""
 
     def _repr_html_(self) -> str:
         return self.data

@@ -1,14 +1,9 @@
 """Try what the browser's Python can do, in a process that lacks what it lacks.
 
-The process sees the files that the browser gets and the standard library, nothing else; modules
-that Pyodide leaves out can't be imported, and no thread, process or server can be started. To a
-cell, stdin is empty; what it writes to the file of stdout is lost. The process reads one JSON
-request a line and answers with one line:
+The process reads one JSON request a line and answers with one line:
 
     {"import": [module, name]}     → the package that is missing, or ""
     {"cells": [{code, name}, …]}   → for each cell, its outputs
-
-Chapter: labs.
 """
 
 from __future__ import annotations
@@ -42,7 +37,6 @@ class Refuse(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """None, so that the next finder looks; ModuleNotFoundError for what is refused."""
         if name.partition(".")[0] in LEFT_OUT:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return None
@@ -51,15 +45,7 @@ class Refuse(MetaPathFinder):
 def missing(module: str, name: str = "") -> str:
     """The package that `from module import name` needs and that is not there; "" if none.
 
-    Args:
-        name: "" for `import module`. A module or name that doesn't exist is itself what is missing.
-
-    Example:
-
-        >>> missing("math", "pi"), missing("course_pkg.metrics.ngrams", "count")
-        ('', '')
-        >>> missing("no_such_package.inner", "x")
-        'no_such_package'
+    Without a name: of `import module`. A module or name that doesn't exist is itself missing.
     """
     try:
         imported = import_module(module)

@@ -1,7 +1,4 @@
-"""`benchmarks`: the cases of its questions; right values are those of `course_pkg.evaluation`.
-
-Chapter: exercises.
-"""
+"""`benchmarks`: the cases of its questions; right values are those of `course_pkg.evaluation`."""
 
 import math
 import re

@@ -1,9 +1,4 @@
-"""Cases and expected values of `bleu`. Each draw isolates one property of an answer.
-
-For example, no word twice hides missing clipping. Texts are lists of words: no tokenizer matters.
-
-Chapter: exercises.
-"""
+"""Cases and expected values of `bleu`. Texts are lists of words, so that no tokenizer matters."""
 
 from operator import attrgetter
 from random import Random

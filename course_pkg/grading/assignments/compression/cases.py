@@ -1,7 +1,4 @@
-"""`compression`: the cases of its questions; right values are those of `studies.compression`.
-
-Chapter: exercises.
-"""
+"""`compression`: the cases of its questions; right values are those of `studies.compression`."""
 
 import math
 from functools import partial

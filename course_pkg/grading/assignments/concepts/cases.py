@@ -1,7 +1,4 @@
-"""`concepts`: the cases of its questions. An expected value has the case, and says what is wanted.
-
-Chapter: exercises.
-"""
+"""`concepts`: its cases. An expected value has the case, and says what is wanted."""
 
 import math
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""`constrained`: the cases of its questions; right values are those of `serving.constrained`.
-
-Chapter: exercises.
-"""
+"""`constrained`: the cases of its questions; right values are those of `serving.constrained`."""
 
 import math
 from collections.abc import Iterable

@@ -1,7 +1,4 @@
-"""`constrained`, in the student's process: an answer that may have to raise ValueError.
-
-Chapter: exercises.
-"""
+"""`constrained`, in the student's process: an answer that may have to raise ValueError."""
 
 from typing import Any
 

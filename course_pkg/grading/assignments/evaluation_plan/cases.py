@@ -1,7 +1,4 @@
-"""`evaluation-plan`: the cases of its questions; right values are those of `course_pkg.evaluation`.
-
-Chapter: exercises.
-"""
+"""`evaluation-plan`: its cases; right values are those of `course_pkg.evaluation`."""
 
 import re
 from random import Random

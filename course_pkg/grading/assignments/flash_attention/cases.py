@@ -1,7 +1,4 @@
-"""`flash-attention`: the cases of its questions; right values: `acceleration.attention`.
-
-Chapter: exercises.
-"""
+"""`flash-attention`: the cases of its questions; right values: `acceleration.attention`."""
 
 import math
 from collections.abc import Sequence

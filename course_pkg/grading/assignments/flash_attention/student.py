@@ -1,8 +1,6 @@
 """`flash-attention`, in the student's process: how some answers are called, and what is observed.
 
 What `ShapeRecorder` reports can be forged by a program in the same process.
-
-Chapter: exercises.
 """
 
 import math

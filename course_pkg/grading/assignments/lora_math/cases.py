@@ -1,8 +1,6 @@
 """`lora-math`: the cases of its questions, and the right values from `course_pkg.adapters`.
 
 Each draw isolates one property: α = r hides a wrong scale, a symmetric BA hides a transposed one.
-
-Chapter: exercises.
 """
 
 from functools import partial

@@ -1,7 +1,4 @@
-"""`lora-math`, in the student's process: the models for an answer, and what it does with them.
-
-Chapter: exercises.
-"""
+"""`lora-math`, in the student's process: the models for an answer, and what it does with them."""
 
 from functools import partial
 from typing import Any
@@ -16,10 +13,7 @@ STEP = 0.3  # the length of a training step, for each parameter
 
 
 def merge(answer: Any, inputs: dict[str, Any]) -> list[Any]:
-    """What the operations observe, in order, on `LoRALinear(base, rank, alpha)`.
-
-    Its A and B are filled first if the case says so. Raises WrongUse if they are unusable.
-    """
+    """What the operations of a case, in order, observe on `LoRALinear(base, rank, alpha)`."""
     base = nn.Linear(*reversed(inputs["weight"].shape), bias=inputs["bias"] is not None)
     base.load_state_dict({n: inputs[n] for n in ("weight", "bias") if inputs[n] is not None})
     layer = answer(base, inputs["rank"], inputs["alpha"])
@@ -88,10 +82,7 @@ def effects(model: nn.Module, inputs: dict[str, Any]) -> dict[str, torch.Tensor]
 
 
 class Gain(nn.Module):
-    """An adapter: a trainable gain on each output of a linear layer, zero at first.
-
-    name: what its parameter is called, so that an answer can't know it by name.
-    """
+    """An adapter: a trainable gain on each output of a linear layer, zero at first."""
 
     def __init__(self, linear: nn.Linear, name: str) -> None:
         super().__init__()
@@ -107,10 +98,7 @@ class Gain(nn.Module):
 
 
 def build_model(inputs: dict[str, Any]) -> nn.Module:
-    """A module with a layer at each dotted name; without names a tiny Llama.
-
-    A name that starts with "norm" is a layer norm, the others are linear layers.
-    """
+    """A tiny Llama, or a module with a layer norm ("norm…") or linear layer at each dotted name."""
     if "names" not in inputs:
         from course_pkg.lm.load import load
 

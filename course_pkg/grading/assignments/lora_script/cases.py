@@ -1,4 +1,4 @@
-"""`lora-script`: the cases of its questions, and the right values. Chapter: exercises."""
+"""`lora-script`: the cases of its questions, and the right values."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -142,8 +142,7 @@ def base() -> LoadedModel:
 def measure(weights: Weights | None, records: Sequence[Sequence[str]]) -> Measured:
     """The base with an adapter, or alone, on pairs of a prompt and its answer.
 
-    An answer is right if every token, the end included, is the most likely one after those before
-    it: exactly then greedy generation gives it.
+    An answer is right if each token, the end included, is the likeliest one after those before it.
     """
     model, tokenizer = base()
     system = {"role": "system", "content": TICKET_SYSTEM}

@@ -1,7 +1,4 @@
-"""`lora-script`, in the student's process: small models to try the functions on, and the files.
-
-Chapter: exercises.
-"""
+"""`lora-script`, in the student's process: small models to try the functions on, and the files."""
 
 import re
 import zlib

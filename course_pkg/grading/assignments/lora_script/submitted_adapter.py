@@ -1,10 +1,7 @@
-"""`lora-script`: reads a submitted adapter, whose bytes may be hostile.
+"""`lora-script`: reads a submitted adapter, whose bytes may be hostile, in the confined checker.
 
-It runs in the confined checker only. Names and sizes come first; then settings and tensors must be
-exactly those that were asked for. No file is opened and nothing is unpickled; code and paths that a
-configuration names are never used.
-
-Chapter: exercises.
+Names and sizes come first; then settings and tensors must be exactly those that were asked for.
+Nothing is unpickled; code and paths that a configuration names are never used.
 """
 
 import json
@@ -44,10 +41,7 @@ class Rejected(ValueError):
 
 
 def read_adapter(files: Any) -> dict[str, Tensor]:
-    """The tensors of an adapter by their names in the file. Raises Rejected.
-
-    files: what crossed from the student's side, which should be contents by name.
-    """
+    """The tensors of an adapter by their names in the file. Raises Rejected."""
     check_names(files)
     _check_config(_json(files, CONFIG_FILE))
     return _tensors(_read(files, WEIGHTS_FILE))

@@ -1,7 +1,4 @@
-"""`multiple-choice`: the cases of its questions; right values are those of `course_pkg.evaluation`.
-
-Chapter: exercises.
-"""
+"""`multiple-choice`: its cases; right values are those of `course_pkg.evaluation`."""
 
 import math
 from fractions import Fraction

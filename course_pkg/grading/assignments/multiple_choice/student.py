@@ -1,7 +1,4 @@
-"""`multiple-choice`, in the student's process: how answers that may raise ValueError are called.
-
-Chapter: exercises.
-"""
+"""`multiple-choice`, in the student's process: how answers that may raise ValueError are called."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,11 +10,7 @@ Inputs = dict[str, Any]
 
 
 def encode(text: str, vocabulary: list[str]) -> list[str]:
-    """The tokens of a text from left to right: each time the longest text of the vocabulary.
-
-    >>> encode("Answer", ["A", "n", "s", "w", "er", "Ans"])
-    ['Ans', 'w', 'er']
-    """
+    """The tokens of a text from left to right: each time the longest text of the vocabulary."""
     tokens = []
     while text:
         tokens.append(max(filter(text.startswith, vocabulary), key=len))

@@ -1,8 +1,6 @@
 """`paged-attention`: the cases of its questions, and the right values of those without a pool.
 
 The questions about the cache, `write` and `attention`, need torch; the others need no library.
-
-Chapter: exercises.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""`paged-attention`, in the student's process: how some answers are called, and what they change.
-
-An answer gets a pool as an object; what it looks like afterwards is judged. Chapter: exercises.
-"""
+"""`paged-attention`, in the student's process: how answers are called, and what they change."""
 
 import hashlib
 from types import SimpleNamespace

@@ -1,10 +1,4 @@
-"""`parallelism`: the cases of its questions, and the right values.
-
-Rings, schedules and their times are those of `course_pkg.acceleration.parallel`; the other right
-values are computed without shards.
-
-Chapter: exercises.
-"""
+"""`parallelism`: its cases; right values: `acceleration.parallel`, or computed without shards."""
 
 import math
 from contextlib import suppress

@@ -2,8 +2,6 @@
 
 All ranks are in one process. A rank stops at the first `all_reduce` whose result is not known. When
 all have stopped there, it is known, and all run again from the start.
-
-Chapter: exercises.
 """
 
 from contextlib import suppress

@@ -1,9 +1,4 @@
-"""`peft-methods`: the cases of its questions, and the right values from `course_pkg.adapters`.
-
-Each draw isolates one property: a magnitude equal to the norms hides a wrong one.
-
-Chapter: exercises.
-"""
+"""`peft-methods`: the cases of its questions, and the right values from `course_pkg.adapters`."""
 
 from functools import partial
 from random import Random

@@ -1,7 +1,4 @@
-"""`peft-methods`, in the student's process: how `dora_forward` is called and what is observed.
-
-Chapter: exercises.
-"""
+"""`peft-methods`, in the student's process: how `dora_forward` is called and what is observed."""
 
 from typing import Any
 

@@ -1,9 +1,4 @@
-"""`perplexity`: the cases of each property, and the right values, from `course_pkg.metrics`.
-
-Each draw isolates one property: a model's logits depend on one thing only.
-
-Chapter: exercises.
-"""
+"""`perplexity`: its cases; right values: `course_pkg.metrics`. A model's logits have one cause."""
 
 import math
 from functools import partial

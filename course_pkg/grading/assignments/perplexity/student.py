@@ -1,7 +1,4 @@
-"""`perplexity`, in the student's process: models and a tokenizer, and how answers are called.
-
-Chapter: exercises.
-"""
+"""`perplexity`, in the student's process: models and a tokenizer, and how answers are called."""
 
 from collections.abc import Callable
 from copy import deepcopy

@@ -1,8 +1,6 @@
 """`quantization`: the cases of its questions; right values: `acceleration.quantization`.
 
 Numbers are drawn close to levels, so that no rounding decides between two codes.
-
-Chapter: exercises.
 """
 
 from functools import partial

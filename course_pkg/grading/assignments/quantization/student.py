@@ -1,7 +1,4 @@
-"""`quantization`, in the student's process: how some answers are called, and what is observed.
-
-Chapter: exercises.
-"""
+"""`quantization`, in the student's process: how some answers are called, and what is observed."""
 
 from typing import Any
 

@@ -1,8 +1,6 @@
 """`quantized-inference`: the cases of its questions; right values: `acceleration.quantization`.
 
 Numbers are drawn away from the midpoints between codes, so that no rounding decides between two.
-
-Chapter: exercises.
 """
 
 import math

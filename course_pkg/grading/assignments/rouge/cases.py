@@ -1,9 +1,6 @@
 """`rouge`: the cases of its questions, and the right values from `course_pkg.metrics`.
 
-Each draw isolates one property: texts of equal length hide swapped precision and recall, β = 1
-hides mistakes with β.
-
-Chapter: exercises.
+Each draw isolates one property: texts of equal length hide swapped precision and recall.
 """
 
 from collections import Counter

@@ -1,7 +1,4 @@
-"""`rouge`, in the student's process: how some answers are called.
-
-Chapter: exercises.
-"""
+"""`rouge`, in the student's process: how some answers are called."""
 
 from typing import Any
 

@@ -1,8 +1,6 @@
 """`scheduling`: the cases of its questions, and the right values from `course_pkg.serving`.
 
 Times of queues are whole milliseconds, so that there is nothing to round.
-
-Chapter: exercises.
 """
 
 from functools import partial

@@ -1,7 +1,4 @@
-"""Playgrounds: a form, and what course_pkg computes from it, shown at once. One module for each.
-
-Chapter: labs.
-"""
+"""Playgrounds: a form, and what course_pkg computes from it, shown at once. One module for each."""
 
 from importlib import import_module
 
@@ -23,12 +20,6 @@ NAMES = (
 
 
 def playground(name: str) -> Playground:
-    """The playground of that name. Raises ValueError for another name.
-
-    Example:
-
-        >>> playground("bleu").title
-        'BLEU of one sentence'
-    """
+    """The playground of that name. Raises ValueError for another name."""
     module = require_choice(name, "playground", NAMES).replace("-", "_")
     return import_module(f"course_pkg.pages.labs.playgrounds.{module}").PLAYGROUND

@@ -1,4 +1,4 @@
-"""The playground of constrained output: a pattern or a schema, a text, and what may come next.
+"""What may come next in constrained output, for a pattern or schema and a text.
 
 Chapter: evaluation/constrained-output.
 """

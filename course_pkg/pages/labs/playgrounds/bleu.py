@@ -1,7 +1,4 @@
-"""The playground of BLEU: n-grams that match, precisions, the brevity penalty, the score.
-
-Chapter: metrics/bleu.
-"""
+"""BLEU: n-grams that match, precisions, the brevity penalty, the score. Chapter: metrics/bleu."""
 
 from __future__ import annotations
 

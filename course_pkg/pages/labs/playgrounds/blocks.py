@@ -1,7 +1,4 @@
-"""The playground of the block manager: commands, and the pool after each.
-
-Chapter: acceleration/paged-attention.
-"""
+"""The block manager: commands, and the pool after each. Chapter: acceleration/paged-attention."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Pieces of HTML for views. What is given as text is escaped here, and nowhere else.
-
-Chapter: labs.
-"""
+"""Pieces of HTML for views. What is given as text is escaped here, and nowhere else."""
 
 from __future__ import annotations
 
@@ -18,13 +15,7 @@ class Safe(str):
 
 
 def as_html(value: object) -> str:
-    """The HTML of a piece, or of a text.
-
-    Example:
-
-        >>> as_html("a < b"), as_html(Safe("<b>c</b>"))
-        ('a &lt; b', '<b>c</b>')
-    """
+    """The HTML of a piece, or of a text."""
     return str(value) if isinstance(value, Safe) else escape(str(value))
 
 
@@ -94,11 +85,5 @@ def scientific(value: float, digits: int = 4) -> str:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number with so many significant digits.
-
-    Example:
-
-        >>> number(0.28387021), number(2.0), number(1e-7)
-        ('0.2839', '2', '1e-07')
-    """
+    """A number with so many significant digits."""
     return f"{value + 0.0:.{digits}g}"  # no "-0"

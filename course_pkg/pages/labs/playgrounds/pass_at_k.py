@@ -1,7 +1,4 @@
-"""The playground of pass@k: samples, those that passed, and how many are drawn.
-
-Chapter: evaluation/code-benchmarks.
-"""
+"""pass@k: samples, how many passed, and how many are drawn. Chapter: evaluation/code-benchmarks."""
 
 from __future__ import annotations
 

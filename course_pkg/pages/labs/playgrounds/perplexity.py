@@ -1,7 +1,4 @@
-"""The playground of perplexity: from the probability of each token to one number.
-
-Chapter: metrics/perplexity.
-"""
+"""Perplexity: from the probability of each token to one number. Chapter: metrics/perplexity."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """What a playground is: fields with limits, and a view, a function from their values to HTML.
 
-The page draws the form and calls `show` whenever a value changes. Values come from a form or from a
-link, so they are texts that may hold anything: `show` checks them, and views escape what they show.
-
-Chapter: labs.
+Values come from a form or from a link, so they are texts that may hold anything: `show` checks
+them, and views escape what they show.
 """
 
 from __future__ import annotations
@@ -27,10 +25,7 @@ class WrongInput(ValueError):
 class Field:
     """One control. kind: "text" of one line, "lines", "integer" from low to high, or "choice".
 
-    Attributes:
-        default: as text.
-        options: of a choice.
-        most: characters of a text, or of all lines.
+    most: characters of a text, or of all lines.
     """
 
     name: str
@@ -71,13 +66,7 @@ class Field:
 
 
 def row_of_numbers(text: str, label: str) -> list[float]:
-    """The numbers of a text, separated by spaces or commas, up to a million in magnitude.
-
-    Args:
-        label: of the field, for the message.
-
-    Raises:
-        WrongInput: it holds anything else.
+    """The numbers of a text, separated by spaces or commas, up to a million; else WrongInput.
 
     Example:
 
@@ -100,14 +89,7 @@ def _number(part: str, label: str) -> float:
 
 @dataclass(frozen=True)
 class Playground:
-    """A form and what it shows.
-
-    Attributes:
-        name: in links.
-        title: above the form.
-        fields: of the form.
-        view: called with the fields' values by name; gives HTML.
-    """
+    """A form, with its name in links, and `view`: from the fields' values by name to HTML."""
 
     name: str
     title: str
@@ -115,11 +97,7 @@ class Playground:
     view: Callable[..., str]
 
     def show(self, values: Mapping[str, str]) -> str:
-        """The view as HTML; for wrong input, a paragraph that says what is wrong.
-
-        Args:
-            values: the text of each field; a missing one has its default.
-        """
+        """The view of the fields' texts, or of their defaults; for wrong input, what is wrong."""
         try:
             typed = {
                 field.name: field.value(str(values.get(field.name, field.default)))

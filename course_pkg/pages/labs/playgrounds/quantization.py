@@ -1,7 +1,4 @@
-"""The playground of a quantized block: codes, the scale, and what comes back.
-
-Chapter: adapters/qlora.
-"""
+"""A quantized block: codes, the scale, and what comes back. Chapter: adapters/qlora."""
 
 from __future__ import annotations
 

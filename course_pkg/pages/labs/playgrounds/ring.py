@@ -1,7 +1,4 @@
-"""The playground of a ring all-reduce: what each rank holds and sends, step by step.
-
-Chapter: acceleration/parallelism.
-"""
+"""A ring all-reduce: what each rank holds and sends, by step. Chapter: acceleration/parallelism."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The playground of ROUGE: shared n-grams, and the longest common subsequence.
-
-Chapter: metrics/rouge.
-"""
+"""ROUGE: shared n-grams, and the longest common subsequence. Chapter: metrics/rouge."""
 
 from __future__ import annotations
 

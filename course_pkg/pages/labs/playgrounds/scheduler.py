@@ -1,7 +1,4 @@
-"""The playground of the scheduler: requests, a policy, and a timeline.
-
-Chapter: serving/scheduling.
-"""
+"""Requests on one server: a policy, and a timeline. Chapter: serving/scheduling."""
 
 from __future__ import annotations
 

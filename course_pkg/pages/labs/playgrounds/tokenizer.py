@@ -1,7 +1,4 @@
-"""The playground of the metrics' tokenizers: one text, cut in several ways.
-
-Chapter: metrics/bleu-comparing.
-"""
+"""The metrics' tokenizers: one text, cut in several ways. Chapter: metrics/bleu-comparing."""
 
 from __future__ import annotations
 
