@@ -94,7 +94,7 @@ def read_notebook(path: Path, assignment: str) -> Assembled:
 
 
 def released_notebook(near: Path, assignment: str) -> dict[str, Any] | None:
-    """The released notebook of the course's folder that is here, above a path, or of this package."""
+    """The released notebook in this folder, in one above a path, or in this package."""
     for folder in (Path.cwd(), *near.resolve().parents, PACKAGE):
         path = folder / "exercises" / assignment / f"{assignment}.ipynb"
         if path.is_file():
