@@ -1,6 +1,7 @@
 """The answer key of an assignment: right values, comparisons, and what wrong answers give.
 
 The model answer and the wrong answers are run exactly as a student's answer is.
+Chapter: appendix/for-instructors.
 """
 
 import ast

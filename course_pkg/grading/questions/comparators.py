@@ -3,6 +3,7 @@
 A comparator is a function `(expected, given) -> str | None`: None if they agree, otherwise the
 reason in words; a `Difference` if it is one field of a structure that differs. True is not 1, and
 NaN equals nothing. `comparator` builds one from what `questions.toml` says.
+Chapter: appendix/for-instructors.
 """
 
 import math

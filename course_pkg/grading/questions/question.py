@@ -1,4 +1,7 @@
-"""What a question is, as data, and how `questions.toml` is read. Nothing is run here."""
+"""What a question is, as data, and how `questions.toml` is read. Nothing is run here.
+
+Chapter: appendix/for-instructors.
+"""
 
 import tomllib
 from dataclasses import MISSING, dataclass, fields

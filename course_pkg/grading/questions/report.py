@@ -1,4 +1,7 @@
-"""What a student's cell shows: `Score`, a number that shows a report, and `Recorded`."""
+"""What a student's cell shows: `Score`, a number that shows a report, and `Recorded`.
+
+Chapter: exercises.
+"""
 
 import ast
 import builtins

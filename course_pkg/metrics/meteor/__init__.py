@@ -6,7 +6,7 @@
 
 from course_pkg.metrics.meteor.alignment import (
     Alignment,
-    Match,
+    MatchedPair,
     best_alignment,
     count_chunks,
     match_candidates,

@@ -30,7 +30,7 @@ STAGES = ("exact", "stem", "synonym")
 
 
 @dataclass(frozen=True)
-class Match:
+class MatchedPair:
     """A match of two words, given by their positions in the hypothesis and the reference."""
 
     hypothesis: int
@@ -46,7 +46,7 @@ class Alignment:
         optimal: True if the search was exact, False if it was a beam search.
     """
 
-    matches: tuple[Match, ...]
+    matches: tuple[MatchedPair, ...]
     chunks: int
     optimal: bool
 
@@ -114,7 +114,7 @@ def best_alignment(
 
         >>> the = [(0, 0), (2, 0)]                        # reference: the cat the dog
         >>> best_alignment([the, [(3, 0)]]).matches[0]    # hypothesis: the dog
-        Match(hypothesis=0, reference=2, stage='exact')
+        MatchedPair(hypothesis=0, reference=2, stage='exact')
     """
     search = Search(candidates, staged)
     value, path = search.run(BEAM)
@@ -124,7 +124,7 @@ def best_alignment(
     matches = []
     while path:
         path, i, j, stage = path
-        matches.append(Match(i, j, STAGES[stage]))
+        matches.append(MatchedPair(i, j, STAGES[stage]))
     matches.reverse()
     chunks = count_chunks([(match.hypothesis, match.reference) for match in matches])
     return Alignment(tuple(matches), chunks, optimal=bool(best))

@@ -22,7 +22,7 @@ from course_pkg.common.arguments import require_between, require_choice, require
 from course_pkg.metrics.meteor.alignment import (
     STAGES,
     Alignment,
-    Match,
+    MatchedPair,
     best_alignment,
     match_candidates,
 )
@@ -105,7 +105,7 @@ class MeteorScore:
     fmean: float
     penalty: float
     chunks: int
-    matches: tuple[Match, ...]
+    matches: tuple[MatchedPair, ...]
     hypothesis: tuple[str, ...]
     reference: tuple[str, ...]
     optimal: bool

@@ -1,4 +1,7 @@
-"""`IPython.display` where IPython is not installed: the names that the course's pages use."""
+"""`IPython.display` where IPython is not installed: the names that the course's pages use.
+
+Chapter: labs.
+"""
 
 from course_pkg.pages.labs.cells import display
 

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from course_pkg.pages.labs.playgrounds import NAMES, playground
+from course_pkg.pages.labs.playgrounds import MODULES, playground
 from tests.book.support import ROOT
 from tests.chromium import Tab, low_contrast
 
@@ -82,10 +82,10 @@ def test_a_book_without_labs_has_the_look_of_a_view():
 
 
 def test_every_playground_has_its_page():
-    assert set(PAGES) == set(TYPED) == set(NAMES)
+    assert set(PAGES) == set(TYPED) == set(MODULES)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODULES)
 def test_what_is_typed_is_shown_fits_a_phone_and_what_is_linked_stays_text(browser, labs, name):
     """The first view is visited with its whole page, see test_browser.py."""
     tab, found = opened(browser, labs, name, width=PHONE, scheme="dark")

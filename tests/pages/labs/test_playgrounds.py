@@ -10,7 +10,7 @@ from course_pkg.acceleration.quantization.levels import affine_row, quantize_blo
 from course_pkg.metrics.bleu import corpus_bleu
 from course_pkg.metrics.perplexity.likelihood import Likelihood
 from course_pkg.metrics.rouge import rouge_l
-from course_pkg.pages.labs.playgrounds import NAMES, playground
+from course_pkg.pages.labs.playgrounds import MODULES, playground
 from course_pkg.pages.labs.playgrounds.markup import Safe, as_html, element, number, table
 from course_pkg.pages.labs.playgrounds.playground import Field, WrongInput
 from course_pkg.serving.constrained.automaton import build_automaton
@@ -50,7 +50,7 @@ def require_clean(view: str) -> None:
     assert opened == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODULES)
 def test_every_view_is_well_formed_and_any_text_in_any_field_stays_text(name):
     """The first view, any text, every choice and both limits of a number."""
     shown = playground(name)

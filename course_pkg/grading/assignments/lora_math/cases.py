@@ -108,7 +108,7 @@ def forward_shapes(rng: Random, size: int) -> Inputs:
     return {**layer, "bias": None} if size == 1 else layer
 
 
-class Reference(nn.Module):
+class OneAdapter(nn.Module):
     """The course's layer with the attributes that the question names: one adapter, A and B."""
 
     def __init__(self, base: nn.Linear, rank: int, alpha: float) -> None:
@@ -124,7 +124,7 @@ class Reference(nn.Module):
 
 def merge_expected(inputs: Inputs) -> list[Any]:
     """What the script of operations observes on the reference layer."""
-    return student.merge(Reference, inputs)
+    return student.merge(OneAdapter, inputs)
 
 
 def forward_expected(inputs: Inputs) -> torch.Tensor:

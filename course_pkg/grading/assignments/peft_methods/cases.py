@@ -97,7 +97,7 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     return layer
 
 
-class Reference(DoRALinear):
+class DoRAOfCase(DoRALinear):
     """The course's layer with the weights of a case."""
 
     def __init__(self, inputs: Inputs) -> None:
@@ -109,14 +109,14 @@ class Reference(DoRALinear):
 
 def dora_expected(inputs: Inputs) -> list[Tensor]:
     """The output of the reference layer, and the gradients of A, B and the magnitude."""
-    layer = Reference(inputs)
+    layer = DoRAOfCase(inputs)
     result = layer(inputs["x"])
     factors = [getattr(layer, part)["default"] for part in layer.parts]
     return student.observed(result, factors)
 
 
 def merge_expected(inputs: Inputs) -> Tensor:
-    return Reference(inputs).merged_weight()
+    return DoRAOfCase(inputs).merged_weight()
 
 
 def draw_dora(

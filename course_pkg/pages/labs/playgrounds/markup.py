@@ -1,4 +1,7 @@
-"""Pieces of HTML for views. What is given as text is escaped here, and nowhere else."""
+"""Pieces of HTML for views. What is given as text is escaped here, and nowhere else.
+
+Chapter: labs.
+"""
 
 from __future__ import annotations
 
