@@ -1,6 +1,7 @@
 """`benchmarks`: its programs are Python, how strengths are compared, and the mark scheme."""
 
 import ast
+import itertools
 import math
 from random import Random
 
@@ -26,15 +27,16 @@ STRENGTHS = (  # for a: 1, b: −1, and what is told; None if it is right
 
 
 def test_the_program_of_an_answer_is_python_and_defines_the_function():
-    for draw in (cases.program_block, cases.program_defines, cases.program_cut, cases.program_none):
-        for seed, size in ((seed, size) for seed in range(12) for size in range(3)):
-            inputs = draw(Random(seed), size)
-            program = cases.program_expected(inputs)
-            body = ast.parse(program).body
-            defined = [n.name for n in body if isinstance(n, ast.FunctionDef)]
-            defined += [n.targets[0].id for n in body if isinstance(n, ast.Assign)]
-            assert defined == [inputs["name"]], program
-            assert "```" not in program
+    for kind, seed, size in itertools.product(
+        ("block", "defines", "cut", "none"), range(12), range(3)
+    ):
+        inputs = cases.draw_answer(Random(seed), size, kind)
+        program = cases.program_expected(inputs)
+        body = ast.parse(program).body
+        defined = [n.name for n in body if isinstance(n, ast.FunctionDef)]
+        defined += [n.targets[0].id for n in body if isinstance(n, ast.Assign)]
+        assert defined == [inputs["name"]], program
+        assert "```" not in program
 
 
 def test_strengths_are_compared_by_name_and_by_their_differences():

@@ -39,18 +39,18 @@ def test_options_are_joined_with_the_context_only_where_that_is_judged():
 
 def test_a_confidence_is_on_an_edge_only_where_that_is_judged_and_there_floats_hold_it():
     for rng, size in DRAWS:
-        for draw in (cases.calibration_gaps, cases.calibration_empty):
-            inputs = draw(rng, size)
+        for kind in ("filled", "empty"):
+            inputs = cases.draw_answers(rng, size, kind)
             places = [c * inputs["bins"] for c in inputs["confidences"]]
             assert all(0.1 < place % 1 < 0.9 for place in places), inputs
-        edges = cases.calibration_edges(rng, size)
+        edges = cases.draw_answers(rng, size, "edges")
         assert edges["bins"] in (2, 4), edges
         assert {0.0, 0.5, 1.0} <= set(edges["confidences"]), edges
 
 
 def test_only_where_groups_are_judged_are_they_of_different_sizes():
     for rng, size in DRAWS:
-        for draw in (cases.paired_items, cases.paired_groups):
-            groups = draw(rng, size)["groups"]
+        for related in (False, True):
+            groups = cases.draw_runs(rng, size, related)["groups"]
             sizes = {groups.count(group) for group in groups}
-            assert (len(sizes) > 1) == (draw is cases.paired_groups), groups
+            assert (len(sizes) > 1) == related, groups

@@ -11,7 +11,7 @@ from course_pkg.grading.questions.calling import WrongUse
 
 def test_schedules_that_are_drawn_can_be_completed():
     for seed in range(20):
-        orders = cases.simulate_seconds(Random(seed), 2)["orders"]
+        orders = cases.draw_orders(Random(seed), 2)["orders"]
         done = set()
         left = [list(order) for order in orders]
         for _ in range(sum(map(len, orders))):

@@ -65,9 +65,9 @@ class AnswerKey:
         """The question of that name. Raises UnknownQuestion."""
         return registry.find(self.assignment.questions, name, f"question of {self.assignment.name}")
 
-    def draw(self, question: Question, draw: str, rng: Any, *size: int) -> Any:
+    def draw(self, question: Question, draw: str, rng: Any, *size: int, **options: Any) -> Any:
         """The inputs that a function of `cases.py` draws, as plain values."""
-        return self._called(question, draw, self._function(question, draw), rng, *size)
+        return self._called(question, draw, self._function(question, draw), rng, *size, **options)
 
     def expected(
         self, question: Question, inputs: Any, followed: dict[str, Any] | None = None

@@ -103,7 +103,9 @@ def draw_case(
     variant: Any = None,
 ) -> Case:
     """One case of a property, drawn once: it need not tell a wrong answer from the right one."""
-    inputs = answers.draw(question, prop.draw, rng, size) if prop.draw else variant
+    inputs = variant
+    if prop.draw:
+        inputs = answers.draw(question, prop.draw, rng, size, **(prop.options or {}))
     expected = answers.expected(question, inputs)
     if question.artifact:  # what is expected of files is not a file itself
         return Case(prop.name, inputs, expected)

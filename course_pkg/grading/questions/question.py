@@ -28,6 +28,7 @@ class Property:
         hint: what to look at on failure.
         draw: the function in `cases.py` that draws the inputs of one case; "" for a number worked
             by hand.
+        options: what that function gets by name.
         cases: how many are drawn.
         unchanged: an answer must also leave its arguments unchanged.
         constant: one answer is right for everybody, as an example that students construct may be;
@@ -42,6 +43,7 @@ class Property:
     says: str
     hint: str
     draw: str = ""
+    options: dict[str, Any] | None = None
     cases: int = 3
     unchanged: bool = False
     constant: bool = False

@@ -183,7 +183,7 @@ def without_fences(expected: str, given: Any) -> str | None:
     return same_program(*texts)
 
 
-def _answer(rng: Random, size: int, kind: str) -> Inputs:
+def draw_answer(rng: Random, size: int, kind: str) -> Inputs:
     """What a chat model wrote.
 
     block: an example follows; first, no block has a `def`; then fences are indented, or backticks
@@ -218,16 +218,6 @@ def _answer(rng: Random, size: int, kind: str) -> Inputs:
     return {"text": f"Here is {name}{marks}:\n\n{blocks}It prints a number.\n", "name": name}
 
 
-program_block, program_defines, program_cut, program_none = (
-    partial(_answer, kind=kind) for kind in ("block", "defines", "cut", "none")
-)
-
-
-newton_start, newton_weights, newton_fractions, newton_large = (
-    partial(draw_regression, kind=kind) for kind in ("start", "weights", "fractions", "large")
-)
-
-
 def _by_name(expected: dict[str, float], given: Any, compare: Comparator) -> str | None:
     """A dict of numbers, in any order."""
     if not isinstance(given, dict):
@@ -254,14 +244,6 @@ def differences(expected: dict[str, float], given: Any) -> str | None:
     return centered(expected, {name: value - mean for name, value in values.items()})
 
 
-strengths_wins, strengths_centered, strengths_ties, strengths_failed = (
-    partial(draw_matches, kind=kind) for kind in ("wins", "centered", "ties", "failed")
-)
-length_equal, length_tanh, length_difficulty = (
-    partial(draw_judged, kind=kind) for kind in ("equal", "tanh", "difficulty")
-)
-
-
 def pairs_expected(inputs: Inputs) -> tuple[float, float, float, float]:
     """The course's Wilson interval; the gap as `direction_gap` defines it."""
     won = [more > less for more, less in zip(inputs["more"], inputs["less"], strict=True)]
@@ -271,7 +253,7 @@ def pairs_expected(inputs: Inputs) -> tuple[float, float, float, float]:
     return whole.estimate, whole.low, whole.high, first - second
 
 
-def _pairs(rng: Random, size: int, kind: str) -> Inputs:
+def draw_pairs(rng: Random, size: int, kind: str) -> Inputs:
     """Sums of log-probabilities in quarters, so that ties are exact.
 
     interval: in the last cases all pairs are preferred, or none. gap: sides of different sizes.
@@ -288,14 +270,9 @@ def _pairs(rng: Random, size: int, kind: str) -> Inputs:
             steps[place] = 0.0
     won = sum(step > 0 for step in steps)
     if kind != "interval" and not 0 < won < len(steps) - (1 + size) * (kind == "ties"):
-        return _pairs(rng, size, kind)
+        return draw_pairs(rng, size, kind)
     more = [low + step for low, step in zip(less, steps, strict=True)]
     return {"more": more, "less": less, "directions": directions}
-
-
-pairs_share, pairs_ties, pairs_interval, pairs_gap = (
-    partial(_pairs, kind=kind) for kind in ("share", "ties", "interval", "gap")
-)
 
 
 def _only(*looked_at: str) -> Comparator:
@@ -314,7 +291,7 @@ def overlap_expected(inputs: Inputs) -> float:
     return found.share
 
 
-def _texts(rng: Random, size: int, kind: str) -> Inputs:
+def draw_texts(rng: Random, size: int, kind: str) -> Inputs:
     """An item, and texts with parts of it.
 
     covered: long stretches and single words; one word is twice in the item. normalized: other
@@ -348,11 +325,6 @@ def _texts(rng: Random, size: int, kind: str) -> Inputs:
     return {"item": " ".join([*words, long[1]]), "texts": joined, "n": n}
 
 
-overlap_covered, overlap_normalized, overlap_borders, overlap_short = (
-    partial(_texts, kind=kind) for kind in ("covered", "normalized", "borders", "short")
-)
-
-
 def rates_expected(inputs: Inputs) -> dict[str, float]:
     """The course's mean win rates, with the sign of some tasks changed."""
     lower = inputs["lower_is_better"]
@@ -363,7 +335,7 @@ def rates_expected(inputs: Inputs) -> dict[str, float]:
     return dict(zip(inputs["scores"], win_rates(table), strict=True))
 
 
-def _table(rng: Random, size: int, kind: str) -> Inputs:
+def draw_table(rng: Random, size: int, kind: str) -> Inputs:
     """Scores of models on tasks. ties: some are equal. lower: lower is better in some tasks."""
     names, tasks = rng.sample(MODELS, 3 + size), 3 + size
     columns = [rng.sample(range(40, 90), len(names)) for _ in range(tasks)]
@@ -376,8 +348,3 @@ def _table(rng: Random, size: int, kind: str) -> Inputs:
         lower[:2] = rng.sample([True, False], 2)
     scores = {name: [column[i] for column in columns] for i, name in enumerate(names)}
     return {"scores": scores, "lower_is_better": lower}
-
-
-rates_wins, rates_ties, rates_lower = (
-    partial(_table, kind=kind) for kind in ("wins", "ties", "lower")
-)

@@ -1,7 +1,6 @@
 """`compression`: the cases of its questions; right values are those of `studies.compression`."""
 
 import math
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -205,10 +204,6 @@ def draw_logits(
     }
 
 
-distillation_labels = partial(draw_logits, alpha=1.0)
-distillation_teacher = partial(draw_logits, alpha=0.0, temperature=1.0, shift=100.0)
-distillation_temperature = partial(draw_logits, alpha=0.0, symmetric=True)
-distillation_masked = partial(draw_logits, alpha=0.5, temperature=1.0, symmetric=True, masked=True)
 LOSS, GRADIENT = number(rtol=1e-3, atol=1e-5), array(rtol=1e-3, atol=1e-6)
 loss = row({"loss": LOSS, "gradient": anything()})
 gradient = row({"loss": anything(), "gradient": GRADIENT})
@@ -219,10 +214,6 @@ def jsd_expected(inputs: Inputs) -> float:
     """The course's divergence, of logarithms."""
     teacher, student = logarithms(inputs["teacher"], inputs["student"])
     return distillation.generalized_jsd(student, teacher, inputs["beta"]).item()
-
-
-jsd_between = partial(draw_pair, betas=(0.2, 0.7, 0.9))
-jsd_ends = partial(draw_pair, betas=(0.0, 1.0))
 
 
 def choose_expected(inputs: Inputs) -> tuple[int, int]:
@@ -239,7 +230,7 @@ def wanda_expected(inputs: Inputs) -> Tensor:
     return pruning.wanda_scores(inputs["weight"], pruning.input_norms(statistics))
 
 
-def _layer(rng: Random, size: int, tokens: tuple[int, ...], *, signed: bool = False) -> Inputs:
+def draw_layer(rng: Random, size: int, tokens: tuple[int, ...], *, signed: bool = False) -> Inputs:
     """A weight, (2 + size, 3 + size), and batches of so many tokens. Not signed: it is positive."""
     columns = 3 + size
     shapes = {f"batch_{i}": (count, columns) for i, count in enumerate(tokens)}
@@ -248,17 +239,12 @@ def _layer(rng: Random, size: int, tokens: tuple[int, ...], *, signed: bool = Fa
     return {"weight": weight if signed else abs(weight), "batches": list(arrays.values())}
 
 
-wanda_weights = partial(_layer, tokens=(1,), signed=True)
-wanda_norms = partial(_layer, tokens=(4,))
-wanda_batches = partial(_layer, tokens=(1, 3, 2))
-
-
 def mask_expected(inputs: Inputs) -> Tensor:
     """The course's mask."""
     return patterns.SemiStructured(inputs["n"], inputs["m"]).mask(inputs["scores"])
 
 
-def _scores(
+def draw_scores(
     rng: Random, size: int, kinds: tuple[tuple[int, int], ...], ties: bool = False
 ) -> Inputs:
     """Scores of as many rows as a group has columns; once, they are tiny. ties: few numbers."""
@@ -272,17 +258,12 @@ def _scores(
     return {"scores": scale * torch.tensor(values).view(m, columns), "n": n, "m": m}
 
 
-mask_groups = partial(_scores, kinds=((2, 4), (2, 4), (3, 6)))
-mask_kept = partial(_scores, kinds=((1, 4), (3, 4), (2, 8)))
-mask_ties = partial(_scores, kinds=((2, 4), (2, 4), (4, 8)), ties=True)
-
-
 def count_expected(inputs: Inputs) -> int:
     """The course's count."""
     return patterns.pruned_count(**inputs)
 
 
-def _products(rng: Random, size: int, *, kind: str) -> Inputs:
+def draw_products(rng: Random, size: int, *, kind: str) -> Inputs:
     """A size and a sparsity whose product is a whole number, a half, or neither.
 
     whole: in floats it is below or above; or all are removed. half: in floats it is above; or it is
@@ -306,11 +287,6 @@ def _products(rng: Random, size: int, *, kind: str) -> Inputs:
             return {"size": many, "sparsity": parts / base}
 
 
-count_exact = partial(_products, kind="whole")
-count_nearest = partial(_products, kind="neither")
-count_half = partial(_products, kind="half")
-
-
 def bytes_expected(inputs: Inputs) -> tuple[int, int]:
     """The rows of an n:m matrix, and of one with a bitmap."""
     rows, columns, m = inputs["rows"], inputs["columns"], inputs["m"]
@@ -320,7 +296,7 @@ def bytes_expected(inputs: Inputs) -> tuple[int, int]:
     return rows * (stored + indices), rows * (stored + -(-columns // 8))
 
 
-def _matrix(
+def draw_matrix(
     rng: Random, size: int, kinds: tuple[tuple[int, int], ...], *, whole: bool = True
 ) -> Inputs:
     """A matrix with a pattern. whole: indices and bitmap fill bytes; else neither does.
@@ -337,9 +313,5 @@ def _matrix(
     return sizes | {"value_bytes": rng.choice([1, 2, 4]), "n": n, "m": m}
 
 
-bytes_n_m = partial(_matrix, kinds=((2, 4), (2, 4), (1, 4)))
-bytes_index = partial(_matrix, kinds=((2, 5), (1, 2), (3, 17)))
-bytes_bitmap = partial(_matrix, kinds=((1, 4), (1, 8), (3, 8)))  # for 2:4 it is as large as indices
-bytes_padding = partial(_matrix, kinds=((1, 4), (3, 4), (1, 2)), whole=False)
 indexed = row({"n:m": number(), "bitmap": anything()})
 mapped = row({"n:m": anything(), "bitmap": number()})

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -74,9 +73,6 @@ def merge_stable(rng: Random, size: int) -> Inputs:
 def merge_one_empty(rng: Random, size: int) -> Inputs:
     """One part has seen no key in some row."""
     return draw_parts(rng, size, empty="ab"[size % 2])
-
-
-merge_both_empty = partial(draw_parts, empty="ab")
 
 
 def forward_expected(inputs: Inputs) -> Inputs:
@@ -165,10 +161,6 @@ def draw_tile(rng: Random, size: int, *, shifted: bool = False, edges: bool = Fa
             return inputs
 
 
-tiles_offset = partial(draw_tile, shifted=True)
-tiles_edge = partial(draw_tile, edges=True)
-
-
 def moved_expected(inputs: Inputs) -> tuple[int, int]:
     """Bytes of plain and of flash attention; lse has 4 bytes per row."""
     queries, keys, itemsize = inputs["queries"], inputs["keys"], inputs["itemsize"]
@@ -189,9 +181,6 @@ def draw_sizes(rng: Random, size: int, *, ragged: bool = False) -> Inputs:
         "block_queries": block,
         "itemsize": 1 + size % 2,
     }
-
-
-moved_ragged = partial(draw_sizes, ragged=True)
 
 
 def backward_expected(inputs: Inputs) -> dict[str, Tensor]:

@@ -3,7 +3,6 @@
 Each draw isolates one property: α = r hides a wrong scale, a symmetric BA hides a transposed one.
 """
 
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -132,7 +131,7 @@ def forward_expected(inputs: Inputs) -> torch.Tensor:
     return merge_expected(inputs | how)[0]
 
 
-def _operations(
+def draw_operations(
     rng: Random, size: int, *, do: str, scale: float = 1.0, filled: bool = True
 ) -> Inputs:
     """A layer and what to do with it. scale: α/r; where it is 1 a wrong scale does not show."""
@@ -142,12 +141,6 @@ def _operations(
 
 
 BACK = "merge, unmerge, weight, unmerge, weight, forward, merge, weight"
-merge_start = partial(_operations, do="forward, A is not zero", scale=2.0, filled=False)
-merge_learn = partial(_operations, do="gradients")
-merge_weight = partial(_operations, do="forward, merge, weight", scale=2.5)
-merge_output = partial(_operations, do="merge, forward, weight")
-merge_twice = partial(_operations, do="merge, merge, weight")
-merge_unmerge = partial(_operations, do=BACK)
 
 
 def inject_expected(inputs: Inputs) -> dict[str, Any]:

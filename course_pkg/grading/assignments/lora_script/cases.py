@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -206,11 +206,6 @@ def draw_file(rng: Random, size: int, fault: str = "") -> Inputs:
     return {"text": "\n".join(lines) + "\n"}
 
 
-read_blank = partial(draw_file, fault="blank")
-read_repeated = partial(draw_file, fault="repeated")
-read_unanswered = partial(draw_file, fault="unanswered")
-
-
 def read_expected(inputs: Inputs) -> tuple[list[tuple[str, str]], int]:
     return read_records(inputs["text"])
 
@@ -279,9 +274,6 @@ def draw_rows(rng: Random, size: int, pad: bool = False) -> Inputs:
     return {"rows": rows, "pad_token_id": pad_token_id}
 
 
-collate_mask = partial(draw_rows, pad=True)
-
-
 def collate_expected(inputs: Inputs) -> dict[str, Tensor]:
     ids, labels = (list(map(torch.tensor, rows)) for rows in zip(*inputs["rows"], strict=True))
     return {
@@ -302,9 +294,6 @@ def draw_lora(rng: Random, size: int, factor: float = 1.0) -> Inputs:
         "targets": rng.sample(names, 2 + size % 2),
         "input_ids": torch.tensor([[rng.randrange(256) for _ in range(5)]]),
     }
-
-
-lora_scaling = partial(draw_lora, factor=2.5)
 
 
 def lora_expected(inputs: Inputs) -> Inputs:
@@ -392,9 +381,6 @@ def draw_steps(rng: Random, size: int, count: int = 1) -> Inputs:
     return {"table": table, "rate": rng.choice([0.5, 1.0, 2.0]), "steps": steps}
 
 
-step_fresh = partial(draw_steps, count=2)
-
-
 def step_expected(inputs: Inputs) -> Inputs:
     """The gradient of the mean over all micro-batches at once, in training mode."""
     weights = [inputs["table"]]
@@ -423,9 +409,6 @@ def draw_evaluation(rng: Random, size: int, recorded: float = 0.0) -> Inputs:
         batches.append(batch)
     how = {"training": not recorded, "_recorded": recorded * _normal(rng, VOCABULARY)}
     return {"table": table, "batches": batches, **how}
-
-
-evaluate_mode = partial(draw_evaluation, recorded=3.0)
 
 
 def evaluate_expected(inputs: Inputs) -> Inputs:

@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction
-from functools import partial
 from itertools import pairwise
 from random import Random
 from types import SimpleNamespace
@@ -117,7 +116,7 @@ def log_probs_expected(inputs: Inputs) -> Tensor:
     return rows[torch.arange(len(rows)), inputs["ids"][inputs["context_length"] :]]
 
 
-def _sequence(rng: Random, size: int, kind: str) -> Inputs:
+def draw_sequence(rng: Random, size: int, kind: str) -> Inputs:
     """A context with an option of at least two tokens.
 
     shift: the logits are log-probabilities already. Otherwise the rows are equal. stable: large
@@ -130,11 +129,6 @@ def _sequence(rng: Random, size: int, kind: str) -> Inputs:
     if kind == "stable":
         logits = ((logits + 300) * 5, logits * 300, (logits * 3).half())[size]
     return {"logits": logits, "ids": ids, "context_length": context}
-
-
-log_probs_shift, log_probs_value, log_probs_stable = (
-    partial(_sequence, kind=kind) for kind in ("shift", "value", "stable")
-)
 
 
 def _scored(
@@ -159,7 +153,7 @@ def scores_expected(inputs: Inputs) -> tuple[list[float], int]:
 WORDS = ["né", "Straße", "心", "心脏", "señor", "кит", "the heart", "lungs", "naïveté", "α"]
 
 
-def _options(rng: Random, size: int, kinds: tuple[str, ...]) -> Inputs:
+def draw_options(rng: Random, size: int, kinds: tuple[str, ...]) -> Inputs:
     """Options with scores in quarters, which floats hold exactly."""
     texts = rng.sample(WORDS, 2 + size)
     log_probs = [_quarters(rng, rng.randint(1, 3)) for _ in texts]
@@ -174,7 +168,7 @@ def _quarters(rng: Random, count: int) -> list[float]:
 
 def scores_choice(rng: Random, size: int) -> Inputs:
     """By the sum, two are equally good; in the last case it isn't the sum that chooses."""
-    case = _options(rng, 2, ("", "", "token" if size == 2 else "sum"))
+    case = draw_options(rng, 2, ("", "", "token" if size == 2 else "sum"))
     best = -rng.randint(2, 5) / 4
     case["log_probs"] = [[best], [best / 2, best / 2], [best - 1], [best, -0.25]]
     if size == 2:
@@ -183,17 +177,11 @@ def scores_choice(rng: Random, size: int) -> Inputs:
     return case
 
 
-scores_tokens = partial(_options, kinds=("sum", "token", "token"))
-scores_lengths = partial(_options, kinds=("character", "byte", "byte"))
-scores_pmi = partial(_options, kinds=("pmi", "pmi", "pmi"))
 scores = row({"scores": numbers(row(each=CLOSE)), "choice": anything()})
 choice = row({"scores": anything(), "choice": number()})
 
 
 counts = numbers(row(each=number()))
-boundary_apart, boundary_joined, boundary_spaces, boundary_empty = (
-    partial(draw_texts, kind=kind) for kind in ("apart", "joined", "spaces", "empty")
-)
 
 
 def single_expected(inputs: Inputs) -> list[float]:
@@ -232,7 +220,6 @@ def single_half(rng: Random, size: int) -> Inputs:
     return {"log_probs": [list(map(math.log, pair)) for pair in ordered], "answers": answers}
 
 
-single_confidence = partial(draw_questions, lower=900.0)
 PARTS = ("preferred", "single", "listed", "confidence")
 preferred, half, listed, confidence = (only(name, *PARTS) for name in PARTS)
 
@@ -242,7 +229,7 @@ def calibration_expected(inputs: Inputs) -> float:
     return expected_calibration_error(**inputs)
 
 
-def _answers(rng: Random, size: int, kind: str) -> Inputs:
+def draw_answers(rng: Random, size: int, kind: str) -> Inputs:
     """Answers in bins. No confidence is near an edge, except where kind is edges.
 
     filled: no bin is empty. empty: most are. edges: also 0 and the upper edge of each bin, which
@@ -271,11 +258,6 @@ def _answers(rng: Random, size: int, kind: str) -> Inputs:
     return {"confidences": values, "correct": correct, "bins": bins, "binning": binning}
 
 
-calibration_gaps, calibration_empty, calibration_edges, calibration_mass = (
-    partial(_answers, kind=kind) for kind in ("filled", "empty", "edges", "mass")
-)
-
-
 def paired_expected(inputs: Inputs) -> tuple[float, float]:
     """The mean of the differences and the course's standard error of it."""
     pairs = zip(inputs["baseline"], inputs["system"], strict=True)
@@ -283,7 +265,7 @@ def paired_expected(inputs: Inputs) -> tuple[float, float]:
     return sum(differences) / len(differences), standard_error(differences, inputs["groups"])
 
 
-def _runs(rng: Random, size: int, related: bool) -> Inputs:
+def draw_runs(rng: Random, size: int, related: bool) -> Inputs:
     """Two runs that are alike. related: groups of different sizes, whose items are apart."""
     names = ["a", "b", "c", "d"][: 3 + size // 2]
     groups = [name for i, name in enumerate(names) for _ in range(1 + (i + size) % 3)]
@@ -295,8 +277,6 @@ def _runs(rng: Random, size: int, related: bool) -> Inputs:
     return {"baseline": baseline, "system": system, "groups": groups}
 
 
-paired_difference = paired_items = partial(_runs, related=False)
-paired_groups = partial(_runs, related=True)
 difference, error = (only(name, "difference", "error") for name in ("difference", "error"))
 
 
@@ -310,7 +290,7 @@ def pass_at_k_expected(inputs: Inputs) -> dict[str, Any]:
     return {"raised": "nothing", "value": float(1 - sum(none) / len(none))}
 
 
-def _samples(rng: Random, size: int, kind: str) -> Inputs:
+def draw_samples(rng: Random, size: int, kind: str) -> Inputs:
     """Problems, with different numbers of samples except where there is one.
 
     mean: one problem, then several. certain: so few samples are wrong that one of k is right; at
@@ -334,8 +314,3 @@ def _samples(rng: Random, size: int, kind: str) -> Inputs:
     elif size:
         correct[0] = 0
     return {"samples": samples, "correct": correct, "k": k}
-
-
-pass_at_k_mean, pass_at_k_certain, pass_at_k_large, pass_at_k_few = (
-    partial(_samples, kind=kind) for kind in ("mean", "certain", "large", "few")
-)

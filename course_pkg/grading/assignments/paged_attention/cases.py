@@ -5,7 +5,6 @@ The questions about the cache, `write` and `attention`, need torch; the others n
 
 import math
 from collections import Counter
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -349,10 +348,6 @@ def draw_rows(rng: Random, size: int, *, tokens: int | None = None) -> Inputs:
     table = rng.sample(range(2, 6), 4)
     arrays = normal_arrays(rng, cache=(7, 2, block, 7), new=(count, 2, 7))
     return arrays | {"table": table, "start": start}
-
-
-write_one = partial(draw_rows, tokens=1)
-write_within = partial(draw_rows, tokens=2)
 
 
 def attention_expected(inputs: Inputs) -> Inputs:

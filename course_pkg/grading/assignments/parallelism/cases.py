@@ -72,10 +72,6 @@ def draw_tensors(rng: Random, size: int, *, uneven: bool = False, typed: bool = 
     return {"tensors": [numbers.astype(dtype) for numbers in arrays.values()]}
 
 
-ring_bytes = partial(draw_tensors, typed=True)
-ring_uneven = partial(draw_tensors, uneven=True)
-
-
 def _states(expected: Any, given: Any, half: int | None = None) -> str | None:
     """The tensors of all ranks after each step, or after each step of one half."""
     if not isinstance(given, list | tuple):
@@ -114,7 +110,6 @@ def draw_layer(rng: Random, size: int, *, bias: bool = False) -> Inputs:
     return inputs | {"ranks": ranks}
 
 
-mlp_bias = partial(draw_layer, bias=True)
 output = row({"output": row(each=array(rtol=1e-4)), "sent": anything()})
 one_part = row({"output": anything(), "sent": row(each=row(each=array(rtol=1e-4)))})
 
@@ -154,8 +149,6 @@ def draw_logits(rng: Random, size: int, *, shift: bool = False, ignored: bool = 
     return {"logits": logits, "labels": torch.tensor(labels), "first": first}
 
 
-cross_entropy_stable = partial(draw_logits, shift=True)
-cross_entropy_ignored = partial(draw_logits, ignored=True)
 # Logits of 1000 are rounded to 6e-5.
 LOSSES = row(each=number(rtol=1e-3, atol=1e-4))
 GRADIENTS = row(each=array(rtol=1e-3, atol=1e-6))
@@ -184,9 +177,6 @@ def draw_model(rng: Random, size: int, *, uneven: bool = False) -> Inputs:
     return {"parameters": parameters, "ranks": ranks, "stage": stage, "sizes": sizes}
 
 
-zero_bytes_uneven = partial(draw_model, uneven=True)
-
-
 def fewest_gpus_expected(inputs: Inputs) -> int:
     """The smallest number of GPUs, or 0."""
     room = inputs["capacity"] - inputs["activations"]
@@ -211,9 +201,6 @@ def draw_cluster(rng: Random, size: int, *, limit: bool = False) -> Inputs:
     return inputs
 
 
-fewest_gpus_limit = partial(draw_cluster, limit=True)
-
-
 def schedule_expected(inputs: Inputs) -> list[tuple[str, int]]:
     """1F1B, of one rank."""
     return _one_f_one_b(inputs["ranks"], inputs["microbatches"])[inputs["rank"]]
@@ -231,9 +218,6 @@ def draw_rank(rng: Random, size: int, *, few: bool = False) -> Inputs:
     rank = rng.randint(0, ranks - 6) if few else rng.randint(1, ranks - 2)
     microbatches = rng.randint(2, ranks - rank - 2) if few else ranks + rng.randint(1, 3)
     return {"rank": rank, "ranks": ranks, "microbatches": microbatches}
-
-
-schedule_few = partial(draw_rank, few=True)
 
 
 def simulate_expected(inputs: Inputs) -> tuple[float, float, list[int]]:

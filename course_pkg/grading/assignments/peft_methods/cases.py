@@ -1,6 +1,5 @@
 """`peft-methods`: the cases of its questions, and the right values from `course_pkg.adapters`."""
 
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -136,24 +135,14 @@ def draw_dora(
     return {**layer, "magnitude": norms * factor if magnitude else norms, "alpha": scale * r}
 
 
-dora_scaling = partial(draw_dora, scale=2.5)
-dora_magnitude = partial(draw_dora, magnitude=True, zero="bias lora_B")
-dora_bias = partial(draw_dora, magnitude=True, zero="lora_B")
-dora_gradient = partial(draw_dora, magnitude=True)
-
-
-def _without_layer(rng: Random, size: int, **how: Any) -> Inputs:
+def draw_without_layer(rng: Random, size: int, **how: Any) -> Inputs:
     layer = draw_dora(rng, size, **how)
     return {name: value for name, value in layer.items() if name not in ("x", "bias")}
 
 
-merge_rows = partial(_without_layer, magnitude=True)
-merge_scaling = partial(_without_layer, scale=2.5)
-
-
 def merge_zero(rng: Random, size: int) -> Inputs:
     """The magnitude is the norms of W + ΔW, which are small; a row is 0."""
-    layer = _without_layer(rng, size)
+    layer = draw_without_layer(rng, size)
     row = rng.randrange(3)
     for name in ("weight", "lora_B", "magnitude"):
         layer[name] *= 0.1
@@ -171,7 +160,9 @@ def ia3_expected(inputs: Inputs) -> tuple[Tensor, Tensor | None]:
     return layer.base.weight, layer.base.bias
 
 
-def _ia3(rng: Random, size: int, *, feedforward: bool, bias: bool, square: bool = True) -> Inputs:
+def draw_ia3(
+    rng: Random, size: int, *, feedforward: bool, bias: bool, square: bool = True
+) -> Inputs:
     d = 3 + size
     k = d if square else d + 2
     arrays = normal_arrays(rng, weight=(d, k), bias=d, vector=k if feedforward else d)
@@ -180,13 +171,9 @@ def _ia3(rng: Random, size: int, *, feedforward: bool, bias: bool, square: bool 
     return arrays | {"feedforward": feedforward}
 
 
-ia3_outputs = partial(_ia3, feedforward=False, bias=False)
-ia3_inputs = partial(_ia3, feedforward=True, bias=False)
-
-
 def ia3_bias(rng: Random, size: int) -> Inputs:
     """With a bias, of keys and values and of the feed-forward network."""
-    return _ia3(rng, size, feedforward=size % 2 == 1, bias=True, square=False)
+    return draw_ia3(rng, size, feedforward=size % 2 == 1, bias=True, square=False)
 
 
 def counts_expected(inputs: Inputs) -> int:
@@ -200,15 +187,9 @@ def counts_expected(inputs: Inputs) -> int:
     return total
 
 
-def _counts(rng: Random, size: int, *, method: str) -> Inputs:
+def draw_counts(rng: Random, size: int, *, method: str) -> Inputs:
     """Rectangular layers: for IA³ keys, values and the last of the feed-forward network."""
     kinds = ["k_proj", "v_proj", "down_proj"]
     names = [f"layers.{i}.{kind}" for i in range(size + 1) for kind in kinds]
     shapes = {name: (rng.randint(8, 200), rng.randint(201, 400)) for name in names}
     return {"method": method, "shapes": shapes, "rank": rng.randint(2, 8)}
-
-
-counts_lora = partial(_counts, method="lora")
-counts_dora = partial(_counts, method="dora")
-counts_adalora = partial(_counts, method="adalora")
-counts_ia3 = partial(_counts, method="ia3")

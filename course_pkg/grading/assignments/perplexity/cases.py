@@ -1,7 +1,6 @@
 """`perplexity`: its cases; right values: `course_pkg.metrics`. A model's logits have one cause."""
 
 import math
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -71,7 +70,7 @@ def up_to_a_factor(expected: Array, given: Any) -> str | None:
     return array(rtol=1e-4, atol=1e-6)(expected, given)
 
 
-def _log_probs(rng: Random, size: int, prop: str) -> Values:
+def draw_log_probs(rng: Random, size: int, prop: str) -> Values:
     """For `shift`, only which logits score which token shows; otherwise, all but that."""
     shape = 2 + size, 4 + size, 5 + size
     normal = torch.tensor([rng.gauss(0, 2) for _ in range(math.prod(shape))]).view(shape)
@@ -87,11 +86,6 @@ def _log_probs(rng: Random, size: int, prop: str) -> Values:
     return {"logits": logits, "input_ids": ids}
 
 
-log_probs_shift = partial(_log_probs, prop="shift")
-log_probs_value = partial(_log_probs, prop="value")
-log_probs_stable = partial(_log_probs, prop="stable")
-
-
 def batch_expected(inputs: Values) -> Values:
     """The cost of each text alone, without pads; of all together, if the model looks at all."""
     rows = real_tokens(inputs["input_ids"], inputs["attention_mask"])
@@ -102,7 +96,7 @@ def batch_expected(inputs: Values) -> Values:
     return {"nll": torch.stack([-s.double().sum() for s in scores]), "tokens": tokens}
 
 
-def _batch(rng: Random, size: int, kind: str, padding: str) -> Values:
+def draw_batch(rng: Random, size: int, kind: str, padding: str) -> Values:
     """Texts padded with 0; on the right side, a token of a text has that id too."""
     lengths = rng.sample(range(3, 9), 2 + size) if padding else [3 + size] * (2 + size)
     if kind == "positions":  # the longest text, which has no pads, comes first or last
@@ -113,13 +107,6 @@ def _batch(rng: Random, size: int, kind: str, padding: str) -> Values:
     if padding == "right":
         ids[rng.randrange(2 + size), rng.randint(1, 2)] = 0
     return {"kind": kind, "seed": rng.randrange(2**31), "input_ids": ids, "attention_mask": mask}
-
-
-batch_whole = partial(_batch, kind="batch", padding="")  # a text alone would cost less or more
-batch_pads = partial(_batch, kind="llama", padding="right")  # its positions are relative
-batch_attention = partial(_batch, kind="attention", padding="left")
-batch_positions = partial(_batch, kind="positions", padding="left")
-batch_first = partial(_batch, kind="", padding="left")  # only what is scored shows
 
 
 def corpus_expected(inputs: Values) -> Values:
@@ -143,7 +130,7 @@ def in_any_order(expected: Array, given: Any) -> str | None:
     return array(rtol=1e-4)(expected, given)
 
 
-def _corpus(rng: Random, size: int, prop: str) -> Values:
+def draw_corpus(rng: Random, size: int, prop: str) -> Values:
     """Texts of letters, each a token; in all batches but those of `batches`, batch_size texts."""
     batch_size = 2
     lengths = rng.sample(range(2, 6 + 2 * size), 4 + 2 * size)
@@ -170,12 +157,6 @@ def _corpus(rng: Random, size: int, prop: str) -> Values:
     return {"texts": texts, "batch_size": batch_size, "_by_size": prop == "batches", **case}
 
 
-corpus_total = partial(_corpus, prop="total")
-corpus_order = partial(_corpus, prop="order")
-corpus_batches = partial(_corpus, prop="batches")
-corpus_short = partial(_corpus, prop="short")
-
-
 def sliding_expected(inputs: Values) -> Values:
     """The reference's windows over the text, and what is scored in them."""
     ids = inputs["input_ids"].tolist()
@@ -196,7 +177,7 @@ def same_windows(expected: list[list[int]], given: Any) -> str | None:
     return f"the model saw {len(given)}; expected {len(expected)}"
 
 
-def _sliding(rng: Random, size: int, kind: str, fits: bool = False) -> Values:
+def draw_sliding(rng: Random, size: int, kind: str, fits: bool = False) -> Values:
     """Three to five windows, the last one not full; or a text that fits in one."""
     window = 4 + size + rng.randint(0, 1)
     stride = rng.randint(2, window - 2)
@@ -209,8 +190,3 @@ def _sliding(rng: Random, size: int, kind: str, fits: bool = False) -> Values:
         kind = f"windows:{window - stride}"
     case = {"kind": kind, "seed": rng.randrange(2**31), "input_ids": _ids(rng, length)}
     return {**case, "window": window, "stride": stride}
-
-
-sliding_once = partial(_sliding, kind="")  # without attention, other context changes nothing
-sliding_windows = partial(_sliding, kind="windows")  # and what overlaps costs nothing
-sliding_fits = partial(_sliding, kind="llama", fits=True)

@@ -3,7 +3,6 @@
 Numbers are drawn close to levels, so that no rounding decides between two codes.
 """
 
-from functools import partial
 from random import Random
 from statistics import NormalDist
 from typing import Any
@@ -105,9 +104,6 @@ def draw_format(rng: Random, size: int, most: int = 0) -> Inputs:
     """3, 4 and 5 bits, or any number up to `most`, so that the number of levels isn't known."""
     bits = rng.randint(2, most) if most else 3 + size
     return {"bits": bits, "offset": round(rng.uniform(0.93, 0.99), 6)}
-
-
-levels_count = levels_scale = partial(draw_format, most=7)
 
 
 def quantize_expected(inputs: Inputs) -> tuple[Tensor, Tensor]:
@@ -240,7 +236,7 @@ class Recomputed(torch.nn.Module):
         return (result if self.bias is None else result + self.bias.to(self.dtype)).to(x.dtype)
 
 
-def _layer(
+def draw_layer(
     rng: Random,
     size: int,
     *,
@@ -257,10 +253,3 @@ def _layer(
     if not later:
         arrays["_later"] = None
     return arrays | {"compute_dtype": dtype, "_backward": backward, "_trained": trained}
-
-
-linear_output = partial(_layer, bias=True)
-linear_frozen = partial(_layer, bias=True, later=True, trained=True)
-linear_dtype = partial(_layer, dtype="bfloat16")
-linear_gradient = partial(_layer, backward=True)
-linear_recompute = partial(_layer, backward=True, later=True)

@@ -4,7 +4,6 @@ Numbers are drawn away from the midpoints between codes, so that no rounding dec
 """
 
 import math
-from functools import partial
 from itertools import combinations
 from random import Random
 from typing import Any
@@ -177,10 +176,6 @@ def draw_numbers(rng: Random, size: int, *, outside: bool = False, tokens: int =
     return {"x": scale * (nearest - zero), "scale": scale, "zero": zero, "bits": bits}
 
 
-quantize_clamp = partial(draw_numbers, outside=True)
-quantize_tokens = partial(draw_numbers, tokens=3)
-
-
 def product_expected(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """The exact sums and the rescaled product."""
     total = affine_matmul(inputs["a"], inputs["a_zero"], inputs["w"])
@@ -208,11 +203,6 @@ def draw_operands(
         "w": _codes(rng, rows, columns, *(span if wide else (-2, 2))),
         "w_scale": torch.tensor(scales[rows:]),
     }
-
-
-product_zero = partial(draw_operands, zero=True)
-product_exact = partial(draw_operands, wide=True)
-product_scales = partial(draw_operands, scaled=True)
 
 
 def outliers_expected(inputs: Inputs) -> tuple[Tensor, Tensor]:
@@ -245,11 +235,6 @@ def draw_activations(
         w[:, column] //= 16  # so that y shows what the outlier does to the other numbers
     w_scale = torch.tensor([[rng.choice([0.125, 0.25, 0.5])] for _ in range(3)])
     return {"x": x.half().float(), "w": w, "w_scale": w_scale, "threshold": threshold}
-
-
-outliers_zeros = partial(draw_activations, empty=True)
-outliers_product = partial(draw_activations, outliers=(3.0, 5.0))
-outliers_columns = partial(draw_activations, outliers=(1.0, -1.5))  # at the threshold; negative
 
 
 def smooth_expected(inputs: Inputs) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -299,17 +284,7 @@ def draw_features(
     return {"x": arrays.pop("x"), "weights": list(arrays.values()), "alpha": alpha}
 
 
-smooth_factors = partial(draw_features, half=False)
-smooth_zeros = partial(draw_features, zeros=True)
-smooth_shared = partial(draw_features, weights=3)
-
-
 def gptq_expected(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """The codes and the scales, (rows, groups)."""
     solution = solve(**inputs)
     return solution.codes, solution.scale
-
-
-gptq_rows = partial(draw_layer, rows=3)
-gptq_groups = partial(draw_layer, groups=2)
-gptq_clamp = partial(draw_layer, clamp=True)

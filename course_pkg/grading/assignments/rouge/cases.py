@@ -153,10 +153,6 @@ def several(rng: Random, size: int, rule: str) -> dict[str, Any]:
     return {"candidate": candidate, "references": references, "n": n, "rule": rule}
 
 
-several_best = partial(several, rule="best")
-several_pooled = partial(several, rule="pooled")
-
-
 def lcs_gaps(rng: Random, size: int) -> dict[str, Any]:
     """One order, different words, each text with words of its own: no run is the whole."""
     common, *own = _some(rng, 3 + size + rng.randint(0, 2), 2 + size, 2 + size)
@@ -198,8 +194,6 @@ def two_orders(rng: Random, size: int, betas: Any) -> dict[str, Any]:
     return _with_lcs(rng.choice(betas[size]), *texts[:: (-1) ** size])
 
 
-rouge_l_sides = rouge_l_f = partial(two_orders, betas=[[1.0]] * 3)
-rouge_l_beta = partial(two_orders, betas=[[1.5, 2.0, 3.0], [0.25, 0.5, 0.75], [1.2, 4.0, 8.0]])
 rouge_l_ends = partial(ends, short=0, build=partial(_with_lcs, 2.0))
 
 

@@ -3,7 +3,6 @@
 Times of queues are whole milliseconds, so that there is nothing to round.
 """
 
-from functools import partial
 from random import Random
 from statistics import fmean
 from typing import Any
@@ -237,9 +236,6 @@ def draw_requests(
     return {"arrivals": arrivals, "answers": answers, **where}
 
 
-batching_static = partial(draw_requests, continuous=False)
-
-
 def batching_arrivals(rng: Random, size: int) -> Inputs:
     """Both ways; the server is never empty, because the first answer is long."""
     inputs = draw_requests(rng, size, size % 2 == 0, gaps=(0, 1, 2, 3))
@@ -282,10 +278,6 @@ def join_short(rng: Random, size: int) -> Inputs:
     """Within the first quantum; beyond all quanta; then any of these."""
     kinds = "short", "beyond"
     return draw_first(rng, 0, kinds[each_then_any(rng, size, 2)])
-
-
-join_exact = partial(draw_first, kind="exact")
-join_beyond = partial(draw_first, kind="beyond")
 
 
 class _SeveralStarveError(Exception):
@@ -335,11 +327,6 @@ def draw_jobs(
         "queues": queues,
         "starvation": rng.randint(4, 9) * step if starves else NEVER,
     }
-
-
-mlfq_skip = partial(draw_jobs, long=5)
-mlfq_arrivals = partial(draw_jobs, late="busy", long=3)
-mlfq_idle = partial(draw_jobs, late="idle")
 
 
 def mlfq_lowest(rng: Random, size: int) -> Inputs:
@@ -415,7 +402,3 @@ def draw_served(rng: Random, size: int, *, single: bool = False, edge: bool = Fa
         rows.append((arrival, first, first + gap * (tokens - 1), tokens))
         arrival += rng.randint(20, 300)
     return {"requests": rows, "first_target": first_target, "token_target": token_target}
-
-
-summary_single = partial(draw_served, single=True)
-summary_edge = partial(draw_served, edge=True)
