@@ -23,6 +23,19 @@ MOST_WORDS = 200
 ROUNDING = 1e-6  # of a number from 0 to 1
 
 
+class _Malformed(Exception):
+    """An example of another form; the message says what is expected."""
+
+
+class _Missed(Exception):
+    """An example that doesn't do what it must: what that is, and what it does."""
+
+
+def _require(good: bool, wanted: str, done: str) -> None:
+    if not good:
+        raise _Missed(wanted, done)
+
+
 def example(name: str) -> Callable[[Check], Check]:
     """Make a comparator of a check: of the case, and of the given example of that name.
 
@@ -36,17 +49,18 @@ def example(name: str) -> Callable[[Check], Check]:
         def compare(expected: Inputs, given: Any) -> str | None:
             if given is expected:
                 return None
-            if not isinstance(given, dict):
-                return _require(name, False, "a dict of three examples", describe_type(given))
-            if name not in given:
-                return _require(name, False, f"a dict with the key {name!r}", str(list(given)[:9]))
-            if "case" not in expected:
-                same = encode(given[name]) == encode(expected[name])
-                return None if same else "another example"
-            reason = check(expected["case"], given[name])
-            if reason is None or isinstance(reason, Difference):
-                return reason
-            return Difference.at(name, reason, expected[name], given[name])
+            try:
+                _require(isinstance(given, dict), "a dict of three examples", describe_type(given))
+                _require(name in given, f"a dict with the key {name!r}", str(list(given)[:9]))
+                if "case" not in expected:
+                    same = encode(given[name]) == encode(expected[name])
+                    return None if same else "another example"
+                reason = check(expected["case"], given[name])
+            except _Malformed as error:
+                reason = str(error)
+            except _Missed as missed:
+                return Difference.at(name, "it doesn't do what it must", *missed.args)
+            return reason and Difference.at(name, reason, expected[name], given[name])
 
         return compare
 
@@ -65,17 +79,11 @@ rank_is_first, adapter_is_first = map(_number_named, ("rank", "adapter"))
 length_is_first, tile_is_last = map(_number_named, ("length", "tile"))
 
 
-def _require(name: str, good: bool, wanted: str, done: str) -> str | None:
-    """A difference that shows what an example must do, and what the given one does."""
-    return None if good else Difference.at(name, "it doesn't do what it must", wanted, done)
-
-
-def _words(words: Any) -> list[str] | str:
-    """A list of words; or, as a text, what is wrong."""
+def _words(words: Any) -> list[str]:
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-        return "expected a list of words"
+        raise _Malformed("expected a list of words")
     if len(words) > MOST_WORDS or not all(word.isalpha() and len(word) < 50 for word in words):
-        return f"expected at most {MOST_WORDS} words, all of letters alone"
+        raise _Malformed(f"expected at most {MOST_WORDS} words, all of letters alone")
     return list(words)
 
 
@@ -83,130 +91,107 @@ def _words(words: Any) -> list[str] | str:
 
 
 @example("hard")
-def change_is_hard(case: Inputs, given: Any) -> str | None:
+def change_is_hard(case: Inputs, given: Any) -> None:
     """The best approximation of rank 1 keeps no more than of any matrix."""
     change = numbers_of(given, (case["d"], case["k"]))
-    if isinstance(change, str):
-        return change
     least = 1 / min(case["d"], case["k"])
     share = rank_one_share(change, case["k"])
     good = share <= least + 1e-6  # NaN, of a matrix of zeros, isn't
-    return _require("hard", good, f"rank 1 keeps {least:.4f}", f"rank 1 keeps {share:.4f}")
+    _require(good, f"rank 1 keeps {least:.4f}", f"rank 1 keeps {share:.4f}")
 
 
 @example("easy")
-def change_is_easy(case: Inputs, given: Any) -> str | None:
+def change_is_easy(case: Inputs, given: Any) -> None:
     """Rank 1 keeps everything of a matrix of different numbers."""
     change = numbers_of(given, (case["d"], case["k"]))
-    if isinstance(change, str):
-        return change
     different = set(change)
-    if len(different) < len(change) or 0 in different:
-        wanted = f"{len(change)} different numbers, none 0"
-        return _require("easy", False, wanted, f"{len(different)}")
+    good = len(different) == len(change) and 0 not in different
+    _require(good, f"{len(change)} different numbers, none 0", f"{len(different)}")
     share = rank_one_share(change, case["k"])
-    return _require("easy", share > 1 - 1e-9, "rank 1 keeps all", f"rank 1 keeps {share:.4f}")
+    _require(share > 1 - 1e-9, "rank 1 keeps all", f"rank 1 keeps {share:.4f}")
 
 
 # 2 QLoRA
 
 
 @example("outlier")
-def outlier_erases(case: Inputs, given: Any) -> str | None:
+def outlier_erases(case: Inputs, given: Any) -> None:
     """One scale loses all weights but one; a scale per block loses none outside its block."""
     weights = numbers_of(given, (case["n"],))
-    if isinstance(weights, str):
-        return weights
-    if not all(weights):
-        return _require("outlier", False, "no weight is 0", "some are 0")
+    _require(all(weights), "no weight is 0", "some are 0")
     whole, blocks = (nf4(weights, size) for size in (len(weights), case["block"]))
     kept, better = (sum(x != 0 for x in found) for found in (whole, blocks))
     least = len(weights) - case["block"] + 1
     wanted = f"with one scale 1 weight is not 0, with blocks at least {least}"
-    return _require("outlier", kept == 1 and better >= least, wanted, f"{kept} and {better}")
+    _require(kept == 1 and better >= least, wanted, f"{kept} and {better}")
 
 
 @example("exact")
-def nothing_is_lost(case: Inputs, given: Any) -> str | None:
+def nothing_is_lost(case: Inputs, given: Any) -> None:
     """Three different weights at least, and all come back as they were."""
     weights = numbers_of(given, (case["n"],))
-    if isinstance(weights, str):
-        return weights
     different = len(set(weights))
-    if different < 3:
-        return _require("exact", False, "3 different weights", f"{different}")
+    _require(different >= 3, "3 different weights", f"{different}")
     pairs = zip(nf4(weights, len(weights)), weights, strict=True)
     error = max(abs(back - weight) for back, weight in pairs)
-    return _require("exact", error <= 1e-7, "the largest error is 0", f"it is {error:.3g}")
+    _require(error <= 1e-7, "the largest error is 0", f"it is {error:.3g}")
 
 
 # 3 FlashAttention
 
 
 @example("average")
-def average_is_wrong(case: Inputs, given: Any) -> str | None:
+def average_is_wrong(case: Inputs, given: Any) -> None:
     """The mean of the tiles' own results is far from attention over all keys."""
     parts = numbers_of(given, (2, 2, 2))
-    if isinstance(parts, str):
-        return parts
     scores, values = parts[:4], parts[4:]
-    if min(values) < -ROUNDING or max(values) > 1 + ROUNDING:
-        return _require("average", False, "values from 0 to 1", f"{min(values)} to {max(values)}")
+    good = min(values) >= -ROUNDING and max(values) <= 1 + ROUNDING
+    _require(good, "values from 0 to 1", f"{min(values)} to {max(values)}")
     tiles = [attention(scores[at : at + 2], values[at : at + 2]) for at in (0, 2)]
     gap = abs(attention(scores, values) - sum(tiles) / 2)
     wanted = f"a difference of at least {case['gap']}"
-    return _require("average", gap >= case["gap"], wanted, f"{gap:.4f}")
+    _require(gap >= case["gap"], wanted, f"{gap:.4f}")
 
 
 # 4 The brevity penalty
 
 
 @example("short")
-def short_is_precise(case: Inputs, given: Any) -> str | None:
+def short_is_precise(case: Inputs, given: Any) -> None:
     """All precisions are 1, the penalty is small enough, and no longer candidate has that."""
     words = _words(given)
-    if isinstance(words, str):
-        return words
     r = len(case["reference"])
     length = next(c for c in range(r, 0, -1) if math.exp(1 - r / c) <= case["below"])
-    if len(words) != length:
-        return _require("short", False, f"{length} words", f"{len(words)} words")
+    _require(len(words) == length, f"{length} words", f"{len(words)} words")
     score = _bleu([words], case)
     precisions = f"they are {', '.join(f'{p:.2f}' for p in score.precisions)}"
-    return _require("short", min(score.precisions) == 1, "all four precisions are 1", precisions)
+    _require(min(score.precisions) == 1, "all four precisions are 1", precisions)
 
 
 @example("long")
-def long_is_unpunished(case: Inputs, given: Any) -> str | None:
+def long_is_unpunished(case: Inputs, given: Any) -> None:
     """Twice as long as the reference, which is in it word by word."""
     words = _words(given)
-    if isinstance(words, str):
-        return words
     reference = case["reference"]
     r = len(reference)
-    if len(words) != 2 * r:
-        return _require("long", False, f"{2 * r} words", f"{len(words)} words")
+    _require(len(words) == 2 * r, f"{2 * r} words", f"{len(words)} words")
     runs = [words[at : at + r] for at in range(r + 1)]
-    return _require("long", reference in runs, "the reference in one piece", "it isn't there")
+    _require(reference in runs, "the reference in one piece", "it isn't there")
 
 
 @example("corpus")
-def corpus_makes_up(case: Inputs, given: Any) -> str | None:
+def corpus_makes_up(case: Inputs, given: Any) -> None:
     """One candidate is too short, nothing in it is wrong, and the corpus has no penalty."""
     if not isinstance(given, list | tuple) or len(given) != 2:
-        return "expected a list of two candidates"
-    candidates = [_words(words) for words in given]
-    if wrong := [words for words in candidates if isinstance(words, str)]:
-        return wrong[0]
-    first, second = candidates
+        raise _Malformed("expected a list of two candidates")
+    candidates = first, second = [_words(words) for words in given]
     reference = case["reference"]
-    if not 0 < len(first) < len(reference) or first != reference[: len(first)]:
-        return _require("corpus", False, "first, a beginning of the reference", " ".join(first))
-    if len(first) + len(second) != 2 * len(reference):
-        total = f"{len(first) + len(second)} words"
-        return _require("corpus", False, f"together {2 * len(reference)} words", total)
+    good = 0 < len(first) < len(reference) and first == reference[: len(first)]
+    _require(good, "first, a beginning of the reference", " ".join(first))
+    both = len(first) + len(second)
+    _require(both == 2 * len(reference), f"together {2 * len(reference)} words", f"{both} words")
     penalty = _bleu(candidates, case).brevity_penalty
-    return _require("corpus", penalty == 1, "a penalty of 1", f"{penalty:.4f}")
+    _require(penalty == 1, "a penalty of 1", f"{penalty:.4f}")
 
 
 def _bleu(candidates: list[list[str]], case: Inputs) -> BleuScore:
@@ -218,31 +203,28 @@ def _bleu(candidates: list[list[str]], case: Inputs) -> BleuScore:
 
 
 @example("order")
-def order_is_lost(case: Inputs, given: Any) -> str | None:
+def order_is_lost(case: Inputs, given: Any) -> None:
     """ROUGE-1 is 1, and the longest common subsequence has one word."""
     wanted = {"ROUGE-1": 1.0, "ROUGE-L": 1 / len(case["reference"])}
-    return _scores(case, given, "order", wanted)
+    _require_scores(case, given, wanted)
 
 
 @example("gaps")
-def gaps_are_free(case: Inputs, given: Any) -> str | None:
+def gaps_are_free(case: Inputs, given: Any) -> None:
     """ROUGE-L has the recall 1, and no bigram is shared."""
-    return _scores(case, given, "gaps", {"recall of ROUGE-L": 1.0, "ROUGE-2": 0.0})
+    _require_scores(case, given, {"recall of ROUGE-L": 1.0, "ROUGE-2": 0.0})
 
 
 @example("blocks")
-def blocks_are_lost(case: Inputs, given: Any) -> str | None:
+def blocks_are_lost(case: Inputs, given: Any) -> None:
     """The same words; all bigrams are kept but one, and of ROUGE-L as little as can be."""
     n = len(case["reference"])
     wanted = {"ROUGE-1": 1.0, "ROUGE-2": (n - 2) / (n - 1), "ROUGE-L": (n + 1) // 2 / n}
-    return _scores(case, given, "blocks", wanted)
+    _require_scores(case, given, wanted)
 
 
-def _scores(case: Inputs, given: Any, name: str, wanted: dict[str, float]) -> str | None:
-    """Compare the scores of a candidate with those that are wanted."""
+def _require_scores(case: Inputs, given: Any, wanted: dict[str, float]) -> None:
     words = _words(given)
-    if isinstance(words, str):
-        return words
     candidate, reference = " ".join(words), " ".join(case["reference"])
     scores = {
         "ROUGE-1": rouge_n(candidate, reference, 1).fmeasure,
@@ -251,21 +233,21 @@ def _scores(case: Inputs, given: Any, name: str, wanted: dict[str, float]) -> st
         "recall of ROUGE-L": rouge_l(candidate, reference).recall,
     }
     for score, right in wanted.items():
-        if abs(scores[score] - right) > 1e-9:
-            return _require(name, False, f"{score} = {right:.4f}", f"{score} = {scores[score]:.4f}")
-    return None
+        good = abs(scores[score] - right) <= 1e-9
+        _require(good, f"{score} = {right:.4f}", f"{score} = {scores[score]:.4f}")
 
 
-def numbers_of(given: Any, shape: tuple[int, ...]) -> list[float] | str:
-    """The numbers of nested lists or an array of that shape, in order; or what is wrong."""
+def numbers_of(given: Any, shape: tuple[int, ...]) -> list[float]:
+    """The numbers of nested lists or an array of that shape, in order."""
     try:
         given_shape, numbers = _flattened(given)
     except (TypeError, OverflowError):
-        return "expected numbers in lists of equal lengths"
+        raise _Malformed("expected numbers in lists of equal lengths") from None
     if given_shape != shape:
-        return f"expected the shape {shape}, but {given_shape} was given"
-    good = all(abs(x) <= LARGEST for x in numbers)  # NaN isn't
-    return numbers if good else "expected finite numbers of at most a million"
+        raise _Malformed(f"expected the shape {shape}, but {given_shape} was given")
+    if not all(abs(x) <= LARGEST for x in numbers):  # NaN isn't
+        raise _Malformed("expected finite numbers of at most a million")
+    return numbers
 
 
 def _flattened(given: Any) -> tuple[tuple[int, ...], list[float]]:

@@ -25,24 +25,15 @@ def verdict_expected(inputs: Inputs) -> str:
     return requirement.decide(Interval((low + high) / 2, low, high, 0.95))
 
 
-def _interval(rng: Random, size: int, direction: str) -> Inputs:
-    """Above the threshold, below it, or around it with the middle on the wrong side."""
+def draw_interval(rng: Random, size: int, direction: str) -> Inputs:
+    """Above the threshold, below it, around it with the middle on the wrong side; then any."""
+    kind = each_then_any(rng, size, 3)
     threshold = rng.randint(60, 80) / 100
     width = rng.randint(6, 15) / 100
-    low = (threshold + 0.03, threshold - width - 0.03, threshold - width / 4)[size]
-    if size == 2 and rng.random() < 0.5:
+    low = (threshold + 0.03, threshold - width - 0.03, threshold - width / 4)[kind]
+    if kind == 2 and rng.random() < 0.5:
         low = threshold - 3 * width / 4
     return {"low": low, "high": low + width, "threshold": threshold, "direction": direction}
-
-
-def verdict_at_least(rng: Random, size: int) -> Inputs:
-    """Each verdict once, then any."""
-    return _interval(rng, each_then_any(rng, size, 3), "at least")
-
-
-def verdict_at_most(rng: Random, size: int) -> Inputs:
-    """Each verdict once, then any."""
-    return _interval(rng, each_then_any(rng, size, 3), "at most")
 
 
 def verdict_border(rng: Random, size: int) -> Inputs:
