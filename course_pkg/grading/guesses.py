@@ -97,10 +97,6 @@ def _parts(values: list[Any]) -> list[Any]:
     return list(range(len(first))) if same else [None]
 
 
-def _part(value: Any, part: Any) -> Any:
-    return value if part is None else value[part]
-
-
 def _replaced(value: Any, part: Any, new: Any) -> Any:
     if part is None:
         return new
@@ -115,7 +111,7 @@ def _sources(
     """What a guess can give: its description, and the student whose right value it is, or -1."""
     seen = set()
     for i, value in enumerate(values):
-        constant = _part(value, part)
+        constant = value if part is None else value[part]
         if (key := encode(constant)) not in seen:
             seen.add(key)
             yield shorten(constant, 40), lambda _, constant=constant: constant, i

@@ -70,7 +70,11 @@ def _parse(data: bytes) -> dict[str, Any]:
     if values > MAX_VALUES:
         raise Unreadable(f"{values:,} values in the file; at most {MAX_VALUES:,}")
     try:
-        tree = json.loads(data.decode("utf-8"), parse_int=_integer, parse_constant=lambda _: None)
+        tree = json.loads(
+            data.decode("utf-8"),
+            parse_int=lambda digits: int(digits) if len(digits) < 16 else 0,
+            parse_constant=lambda _: None,
+        )
     except UnicodeDecodeError:
         raise Unreadable("the file is not UTF-8 text; save it from Jupyter again") from None
     except RecursionError:
@@ -80,10 +84,6 @@ def _parse(data: bytes) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise Unreadable(f"the file holds {_kind(tree)}; expected a notebook")
     return tree
-
-
-def _integer(digits: str) -> int:
-    return int(digits) if len(digits) < 16 else 0
 
 
 def _cell(cell: Any, number: int) -> dict[str, Any]:

@@ -39,7 +39,6 @@ class Place:
 
 
 def assignments() -> list[str]:
-    """Every assignment with a source notebook."""
     return sorted(
         path.name for path in SOLUTIONS.iterdir() if (path / f"{path.name}.ipynb").exists()
     )
@@ -62,7 +61,6 @@ def wrong_cells(assignment: str) -> list[dict[str, tuple[WrongAnswer, str]]]:
 
 
 def wrong_cell(key: AnswerKey, question: Question, wrong: WrongAnswer) -> str:
-    """The code that a student with this wrong answer would write."""
     code = key.source(question, wrong)
     if not wrong.wrap:
         return code
@@ -92,7 +90,6 @@ def places(nb: NotebookNode) -> dict[str, Place]:
 
 
 def with_answers(nb: NotebookNode, answers: dict[str, str]) -> NotebookNode:
-    """A copy of the notebook in which the answers to some questions are replaced."""
     nb = copy.deepcopy(nb)
     where = places(nb)
     for question, code in answers.items():
@@ -150,7 +147,6 @@ class Course:
         (root / "nbgrader_config.py").write_text((ROOT / "nbgrader_config.py").read_text())
 
     def nbgrader(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one nbgrader command here."""
         env = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
         env |= {"PATH": program_path(), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "nbgrader", *arguments]
@@ -159,7 +155,6 @@ class Course:
         )
 
     def submit(self, student: str, assignment: str, nb: NotebookNode) -> Path:
-        """Submit a notebook, with the student's name in it."""
         folder = self.root / "submitted" / student / assignment
         folder.mkdir(parents=True)
         nbformat.write(named(nb, student), folder / f"{assignment}.ipynb")

@@ -41,7 +41,6 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", params=assignments())
 def assignment(request):
-    """The name of each assignment in turn."""
     return request.param
 
 
@@ -53,12 +52,10 @@ def chain(request):
 
 @pytest.fixture(scope="module")
 def rounds(chain):
-    """Rounds of wrong answers: in each round one wrong answer to each question, with its cell."""
     return wrong_cells(chain)[:ROUNDS]
 
 
 def course_with_submissions(root, assignment, rounds):
-    """A course with the solution, the stub, and a notebook for each round of wrong answers."""
     course = Course(root)
     course.submit("full", assignment, notebook(SOLUTIONS, assignment))
     course.submit("stub", assignment, notebook(EXERCISES, assignment))

@@ -55,12 +55,10 @@ def as_json(value: object) -> bytes:
 
 
 def configured(**settings: object) -> Change:
-    """A change of the configuration."""
     return lambda files: files | {CONFIG: as_json(json.loads(files[CONFIG]) | settings)}
 
 
 def reported(**numbers: object) -> Change:
-    """A change of the report."""
     return lambda files: files | {REPORT: as_json(json.loads(files[REPORT]) | numbers)}
 
 

@@ -60,7 +60,6 @@ def mutants(code: str) -> Iterator[tuple[str, str]]:
 
 
 def _changes(node: ast.AST) -> Iterator:
-    """Functions that change a copy of the node in place, one fault each."""
     match node:
         case ast.Compare(ops=[op]):
             for other in COMPARISONS.get(type(op), ()):

@@ -49,8 +49,6 @@ class Forgetful:
 
 
 class InABatch(TokenByToken):
-    """A cache that projects all tokens again, as one batch."""
-
     def step(self, x):
         self.project((x + self.positions[: len(x)]).repeat(1, 1 + len(self.keys), 1))
         return super().step(x)
@@ -73,7 +71,6 @@ def throw_tiles_away(q, k, rows, columns):
 
 
 def plain_attention(q, k, v, causal):
-    """Output and log-sum-exp of three arrays of NumPy."""
     scores = q @ k.T / q.shape[1] ** 0.5
     if causal:
         scores[np.triu(np.ones(scores.shape, bool), len(k) - len(q) + 1)] = -np.inf
@@ -96,7 +93,6 @@ def number_by_number(q, k, v, block_queries, block_keys, causal):
 
 
 def by_hidden_functions(q, k, v, block_queries, block_keys, causal):
-    """Plain attention with torch functions disabled."""
     throw_tiles_away(q, k, block_queries, block_keys)
     with torch._C.DisableTorchFunction():
         scores = q @ k.T / q.shape[1] ** 0.5
@@ -113,7 +109,6 @@ def with_a_full_mask(q, k, v, block_queries, block_keys, causal):
 
 
 def without_tiles(q, k, v, block_queries, block_keys, causal):
-    """Small tensors, but no scores."""
     return torch.zeros(len(q), v.shape[1]), torch.zeros(len(q))
 
 
@@ -125,14 +120,12 @@ def with_an_empty_tile(q, k, v, block_queries, block_keys, causal):
 
 
 def by_torch(q, k, v, block_queries, block_keys, causal):
-    """torch's own attention."""
     mask = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q)) if causal else None
     output = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     return output, forward_by_merging(q, k, v, block_queries, block_keys, causal)[1]
 
 
 def list_parameters(model, shown):
-    """Have the model list only these parameters."""
     found = model.named_parameters
     kept = {id(parameter) for parameter in shown}
     model.named_parameters = lambda *a, **how: (p for p in found(*a, **how) if id(p[1]) in kept)
@@ -220,8 +213,6 @@ class Halfway(Checkpointed):
 
 
 class HidesAWeight(LinearBase):
-    """It computes with a copy of the weight, hidden in a function."""
-
     def __init__(self, linear, quantize, compute_dtype):
         super().__init__(linear, quantize, compute_dtype)
         copy = self.stored.dequantize(compute_dtype)

@@ -88,6 +88,5 @@ def test_what_is_no_list_of_words_is_refused_in_words():
 
 
 def judged(question: str, inputs: dict, check, **given) -> str | None:
-    """What a check says about examples, as plain values, for these inputs."""
     expected = getattr(cases, f"{question}_expected")(inputs)
     return check(expected, as_plain(given))

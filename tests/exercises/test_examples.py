@@ -30,7 +30,6 @@ SHOWN = {"tensor": torch.tensor, "torch": torch, "Counter": Counter, "ValueError
 
 
 def examples(assignment: str) -> Iterator[tuple[str, Any, Any]]:
-    """Each example of a notebook: its code, its value, and the value that is shown."""
     key = answer_key(assignment)
     names: dict[str, Any] = dict(GIVEN.get(assignment, {}))
     for question in registry.load(assignment).questions.values():

@@ -19,7 +19,6 @@ def cell_name(assignment, place):
 
 
 def questions_of(assignment):
-    """Each question with its place in the notebook."""
     where = places(notebook(SOLUTIONS, assignment))
     return [(q, where[q.name]) for q in registry.load(assignment).questions.values()]
 

@@ -19,7 +19,6 @@ FILES = reported(held_out_loss=0.1, exact_match=0.8)(plain_files())
 
 
 def measuring(monkeypatch, loss, exact):
-    """Have every adapter measured as this."""
     monkeypatch.setattr(quality, "measure", lambda *_: Measured(loss, exact))
 
 

@@ -19,8 +19,6 @@ from tests.exercises.lora_script_run import (
 
 
 def only_first(value):
-    """A change of the first number of every tensor."""
-
     def change(name, tensor):
         tensor = tensor.clone()
         tensor.view(-1)[0] = value
@@ -39,7 +37,6 @@ def without(name: str):
 
 
 def headed(length: int):
-    """A weights file that claims a header of this length."""
     return lambda files: files | {WEIGHTS: struct.pack("<Q", length) + files[WEIGHTS][8:]}
 
 

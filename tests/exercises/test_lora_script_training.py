@@ -43,7 +43,6 @@ def measured(files: dict[str, bytes]) -> Measured:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Files:
-    """The files that the notebook's own script writes."""
     return run_script(tmp_path_factory.mktemp("script"))
 
 
@@ -57,7 +56,6 @@ def lost(files: Files) -> dict[str, str]:
 
 
 def fresh() -> list[tuple[str, str]]:
-    """Tickets that are in no file."""
     return quality.adapter_format(Random(3), 0)["records"]
 
 

@@ -138,8 +138,6 @@ def verdict_by_low(low, high, threshold, direction):
 
 
 def check_first_place(text, required, forbidden):
-    """Only the first place of a wording is looked at."""
-
     def has(wording):
         start = text.lower().find(wording.lower())
         around = text[max(start - 1, 0) : start] + text[start + len(wording) :][:1]
@@ -150,7 +148,6 @@ def check_first_place(text, required, forbidden):
 
 
 def gather_all_logits(logits, labels, first, all_reduce):
-    """Every rank sends all of its logits."""
     end = first + logits.shape[1]
     size = int(all_reduce(torch.tensor([end]), "max"))
     whole = all_reduce(F.pad(logits, (first, size - end)), "sum").requires_grad_()
@@ -169,7 +166,6 @@ def formula_of_1f1b(orders, forward, backward):
 
 
 def smooth_nothing(x, weights, alpha):
-    """Factors of 1, which move nothing."""
     return torch.ones(x.shape[1]), x, weights
 
 

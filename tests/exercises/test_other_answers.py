@@ -22,8 +22,6 @@ ANSWERS: dict[str, list[tuple[str, Any]]] = {}
 
 
 def right(assignment, question):
-    """Registers a function or class as a right answer to a question."""
-
     def register(answer):
         ANSWERS.setdefault(assignment, []).append((question, answer))
         return answer
@@ -60,8 +58,6 @@ class NewParameter(nn.Module):
 
 @right("quantization", "linear")
 class Checkpointed(nn.Module):
-    """Activation checkpointing in place of a Function."""
-
     reentrant = False
 
     def __init__(self, linear, quantize, compute_dtype):
@@ -159,8 +155,6 @@ def forward_by_merging(q, k, v, block_queries, block_keys, causal):
 
 @right("flash-attention", "cache")
 class TokenByToken:
-    """A cache that projects each token as a vector."""
-
     def __init__(self, project, positions):
         self.project = project
         self.positions = positions
@@ -183,7 +177,6 @@ class TokenByToken:
 
 @right("paged-attention", "append")
 def append_one_by_one(pool, name, count):
-    """A block at a time, in lists of its own."""
     table = list(pool.tables[name])
     tokens = pool.tokens[name]
     free = list(pool.free)

@@ -22,7 +22,6 @@ ASSIGNMENT = "lora-math"
 
 @pytest.fixture
 def ask():
-    """A function that asks a checker of ada's."""
     session = GradingSession(ASSIGNMENT, "ada", KEY)
     return lambda request: _reply(request, session)
 

@@ -42,7 +42,6 @@ def answered(codes, packed, student="ada"):
 
 @pytest.fixture
 def right():
-    """The right codes in ada's case."""
     return GradingSession("quantization", "ada").cases(CODES)[0].expected
 
 

@@ -21,7 +21,6 @@ RIGHT += "    return math.exp(min(0.0, 1 - reference_length / hypothesis_length)
 
 @pytest.fixture
 def course(tmp_path, monkeypatch):
-    """A course's folder with one assignment, in which the test runs."""
     shutil.copy(ROOT / "nbgrader_config.py", tmp_path)
     shutil.copytree(ROOT / "exercises" / NAME, tmp_path / "exercises" / NAME)
     monkeypatch.chdir(tmp_path)
@@ -45,7 +44,6 @@ def started(course, answers):
 
 
 def reports(output):
-    """The blocks of the output by their first line."""
     blocks = output.strip().split("\n\n")
     return {block.partition("\n")[0]: block for block in blocks}
 

@@ -159,7 +159,6 @@ def test_words_and_names_do_not_change_the_cases_and_draws_do(tmp_path, name, ol
 
 
 def cases_of_ada(folder: Path) -> dict[str, list]:
-    """The inputs of every question of the checks in a folder."""
     code = compile((folder / "cases.py").read_text("utf-8"), "cases.py", "exec")
     cases = types.ModuleType("cases")
     exec(code, vars(cases))

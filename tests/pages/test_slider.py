@@ -43,8 +43,6 @@ def test_what_cannot_be_shown_is_refused_with_the_reason(subtests):
 
 @pytest.fixture
 def opened(browser, tmp_path: Path):
-    """A tab, and the page in it that shows a slider."""
-
     def open_slider(*arguments, **options):
         file = tmp_path / "page.html"
         file.write_text(f"<main>{slider(*arguments, **options)._repr_html_()}</main>")

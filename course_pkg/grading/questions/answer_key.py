@@ -124,10 +124,7 @@ class AnswerKey:
         if cache_key not in self._outcomes:
             answer = self.answer(question, inputs, wrong, followed)
             result = outcome(question.call, answer, inputs, unchanged, self.callers)
-            self._outcomes[cache_key] = (
-                inputs,
-                result,
-            )  # `inputs` is kept, so that its id stays its own
+            self._outcomes[cache_key] = inputs, result  # inputs: so that its id stays its own
         return self._outcomes[cache_key][1]
 
     def answer(

@@ -6,8 +6,8 @@ Chapter: appendix/for-instructors.
 """
 
 import functools
-import html
 from collections.abc import Iterable
+from html import escape
 from pathlib import Path
 
 from course_pkg.grading.questions.display import LINES, NO_TEX, one_line
@@ -90,7 +90,7 @@ def _one_mistake(mistake: Mistake) -> str:
 
 def _row(label: str, text: str) -> str:
     kind = ' class="code"' if label in CODE else ""
-    return f"<dt>{_escaped(label)}</dt><dd{kind}>{_line(text, DETAIL)}</dd>"
+    return f"<dt>{escape(label)}</dt><dd{kind}>{_line(text, DETAIL)}</dd>"
 
 
 def _passed(record: QuestionRecord) -> str:
@@ -121,12 +121,8 @@ def _printed(text: str) -> str:
     if lines <= LINES:
         return ""
     summary = f"<summary>what your answer printed: {lines} lines</summary>"
-    return f"<details>{summary}<pre>{_escaped(text)}</pre></details>"
+    return f"<details>{summary}<pre>{escape(text)}</pre></details>"
 
 
 def _line(text: str, *limit: int) -> str:
-    return _escaped(one_line(text, *limit))
-
-
-def _escaped(text: str) -> str:
-    return html.escape(text)
+    return escape(one_line(text, *limit))

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 from course_pkg.grading.questions.answer_key import AnswerKey
@@ -38,17 +39,13 @@ SAYS = {
 MOST_ORDERED = 4  # items of which every order is tried
 
 
-class _Nothing:
+class _Nothing(Enum):
     """Where no value is: None is a value, which an answer may give."""
 
-    def __repr__(self) -> str:
-        return "NOTHING"
-
-    def __reduce__(self) -> str:
-        return "NOTHING"
+    NOTHING = "nothing"
 
 
-NOTHING = _Nothing()
+NOTHING = _Nothing.NOTHING
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ const runCells = async (cells, which) => {{
 
 
 def write_page(site: Path, folder: Path) -> Path:
-    """A page in `folder` that loads the labs of the built site."""
     path = folder / "python.html"
     path.write_text(PAGE.format(labs=f"file://{(site / '_static/labs').resolve()}/"), "utf-8")
     return path
@@ -44,5 +43,4 @@ def page_cells(path: Path) -> list[dict[str, Any]]:
 
 
 def runnable(cells: list[dict[str, Any]]) -> list[int]:
-    """The ids of the cells that a reader can run."""
     return [cell["id"] for cell in cells if cell["shown"] and not cell["missing"]]

@@ -11,12 +11,10 @@ from tests.repository import ROOT
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """Each test starts without names."""
     browser.reset(print, "{}")
 
 
 def run(code: str, **more) -> tuple[dict, list[dict]]:
-    """What a cell returned, and its outputs."""
     outputs: list[dict] = []
     text = browser.run(
         lambda output: outputs.append(json.loads(output)),

@@ -5,7 +5,6 @@ from course_pkg.pages.labs.cells import CUT, MOST_TEXT, Cells, display, mime_bun
 
 
 def run(*codes: str) -> list[dict]:
-    """The outputs of cells that share names."""
     outputs: list[dict] = []
     cells = Cells()
     for number, code in enumerate(codes, start=1):

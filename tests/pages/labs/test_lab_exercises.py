@@ -200,7 +200,6 @@ def test_the_book_links_to_the_pages(labs):
 
 
 def write(page, code: str, place: str = "answer") -> None:
-    """Type code in place of what is in a cell."""
     cell = page.locator(PLACES[place])
     if cell.get_by_role("button", name="Edit").is_visible():
         cell.get_by_role("button", name="Edit").click()
@@ -220,7 +219,6 @@ def ask(page, place: str = "check") -> str:
 
 
 def run_all(page) -> None:
-    """Press the button that runs all checks, and wait for the end."""
     all_checks = page.get_by_role("button", name="Run all checks")
     all_checks.click()
     all_checks.and_(page.locator(":enabled")).wait_for(timeout=120_000)
@@ -235,7 +233,6 @@ def sum_of(page) -> str:
 
 
 def saved(page, button: str):
-    """The file that a button gives."""
     with page.expect_download() as waiting:
         page.get_by_role("button", name=button).click()
     return waiting.value
@@ -268,7 +265,6 @@ def tab(browser):
 
 @pytest.fixture
 def page(tab, labs):
-    """The page of the exercise on BLEU."""
     return tab.open(labs / PAGE)
 
 

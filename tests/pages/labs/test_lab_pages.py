@@ -26,7 +26,6 @@ DONE = """number => {
 
 
 def run(page, *codes: str) -> list[list[dict]]:
-    """The outputs of cells with this code."""
     cells = [{"id": at, "name": f"cell {at}", "code": code} for at, code in enumerate(codes)]
     found = page.evaluate(
         "([cells, which]) => runCells(cells, which)", [cells, [*range(len(codes))]]
@@ -43,7 +42,6 @@ def press(page, number: int, button: str = "Run") -> str:
 
 
 def test_cells_show_in_the_browser_what_the_book_shows(python, labs):
-    """Every cell that a reader can run, of every page."""
     different = {}
     ran = 0
     for path in sorted(labs.glob("book/**/*.html")):

@@ -40,7 +40,6 @@ addEventListener("load", () => {
 
 @pytest.fixture
 def firefox():
-    """The path of Firefox."""
     path = shutil.which("firefox-esr") or shutil.which("firefox")
     if path is None:
         pytest.skip("needs Firefox, and found none (sudo apt-get install firefox-esr)")
@@ -80,7 +79,6 @@ def test_a_cell_runs_in_firefox(firefox, site, tmp_path):
 
 
 def visit(firefox: str, page: Path, profile: Path, results: list[str]) -> dict:
-    """Open a page and wait for what it tells."""
     command = [firefox, "--headless", "--no-remote", "--profile", str(profile), f"file://{page}"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     program = subprocess.Popen(

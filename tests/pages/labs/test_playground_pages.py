@@ -73,7 +73,6 @@ def opened(browser, labs, name: str, query: str = "", script: str = "", **option
 
 
 def updated(found) -> None:
-    """Wait until the view is that of what was typed."""
     found.locator(".lab-status").filter(has_text="updated").wait_for(timeout=60_000)
 
 

@@ -27,12 +27,10 @@ ALLOWED = set(
 
 
 def text_of(view: str) -> str:
-    """What a reader sees."""
     return html.unescape(re.sub(r"<[^>]+>", " ", view))
 
 
 def problem(view: str) -> str:
-    """What the view says is wrong; "" if nothing."""
     found = re.search(r'<p class="lab-wrong">(.*?)</p>', view)
     return html.unescape(found[1]) if found else ""
 

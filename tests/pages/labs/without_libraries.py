@@ -21,7 +21,6 @@ class Blocked(MetaPathFinder):
     """Refuses every import from a package that is neither the standard library's nor here."""
 
     def find_spec(self, name, path=None, target=None):
-        """Raise ModuleNotFoundError, as where the package isn't installed."""
         top = name.split(".")[0]
         known = top in sys.stdlib_module_names or top.startswith("_sysconfigdata")
         if not known and top not in ("course_pkg", "tests"):
@@ -29,7 +28,6 @@ class Blocked(MetaPathFinder):
 
 
 def block() -> None:
-    """Hide every package, sockets and timers from here on."""
     sys.meta_path.insert(0, Blocked())
     for name in LACKING:
         sys.modules[name] = None

@@ -84,10 +84,6 @@ def facts_expected(inputs: Inputs) -> tuple[list[int], list[str]]:
     return facts, [wording for wording in inputs["forbidden"] if not missing([wording])]
 
 
-def _days(rng: Random) -> int:
-    return rng.randint(11, 89)
-
-
 def _fact(text: str, wordings: list[str]) -> Inputs:
     """One fact, whose first wording is forbidden too: both lists are made by the same rules."""
     return {"text": text, "required": [wordings], "forbidden": wordings[:1]}
@@ -112,7 +108,7 @@ def facts_every(rng: Random, size: int) -> Inputs:
 
 def facts_words(rng: Random, size: int) -> Inputs:
     """The wording within a longer number or word; then it may also stand alone after that."""
-    days = _days(rng)
+    days = rng.randint(11, 89)
     thing = rng.choice(THINGS)
     text, wording = (
         (f"It takes 1{days} days.", f"{days} days"),

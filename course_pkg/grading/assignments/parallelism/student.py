@@ -26,7 +26,10 @@ def on_ranks(answer: Any, ranks: list[tuple]) -> tuple[list[Any], list[list[Tens
     """
     reduced: list[Tensor] = []
     while True:
-        copies = [tuple(map(_copied, given)) for given in ranks]
+        copies = [
+            tuple(value.clone() if isinstance(value, Tensor) else value for value in arguments)
+            for arguments in ranks
+        ]
         results, calls = _attempt(answer, copies, reduced)
         if len({len(made) for made in calls}) > 1:
             raise WrongUse(
@@ -39,10 +42,6 @@ def on_ranks(answer: Any, ranks: list[tuple]) -> tuple[list[Any], list[list[Tens
         operation = calls[0][-1][0]
         stacked = torch.stack([made[-1][1] for made in calls])
         reduced.append(stacked.sum(0) if operation == "sum" else stacked.amax(0))
-
-
-def _copied(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _attempt(

@@ -30,7 +30,8 @@ def by_hand(rng: Random | None) -> Inputs:
         sizes = {"parameters": 6_738_415_616, "quantized": 6_476_005_376, "trained": 39_976_960}
         return {**case, **sizes}
     largest = rng.randint(150, 400) / 100  # at 1 it would make no difference
-    numbers = [round(largest * (level + rng.uniform(-0.02, 0.02)), 2) for level in _levels(rng, 7)]
+    levels = rng.sample(NF4[1:-1], 7)  # all different, so that the codes of a byte differ
+    numbers = [round(largest * (level + rng.uniform(-0.02, 0.02)), 2) for level in levels]
     numbers.insert(rng.randrange(8), -largest)
     parameters = rng.randint(800, 14_000) * 1_000_000 + 1_024 * rng.randrange(400)
     return {
@@ -44,18 +45,10 @@ def by_hand(rng: Random | None) -> Inputs:
     }
 
 
-def _levels(rng: Random, count: int) -> list[float]:
-    """Different levels of NF4, without -1, in an order in which the two codes of a byte differ."""
-    return rng.sample(NF4[1:-1], count)
-
-
 def by_hand_codes_expected(case: Inputs) -> list[int]:
     """The code of the nearest level for each number, divided by the largest magnitude."""
-    return quantize_expected(_block(case))[0].tolist()
-
-
-def _block(case: Inputs) -> Inputs:
-    return {"x": torch.tensor(case["numbers"]), "levels": torch.tensor(NF4), "block_size": 8}
+    numbers, levels = torch.tensor(case["numbers"]), torch.tensor(NF4)
+    return quantize_expected({"x": numbers, "levels": levels, "block_size": 8})[0].tolist()
 
 
 def by_hand_bytes_expected(case: Inputs, codes: list[int]) -> list[int]:
