@@ -76,7 +76,7 @@ def notebook(folder: Path, assignment: str) -> NotebookNode:
 
 def places(nb: NotebookNode) -> dict[str, Place]:
     """Each question of a notebook, by name: the check cell and the solution cell before it."""
-    found = {}
+    by_question = {}
     answer = None
     for index, cell in enumerate(nb.cells):
         meta = cell.metadata.get("nbgrader", {})
@@ -85,8 +85,8 @@ def places(nb: NotebookNode) -> dict[str, Place]:
         if meta.get("grade") and cell.cell_type == "code":
             match = CHECK.search(cell.source)
             assert match, f"a test cell must end in check(...): {cell.source!r}"
-            found[match[2]] = Place(answer, index, meta["points"])
-    return found
+            by_question[match[2]] = Place(answer, index, meta["points"])
+    return by_question
 
 
 def with_answers(nb: NotebookNode, answers: dict[str, str]) -> NotebookNode:

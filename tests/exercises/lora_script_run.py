@@ -66,8 +66,8 @@ def tensors(change: Callable[[str, torch.Tensor], dict[str, torch.Tensor]]) -> C
     """A change of the tensors: change(name, tensor) gives the new ones by name."""
 
     def changed(files: Files) -> Files:
-        found = load(files[WEIGHTS])
-        new = [item for name, tensor in found.items() for item in change(name, tensor).items()]
+        by_name = load(files[WEIGHTS])
+        new = [item for name, tensor in by_name.items() for item in change(name, tensor).items()]
         return files | {WEIGHTS: save({name: t.contiguous() for name, t in new})}
 
     return changed

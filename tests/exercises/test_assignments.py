@@ -59,15 +59,16 @@ def test_author_check_finds_nothing_and_a_report_names_each_wrong_answer_once(as
             pairs = zip(session.inputs(name), session.unchanged(name), strict=True)
             outcomes = [session.answers.outcome(question, i, wrong, same) for i, same in pairs]
             session.record(name, outcomes)
-            found = mistakes_of(as_record(session.verdict(name)))
-            assert [len(each.lost) for each in found] == [len(wrong.loses)], (name, wrong.name)
-            assert not any(label == "hint" for label, _ in found[0].details), (name, wrong.name)
+            mistakes = mistakes_of(as_record(session.verdict(name)))
+            costs = [len(mistake.lost) for mistake in mistakes]
+            assert costs == [len(wrong.loses)], (name, wrong.name)
+            assert not any(label == "hint" for label, _ in mistakes[0].details), (name, wrong.name)
 
 
 def test_notebooks_questions_and_reports_keep_their_rules(assignment):
     rules = (imports, wrong_answers, hints, reports, names, shown_inputs, outputs, release)
     rules += (students_side,)
-    assert [(rule.__name__, found) for rule in rules for found in rule(assignment)] == []
+    assert [(rule.__name__, problem) for rule in rules for problem in rule(assignment)] == []
 
 
 def imports(assignment: str) -> Iterator[str]:
@@ -255,16 +256,16 @@ def test_what_the_checks_compare_with_is_masked(assignment):
     """A module that moves out of a masked folder would be there for a student to import."""
     shared = ("grading", "common", "lm", "pages")
     given = (*registry.load(assignment).masked, *(f"course_pkg.{name}" for name in shared))
-    found = {
+    imported = {
         module
         for path in registry.folder(assignment).rglob("*.py")
         for module, _ in all_imports(ast.parse(path.read_text()), "course_pkg.grading.assignments")
         if module.startswith("course_pkg.") and not module.startswith(given)
     }
-    assert found == {f"course_pkg.{name}" for name in UNMASKED.get(assignment, "").split()}
+    assert imported == {f"course_pkg.{name}" for name in UNMASKED.get(assignment, "").split()}
 
 
 def test_cases_depend_on_key_and_student():
     others = (("ada", b"k"), ("bob", b"k"), ("ada", b"l"))
-    drawn = {str(GradingSession("lora-math", *each).inputs("forward")) for each in others}
+    drawn = {str(GradingSession("lora-math", *who).inputs("forward")) for who in others}
     assert len(drawn) == 3

@@ -80,16 +80,16 @@ def plain_attention(q, k, v, causal):
 
 def in_numpy(q, k, v, block_queries, block_keys, causal):
     throw_tiles_away(q, k, block_queries, block_keys)
-    found = plain_attention(*(tensor.numpy() for tensor in (q, k, v)), causal)
-    return tuple(torch.from_numpy(array).float() for array in found)
+    arrays = plain_attention(*(tensor.numpy() for tensor in (q, k, v)), causal)
+    return tuple(torch.from_numpy(array).float() for array in arrays)
 
 
 def number_by_number(q, k, v, block_queries, block_keys, causal):
     """As `in_numpy`, but the numbers leave torch one by one."""
     throw_tiles_away(q, k, block_queries, block_keys)
     numbers = ([[x.item() for x in row] for row in part] for part in (q, k, v))
-    found = plain_attention(*map(np.array, numbers), causal)
-    return tuple(torch.tensor(array.tolist()) for array in found)
+    arrays = plain_attention(*map(np.array, numbers), causal)
+    return tuple(torch.tensor(array.tolist()) for array in arrays)
 
 
 def by_hidden_functions(q, k, v, block_queries, block_keys, causal):
@@ -126,9 +126,11 @@ def by_torch(q, k, v, block_queries, block_keys, causal):
 
 
 def list_parameters(model, shown):
-    found = model.named_parameters
+    named_parameters = model.named_parameters
     kept = {id(parameter) for parameter in shown}
-    model.named_parameters = lambda *a, **how: (p for p in found(*a, **how) if id(p[1]) in kept)
+    model.named_parameters = lambda *a, **how: (
+        p for p in named_parameters(*a, **how) if id(p[1]) in kept
+    )
 
 
 inject_without_freezing = patched("lora-math", "inject", "model.requires_grad_(False)", "pass")
@@ -268,5 +270,5 @@ def test_points_that_a_program_can_claim_are_attested():
 
 
 def test_an_answer_loses_the_points_of_what_it_only_claims():
-    found = [(*row, points_lost(*row[:3])) for row in LOST]
-    assert [row for row in found if row[-1] != row[-2]] == []
+    lost = [(*row, points_lost(*row[:3])) for row in LOST]
+    assert [row for row in lost if row[-1] != row[-2]] == []

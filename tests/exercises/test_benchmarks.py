@@ -41,8 +41,8 @@ def test_the_program_of_an_answer_is_python_and_defines_the_function():
 
 def test_strengths_are_compared_by_name_and_by_their_differences():
     for given, told in STRENGTHS:
-        found = cases.differences({"a": 1.0, "b": -1.0}, given)
-        assert found is None if told is None else told in str(found), (given, found)
+        reason = cases.differences({"a": 1.0, "b": -1.0}, given)
+        assert reason is None if told is None else told in str(reason), (given, reason)
 
 
 def test_the_mark_scheme_has_the_numbers_of_the_formulas():
@@ -53,13 +53,13 @@ def test_the_mark_scheme_has_the_numbers_of_the_formulas():
     assert (sum(a), sum(a) - only_a + only_b) == (713, 708)
     both = [(1, 1)] * (713 - only_a) + [(1, 0)] * only_a + [(0, 1)] * only_b
     both += [(0, 0)] * (1000 - len(both))
-    found = compare_runs([b for _, b in both], [a for a, _ in both])
-    assert found.standard_error == pytest.approx(0.0107, abs=5e-5)
-    low = found.difference.low
-    high = found.difference.high
+    comparison = compare_runs([b for _, b in both], [a for a, _ in both])
+    assert comparison.standard_error == pytest.approx(0.0107, abs=5e-5)
+    low = comparison.difference.low
+    high = comparison.difference.high
     assert (round(100 * low, 1), round(100 * high, 1)) == (-1.6, 2.6)
     sigma = math.sqrt(0.713 * 0.287 / 1000)
-    numbers = [100 * found.standard_error, 100 * sigma, 100 * selection_bias(10, sigma, 0.8)]
+    numbers = [100 * comparison.standard_error, 100 * sigma, 100 * selection_bias(10, sigma, 0.8)]
     numbers.append(100 * math.hypot(sigma, math.sqrt(0.708 * 0.292 / 1000)))
     assert [f"{number:.2f}" for number in numbers] == ["1.07", "1.43", "0.98", "2.03"]
     assert math.sqrt(1 - 0.8) == pytest.approx(0.447, abs=5e-4)

@@ -48,10 +48,10 @@ def test_the_mark_scheme_has_the_numbers_of_the_courses_calculator():
     traffic = Traffic.of(12.0, 2000, 150)
     for base, work, limits in RATES:
         cost = CostModel(base=base, sequences=work / 149)  # the first token comes with the prompt
-        found = capacity(traffic, cost, cache_tokens=400_000, seconds_per_token=0.040)
+        most = capacity(traffic, cost, cache_tokens=400_000, seconds_per_token=0.040)
         for limit, rate in limits.items():
-            assert f"{found.by_limit[limit]:.1f}" == rate
+            assert f"{most.by_limit[limit]:.1f}" == rate
             assert rate in scheme
         assert (
-            found.limit == "time per token" or work < 0.020
+            most.limit == "time per token" or work < 0.020
         )  # with a prefix cache, memory is shared

@@ -31,8 +31,8 @@ EXPRESSIONS = (  # for the texts "a" and "b", and what is told; None if it is ri
 
 def test_an_expression_is_judged_by_its_texts():
     for given, told in EXPRESSIONS:
-        found = cases.same_texts(['"a"', '"b"'], given)
-        assert found is None if told is None else told in str(found), (given, found)
+        reason = cases.same_texts(['"a"', '"b"'], given)
+        assert reason is None if told is None else told in str(reason), (given, reason)
 
 
 def test_only_a_value_error_is_a_value_error():

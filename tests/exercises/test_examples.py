@@ -101,6 +101,6 @@ def as_shown(value: Any, shown: Any) -> bool:
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")  # of a comment such as "x[0] is 7"
 def test_examples_in_tasks_are_what_the_model_answers_give(assignment):
-    found = list(examples(assignment))
-    assert found
-    assert [each for each in found if not as_shown(*each[1:])] == []
+    shown = list(examples(assignment))
+    assert shown
+    assert [row for row in shown if not as_shown(*row[1:])] == []

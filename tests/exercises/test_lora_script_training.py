@@ -96,21 +96,21 @@ SEEDS = [1, pytest.param(2, marks=MINUTES), pytest.param(4, marks=MINUTES)]
 def test_the_script_reaches_every_bar_with_room_to_spare(tmp_path, seed):
     rotated = f"    pairs = pairs[{16 * seed} :] + pairs[: {16 * seed}]\n" + ENCODED
     files = run_script(tmp_path, ("manual_seed(0)", f"manual_seed({seed})"), (ENCODED, rotated))
-    found = measured(files)
-    print(seed, found, json.loads(files["report.json"]))
-    assert 3 * found.loss <= quality.TASK_BAR and found.exact >= 2 * quality.EXACT_BAR, found
+    result = measured(files)
+    print(seed, result, json.loads(files["report.json"]))
+    assert 3 * result.loss <= quality.TASK_BAR and result.exact >= 2 * quality.EXACT_BAR, result
 
 
 @MINUTES
 @pytest.mark.parametrize("name", WRONG)
 def test_another_training_stays_above_the_bar(tmp_path, name):
-    found = measured(run_script(tmp_path, (ENCODED, WRONG[name])))
-    print(name, found)
-    assert found.loss >= 1.2 * quality.FORMAT_BAR and found.exact == 0, found
+    result = measured(run_script(tmp_path, (ENCODED, WRONG[name])))
+    print(name, result)
+    assert result.loss >= 1.2 * quality.FORMAT_BAR and result.exact == 0, result
 
 
 def test_the_base_alone_stays_above_the_bar():
     records = quality.adapter_format(Random(0), 0)["records"]
-    found = measure(None, records)
-    print(found)
-    assert found.loss >= 2 * quality.FORMAT_BAR and found.exact == 0
+    result = measure(None, records)
+    print(result)
+    assert result.loss >= 2 * quality.FORMAT_BAR and result.exact == 0

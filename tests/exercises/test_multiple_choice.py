@@ -19,8 +19,8 @@ def test_by_hand_no_confidence_is_near_an_edge_and_the_numbers_differ_from_those
         assert 1.0 in confidence, student
         bins = [[c for c in confidence if i < 4 * c <= i + 1] for i in range(4)]
         assert sorted(map(len, bins)) == [0, 1, 2, 2], student
-        found = cases.by_hand_expected(case)
-        assert abs(found["alone"] - found["passages"]) > 0.09 * found["alone"], student
+        errors = cases.by_hand_expected(case)
+        assert abs(errors["alone"] - errors["passages"]) > 0.09 * errors["alone"], student
 
 
 def test_options_are_joined_with_the_context_only_where_that_is_judged():

@@ -34,9 +34,9 @@ def passes(key, question, sessions, code, limit_s=LIMIT_S) -> bool:
             for session in sessions:
                 for case in session.cases(question.name):
                     given = case.inputs, case.unchanged, key.callers
-                    found = outcome(question.call, answer, *given)
-                    if "value" not in found or key.difference(
-                        question, case.property, case.expected, found["value"]
+                    result = outcome(question.call, answer, *given)
+                    if "value" not in result or key.difference(
+                        question, case.property, case.expected, result["value"]
                     ):
                         return False
         return True
@@ -59,13 +59,13 @@ def test_every_mutant_loses_a_point_or_is_equivalent(assignment):
         began = time.monotonic()
         assert passes(key, question, sessions, question.answer), name
         limit_s = 2 + 30 * (time.monotonic() - began)
-        found = list(mutants(question.answer))
-        assert found, name
+        changed = list(mutants(question.answer))
+        assert changed, name
         survivors = {
-            mutant for mutant, code in found if passes(key, question, sessions, code, limit_s)
+            mutant for mutant, code in changed if passes(key, question, sessions, code, limit_s)
         }
         equivalent = listed.get(name, {})
-        problems += [(name, "keeps every point", each) for each in survivors - set(equivalent)]
-        problems += [(name, "is listed", each) for each in set(equivalent) - survivors]
+        problems += [(name, "keeps every point", mutant) for mutant in survivors - set(equivalent)]
+        problems += [(name, "is listed", mutant) for mutant in set(equivalent) - survivors]
         assert all(len(reason) > 10 for reason in equivalent.values()), name
     assert problems == []

@@ -75,13 +75,13 @@ STUDENTS = ("ada", *(f"student-{i}" for i in range(7)))  # cases of one may miss
 
 @pytest.mark.parametrize("assignment", PATCHES)
 def test_a_small_fault_costs_at_most_what_it_breaks_and_somebody_all_of_it(assignment):
-    found = []
+    wrong = []
     for question, old, new, points in PATCHES[assignment]:
         answer = patched(assignment, question, old, new)
         lost = {student: points_lost(assignment, question, answer, student) for student in STUDENTS}
         if max(lost.values()) != points:
-            found.append((question, old, new, points, lost))
-    assert found == []
+            wrong.append((question, old, new, points, lost))
+    assert wrong == []
 
 
 def copied(value: Any) -> Any:
@@ -110,7 +110,7 @@ COMPUTED_AGAIN = {("flash-attention", "forward"): 2}
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_changed_argument_costs_the_properties_that_say_so(assignment):
-    found = {}
+    odd = {}
     for name, model in answers_to(assignment).items():
         question = registry.load(assignment).questions[name]
         said = sum(prop.points for prop in question.properties if prop.unchanged)
@@ -126,8 +126,8 @@ def test_a_changed_argument_costs_the_properties_that_say_so(assignment):
 
             lost = points_lost(assignment, name, answer)
             if any(could) and lost - said not in (0, COMPUTED_AGAIN.get((assignment, name), 0)):
-                found[name, place] = lost, said
-    assert found == {}
+                odd[name, place] = lost, said
+    assert odd == {}
 
 
 def verdict_by_low(low, high, threshold, direction):

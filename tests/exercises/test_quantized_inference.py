@@ -29,7 +29,7 @@ def test_two_of_the_six_numbers_by_hand_are_outside_and_none_is_near_a_midpoint(
 
 def test_what_is_no_smoothing_has_a_reason():
     expected = as_plain([torch.full((2,), 2.0), *SMALL])
-    found = [
+    judged = [
         (given, reason, cases.moved(expected, as_plain(given))) for given, reason in NOT_SMOOTH
     ]
-    assert [row for row in found if row[1] not in str(row[2])] == []
+    assert [row for row in judged if row[1] not in str(row[2])] == []

@@ -76,8 +76,8 @@ def test_a_report_in_a_notebook_is_readable_in_light_and_dark(tmp_path):
             assert page.eval_on_selector(".course-report", COLOR) == card, mark
             assert low_contrast(page, "main") == tab.problems == [], mark
             assert page.evaluate("document.documentElement.scrollWidth") <= width, mark
-            found = page.eval_on_selector_all(".rows, .rows dd", MARGINS)
-            assert len(found) > 2 and set(found) == {"0px0px"}, mark
+            margins = page.eval_on_selector_all(".rows, .rows dd", MARGINS)
+            assert len(margins) > 2 and set(margins) == {"0px0px"}, mark
             first, *others = page.eval_on_selector_all(
                 ".rows, .rows .code", "all => all.map(e => e.offsetWidth)"
             )
@@ -167,8 +167,8 @@ def test_an_interrupted_cell_keeps_what_it_has_under_the_grader_only(monkeypatch
     with pytest.raises(KeyboardInterrupt):
         _Calls(("n",), interrupted, None).outcomes(inputs, [False] * 3)
     monkeypatch.setenv("COURSE_CHECKER_FD", "0")
-    found = _Calls(("n",), interrupted, None).outcomes(inputs, [False] * 3)
-    assert found == [{"value": 1}, {"error": INTERRUPTED}, {"error": NOT_RUN}]
+    outcomes = _Calls(("n",), interrupted, None).outcomes(inputs, [False] * 3)
+    assert outcomes == [{"value": 1}, {"error": INTERRUPTED}, {"error": NOT_RUN}]
 
 
 def test_a_reader_without_a_name_is_told_that_the_case_is_the_example():
@@ -214,9 +214,9 @@ def test_only_a_stubs_own_error_means_that_nothing_is_answered():
         (lambda n: lacks(torch.ones(2)), False),  # Module has no forward
         (lambda n: torch.ones(2, dtype=torch.complex64).clamp(0, 1), False),
     ):
-        found = outcome(("n",), answer, {"n": 1})
-        assert ("unanswered" in found) == unanswered, found
-        assert unanswered or "NotImplementedError" in found["error"] or "clamp" in found["error"]
+        result = outcome(("n",), answer, {"n": 1})
+        assert ("unanswered" in result) == unanswered, result
+        assert unanswered or "NotImplementedError" in result["error"] or "clamp" in result["error"]
 
 
 def test_none_and_empty_values_are_shown_as_given():
@@ -309,8 +309,8 @@ def test_the_line_that_a_report_gives_to_try_a_case_can_be_pasted():
         names = {"check": check, answer.__name__: answer}
         first, last = line.split("; ")
         exec(first, names)
-        found = eval(last, names)
-        assert found == (match_counts(**names["case"]) if "match" in last else names["case"])
+        value = eval(last, names)
+        assert value == (match_counts(**names["case"]) if "match" in last else names["case"])
 
 
 def test_unknown_questions_name_the_nearest():

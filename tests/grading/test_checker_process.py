@@ -152,10 +152,10 @@ def test_a_name_of_hidden_characters_does_not_make_the_results_unusable():
     session.inputs("by-hand/parameters")
     case = GradingSession(ASSIGNMENT, typed).variant("by-hand")
     session.record("by-hand/parameters", [{"value": case["rank"] * (case["d"] + case["k"])}])
-    found = checked_results(
+    results = checked_results(
         as_json([session.verdict(name) for name in session.questions]).encode(), session.questions
     )
-    (note,) = notes(found)
+    (note,) = notes(results)
     assert "your number fits the case of '" in note and len(note) < 400
 
 

@@ -63,7 +63,7 @@ def test_right_values_earn_as_before_whatever_the_earlier_ones_are(right):
 def test_a_mistake_of_method_in_the_codes_costs_the_codes_alone(student):
     key = answer_key("quantization")
     case = GradingSession("quantization", student).variant("by-hand")
-    wrong = {each.name: each for each in key[CODES].wrong}
+    wrong = {answer.name: answer for answer in key[CODES].wrong}
     for mistake in ("signed", "unsigned", "range", "descending", "maximum"):
         own = key.outcome(key[CODES], case, wrong[mistake])["value"]
         assert answered(own, pack(own), student).follows == (CODES,), mistake

@@ -44,8 +44,7 @@ def started(course, answers):
 
 
 def reports(output):
-    blocks = output.strip().split("\n\n")
-    return {block.partition("\n")[0]: block for block in blocks}
+    return {block.partition("\n")[0]: block for block in output.strip().split("\n\n")}
 
 
 def test_a_missing_notebook_names_the_command_that_makes_it(course):
@@ -64,15 +63,17 @@ def test_right_wrong_failing_and_missing_answers_are_each_reported(course):
     path = started(course, answers)
     before = path.read_bytes()
     done = check()
-    found = reports(done.stdout)
-    assert "✓ for c < r the penalty is exp(1 − r/c)" in found["bleu/brevity-penalty: 3 of 3 points"]
-    assert "given: " in found["bleu/closest-length: 0 of 2 points"]
-    assert found["bleu/corpus: 0 of 8 points"].splitlines()[1:] == ["  not answered yet"]
+    blocks = reports(done.stdout)
+    assert (
+        "✓ for c < r the penalty is exp(1 − r/c)" in blocks["bleu/brevity-penalty: 3 of 3 points"]
+    )
+    assert "given: " in blocks["bleu/closest-length: 0 of 2 points"]
+    assert blocks["bleu/corpus: 0 of 8 points"].splitlines()[1:] == ["  not answered yet"]
     undefined = "NameError: name 'undefined' is not defined"
-    assert f"code cell 4 (`counts = undefined`) raised {undefined}." in found
-    assert "code cell 5 (" in found["bleu/by-hand/counts: 0 of 1 point"]
-    assert "sentence_bleu" in found["bleu/sentence: 0 of 4 points"]
-    assert list(found)[-1] == "3 of 27 points by program"
+    assert f"code cell 4 (`counts = undefined`) raised {undefined}." in blocks
+    assert "code cell 5 (" in blocks["bleu/by-hand/counts: 0 of 1 point"]
+    assert "sentence_bleu" in blocks["bleu/sentence: 0 of 4 points"]
+    assert list(blocks)[-1] == "3 of 27 points by program"
     assert (done.exit_code, done.stderr) == (1, "")
     assert path.read_bytes() == before
 
@@ -88,21 +89,21 @@ def test_a_named_notebook_needs_no_course_folder_and_all_points_end_with_0(tmp_p
 def test_a_dead_kernel_loses_only_what_comes_after_it(course):
     started(course, {"penalty": RIGHT, "corpus": "import os\nos._exit(1)"})
     done = check()
-    found = reports(done.stdout)
+    blocks = reports(done.stdout)
     died = "the kernel died in code cell 21 (`import os`), and later cells were not run"
-    assert "bleu/brevity-penalty: 3 of 3 points" in found and f"{died}." in found
-    assert found["bleu/corpus: 0 of 8 points"].splitlines()[1] == f"  {died}"
-    assert list(found)[-1] == "3 of 27 points by program" and done.exit_code == 1
+    assert "bleu/brevity-penalty: 3 of 3 points" in blocks and f"{died}." in blocks
+    assert blocks["bleu/corpus: 0 of 8 points"].splitlines()[1] == f"  {died}"
+    assert list(blocks)[-1] == "3 of 27 points by program" and done.exit_code == 1
 
 
 def test_a_cell_that_takes_too_long_is_interrupted_and_the_others_run(course, monkeypatch):
     limits = RunLimits(cell_timeout_s=10)
     monkeypatch.setattr(runner_output, "RunLimits", lambda: limits)
     started(course, {"penalty": RIGHT, "by-hand-counts": "__import__('time').sleep(3600)"})
-    found = reports(check().stdout)
+    blocks = reports(check().stdout)
     late = "KeyboardInterrupt: it took too long and was interrupted"
-    assert f"code cell 4 (`__import__('time').sleep(3600)`) raised {late}." in found
-    assert "bleu/brevity-penalty: 3 of 3 points" in found
+    assert f"code cell 4 (`__import__('time').sleep(3600)`) raised {late}." in blocks
+    assert "bleu/brevity-penalty: 3 of 3 points" in blocks
 
 
 def test_a_file_that_cannot_be_checked_is_named(tmp_path, monkeypatch):

@@ -131,7 +131,7 @@ def test_the_smallest_failing_case_is_shown():
 def judged(key, wrong_name, change=lambda outcome: outcome):
     """The failures of a wrong answer to `double`, whose errors `change` may replace."""
     question = key["double"]
-    wrong = next(each for each in question.wrong if each.name == wrong_name)
+    wrong = next(wrong for wrong in question.wrong if wrong.name == wrong_name)
     cases = draw_cases(key, question, random.Random(0))
     outcomes = [change(key.outcome(question, case.inputs, wrong)) for case in cases]
     return judge(key, question, cases, outcomes).failures
@@ -165,7 +165,7 @@ def test_what_is_not_finite_is_equal_to_itself_alone():
     assert finite(math.nan) != finite(math.inf) != finite(-math.inf)
     numbers = as_plain(np.array([1, math.nan, math.inf, -math.inf], "float16"))
     assert finite(numbers).numpy().tolist()[1:] == [
-        finite(each) for each in (math.nan, math.inf, -math.inf)
+        finite(number) for number in (math.nan, math.inf, -math.inf)
     ]
     plain = as_plain(np.array([1, 2], "float16"))
     assert finite(plain) is plain

@@ -120,7 +120,7 @@ def test_every_file_has_a_record_for_each_line_and_another_name_lists_the_names(
 
 def test_the_first_of_each_group_keep_their_order():
     records = [{"group": group, "at": at} for at, group in enumerate("abaabcb")]
-    assert [each["at"] for each in first_of_groups(records)] == [0, 1, 2, 4, 5]
+    assert [record["at"] for record in first_of_groups(records)] == [0, 1, 2, 4, 5]
     assert first_of_groups(records, count=9) == records
     with pytest.raises(ValueError, match="count"):
         first_of_groups(records, count=0)

@@ -63,9 +63,9 @@ def test_a_notebook_of_another_editor_is_imported_by_the_rule_of_the_grader():
         return json.loads(browser.imported(print, json.dumps(given)))
 
     mine["cells"].append({"cell_type": "code", "metadata": {}, "source": "helper = 1"})
-    found = imported(json.dumps(mine))
-    cells = found["cells"]
-    assert found["others"] == 1
+    result = imported(json.dumps(mine))
+    cells = result["cells"]
+    assert result["others"] == 1
     assert cells[answer["metadata"]["id"]] == "def closest_length(a, b):\n    return 1"
     assert 'STUDENT = ""' in cells.values()
     assert "not JSON" in imported("{")["problem"]

@@ -23,7 +23,7 @@ def test_nothing_is_shown():
 
 def test_streams_keep_their_order():
     code = "import sys\nprint('a')\nprint('b', file=sys.stderr)\nprint('c')"
-    assert [(each["stream"], each["text"]) for each in run(code)] == [
+    assert [(output["stream"], output["text"]) for output in run(code)] == [
         ("stdout", "a\n"),
         ("stderr", "b\n"),
         ("stdout", "c\n"),
@@ -33,7 +33,7 @@ def test_streams_keep_their_order():
 def test_a_line_is_handed_over_while_the_cell_runs():
     outputs: list[dict] = []
     cells = Cells()
-    cells.names["seen"] = lambda: [each["text"] for each in outputs]
+    cells.names["seen"] = lambda: [output["text"] for output in outputs]
     code = 'print("a")\nfirst = seen()\nprint("b", end="")\nopen_line = seen()\n'
     code += 'print("", end="", flush=True)\nflushed = seen()'
     assert cells.run(code, "cell 1", outputs.append)
@@ -44,7 +44,7 @@ def test_a_line_is_handed_over_while_the_cell_runs():
 def test_many_lines_are_handed_over_together():
     outputs: list[dict] = []
     assert Cells().run("for n in range(20_000): print(n)", "cell 1", outputs.append)
-    assert "".join(each["text"] for each in outputs) == "".join(f"{n}\n" for n in range(20_000))
+    assert "".join(output["text"] for output in outputs) == "".join(f"{n}\n" for n in range(20_000))
     assert len(outputs) < 200
 
 
@@ -84,7 +84,7 @@ def test_errors_that_are_no_exceptions_end_only_the_cell():
 
 
 def test_a_cell_that_prints_without_end_is_cut():
-    text = "".join(each["text"] for each in run("for _ in range(300): print('x' * 1000)\n"))
+    text = "".join(output["text"] for output in run("for _ in range(300): print('x' * 1000)\n"))
     assert text.endswith(CUT) and text.count("x") <= MOST_TEXT
     assert len(text) == MOST_TEXT + len(CUT)
 

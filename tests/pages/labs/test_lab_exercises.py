@@ -99,10 +99,10 @@ def test_no_page_speaks_of_what_is_in_jupyter_alone():
 
 
 def page_data(body: str) -> dict:
-    found = re.search(
+    data = re.search(
         r'<script type="application/json" class="lab-exercise">(.*?)</script>', body, re.S
     )
-    return json.loads(found[1])
+    return json.loads(data[1])
 
 
 def test_every_cell_of_a_notebook_is_on_its_page():
@@ -121,23 +121,23 @@ def test_every_cell_of_a_notebook_is_on_its_page():
 
 def test_no_text_of_a_solution_is_on_a_page():
     secret = re.compile(r"### BEGIN SOLUTION\n(.*?)### END SOLUTION", re.S)
-    found = []
+    shown = []
     for name, able in ASSIGNMENTS.items():
         cells = notebook(SOLUTIONS, name).cells
         solutions = "\n".join(text for cell in cells for text in secret.findall(cell.source))
         lines = {line.strip() for line in solutions.splitlines() if len(line) > 40}
         assert lines, name
         data = json.dumps(page_data(exercise_page(name, released(name), able)["body"])["cells"])
-        found += [(name, line) for line in lines if json.dumps(line)[1:-1] in data]
-    assert found == []
+        shown += [(name, line) for line in lines if json.dumps(line)[1:-1] in data]
+    assert shown == []
 
 
 def test_links_lead_to_the_pages_of_the_book():
     assert site_link("../../book/setup.md", "bleu") == "../setup.html"
     assert site_link("#here", "bleu") == "#here"
     slugs = {("book/setup", "a-b"): "id3"}
-    found = site_link("../../book/setup.md#a-b", "bleu", lambda *place: slugs[place])
-    assert found == "../setup.html#id3"
+    link = site_link("../../book/setup.md#a-b", "bleu", lambda *place: slugs[place])
+    assert link == "../setup.html#id3"
 
 
 def test_formulas_stay_as_they_are_for_mathjax():
@@ -257,10 +257,10 @@ def answers(cells: dict[str, str], **more) -> str:
 @pytest.fixture
 def tab(browser):
     """A tab with an empty storage, in which nothing may go wrong."""
-    found = Tab(browser)
-    yield found
-    assert found.problems == []
-    found.context.close()
+    tab = Tab(browser)
+    yield tab
+    assert tab.problems == []
+    tab.context.close()
 
 
 @pytest.fixture
@@ -331,9 +331,9 @@ class TestPage:
             text = saved(page, "Download as notebook").path().read_text("utf-8")
             asked = nbformat.reads(text, as_version=4)
             said = messages(asked, tmp_path, "bleu", 60, 1_000_000)
-            found = {each.question: each.earned for each in said if each.question}
+            earned = {one.question: one.earned for one in said if one.question}
             where = places(notebook(EXERCISES, "bleu"))
-            assert shown == [found[name] for name in where], answer
+            assert shown == [earned[name] for name in where], answer
 
     def test_a_notebook_earns_here_what_it_earns_everywhere(self, page, tmp_path):
         """The cases of test_same_run, but for those with cells of one's own, and `quit()`."""

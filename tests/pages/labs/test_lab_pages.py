@@ -27,10 +27,10 @@ DONE = """number => {
 
 def run(page, *codes: str) -> list[list[dict]]:
     cells = [{"id": at, "name": f"cell {at}", "code": code} for at, code in enumerate(codes)]
-    found = page.evaluate(
+    results = page.evaluate(
         "([cells, which]) => runCells(cells, which)", [cells, [*range(len(codes))]]
     )
-    return [found[str(at)]["outputs"] for at in range(len(codes))]
+    return [results[str(at)]["outputs"] for at in range(len(codes))]
 
 
 def press(page, number: int, button: str = "Run") -> str:
@@ -52,10 +52,10 @@ def test_cells_show_in_the_browser_what_the_book_shows(python, labs):
         ran += len(which)
         name = path.relative_to(labs).with_suffix("")
         notebook = nbformat.read(EXECUTED / f"{name}.ipynb", as_version=4)
-        found = python.evaluate("([cells, which]) => runCells(cells, which)", [cells, which])
+        results = python.evaluate("([cells, which]) => runCells(cells, which)", [cells, which])
         for index in which:
             wanted = merged(map(in_book, notebook.cells[index].outputs))
-            got = merged(map(in_browser, found[str(index)]["outputs"]))
+            got = merged(map(in_browser, results[str(index)]["outputs"]))
             if got != wanted:
                 different[f"{name}, cell {index}"] = (wanted, got)
     assert different == {}

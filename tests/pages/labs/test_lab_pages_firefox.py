@@ -69,13 +69,13 @@ def test_a_cell_runs_in_firefox(firefox, site, tmp_path):
         script.write_text(PRESS.replace("PORT", str(server.server_port)), "utf-8")
         tag = '<script src="firefox-test.js"></script></body>'
         copy.write_text(page.read_text("utf-8").replace("</body>", tag), "utf-8")
-        found = visit(firefox, copy, tmp_path, results)
+        told = visit(firefox, copy, tmp_path, results)
     finally:
         copy.unlink(missing_ok=True)
         script.unlink(missing_ok=True)
         server.shutdown()
-    assert found["said"] == "done" and found["violations"] == []
-    assert "brevity_penalty" in found["output"]
+    assert told["said"] == "done" and told["violations"] == []
+    assert "brevity_penalty" in told["output"]
 
 
 def visit(firefox: str, page: Path, profile: Path, results: list[str]) -> dict:

@@ -39,8 +39,8 @@ def cells(*codes: str, tags: dict[int, str] | None = None) -> list[LabCell]:
     return lab_cells(new_notebook(cells=made), missing)
 
 
-def offered(found: list[LabCell]) -> list[int]:
-    return [cell.index for cell in offered_cells(found)]
+def offered(page_cells: list[LabCell]) -> list[int]:
+    return [cell.index for cell in offered_cells(page_cells)]
 
 
 def tolerant(statement: str) -> str:
@@ -48,17 +48,23 @@ def tolerant(statement: str) -> str:
 
 
 def test_a_cell_needs_what_its_names_need():
-    found = cells("import numpy as np\nx = 1", "x + 1", "np.zeros(x)", "y = np.ones(2)", "y")
-    assert offered(found) == [1]
-    assert [cell.missing for cell in found] == [("numpy",), (), ("numpy",), ("numpy",), ("numpy",)]
-    assert found[0].code == tolerant("x = 1")
+    page_cells = cells("import numpy as np\nx = 1", "x + 1", "np.zeros(x)", "y = np.ones(2)", "y")
+    assert offered(page_cells) == [1]
+    assert [cell.missing for cell in page_cells] == [
+        ("numpy",),
+        (),
+        ("numpy",),
+        ("numpy",),
+        ("numpy",),
+    ]
+    assert page_cells[0].code == tolerant("x = 1")
 
 
 def test_a_name_inside_a_function_counts_and_a_parameter_does_not():
-    found = cells(
+    page_cells = cells(
         "import numpy as np", "def f(): return np.pi", "f()", "def g(np): return np", "g(1)"
     )
-    assert offered(found) == [3, 4]
+    assert offered(page_cells) == [3, 4]
 
 
 def test_a_loop_sets_its_variable_itself():
@@ -74,10 +80,10 @@ def test_a_name_that_is_defined_again_can_be_used():
 
 def test_of_hidden_cells_only_what_others_need_is_kept():
     hidden = "import math\nunused = 1\nassert math.pi > 3\nitems = []\nitems.append(math.pi)"
-    found = cells(hidden, "items", tags={0: "remove-cell"})
-    assert [cell.shown for cell in found] == [False, True]
+    page_cells = cells(hidden, "items", tags={0: "remove-cell"})
+    assert [cell.shown for cell in page_cells] == [False, True]
     kept = ["import math", tolerant("items = []"), tolerant("items.append(math.pi)")]
-    assert found[0].code == "\n".join(kept)
+    assert page_cells[0].code == "\n".join(kept)
 
 
 def test_imports_of_one_line_are_taken_apart():
@@ -86,8 +92,8 @@ def test_imports_of_one_line_are_taken_apart():
 
 
 def test_cells_are_numbered_as_they_are_seen():
-    found = cells("a = 1", "b = a", "b", tags={1: "remove-input"})
-    assert [cell.name for cell in found] == ["cell 1", "cell 1", "cell 2"]
+    page_cells = cells("a = 1", "b = a", "b", tags={1: "remove-input"})
+    assert [cell.name for cell in page_cells] == ["cell 1", "cell 1", "cell 2"]
 
 
 @pytest.mark.parametrize("code", ["%timeit 1", "!ls", "x = (", "import numpy"])
@@ -117,8 +123,8 @@ def page(*cells_and_texts: tuple[str, str]) -> nbformat.NotebookNode:
 
 def test_a_cell_that_shows_something_else_is_not_offered(trial):
     notebook = page(("print(1)", "1\n"), ("print(2)", "3\n"), ("print(4)", "4\n"))
-    found = tried(lab_cells(notebook, trial.missing), notebook, trial)
-    assert [cell.missing for cell in found] == [(), ("Jupyter",), ()]
+    page_cells = tried(lab_cells(notebook, trial.missing), notebook, trial)
+    assert [cell.missing for cell in page_cells] == [(), ("Jupyter",), ()]
 
 
 @pytest.mark.parametrize(
@@ -196,9 +202,9 @@ def test_a_hidden_statement_that_fails_takes_no_other_with_it(trial):
     )
     notebook = page((hidden, "True\n"), ("base > 0", "True\n"), ("print(said)", "a\nb\n"))
     notebook.cells[1].metadata["tags"] = ["remove-cell"]
-    found = tried(lab_cells(notebook, trial.missing), notebook, trial)
-    assert [cell.shown for cell in found] == [False, True, True]
-    assert [bool(cell.missing) for cell in found] == [False, True, False]
+    page_cells = tried(lab_cells(notebook, trial.missing), notebook, trial)
+    assert [cell.shown for cell in page_cells] == [False, True, True]
+    assert [bool(cell.missing) for cell in page_cells] == [False, True, False]
 
 
 def test_an_error_that_names_a_package_is_the_reason(trial):

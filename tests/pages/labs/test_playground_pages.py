@@ -72,8 +72,8 @@ def opened(browser, labs, name: str, query: str = "", script: str = "", **option
     return tab, page.locator(f"#play-{name}")
 
 
-def updated(found) -> None:
-    found.locator(".lab-status").filter(has_text="updated").wait_for(timeout=60_000)
+def updated(panel) -> None:
+    panel.locator(".lab-status").filter(has_text="updated").wait_for(timeout=60_000)
 
 
 def test_a_book_without_labs_has_the_look_of_a_view():
@@ -87,56 +87,56 @@ def test_every_playground_has_its_page():
 @pytest.mark.parametrize("name", MODULES)
 def test_what_is_typed_is_shown_fits_a_phone_and_what_is_linked_stays_text(browser, labs, name):
     """The first view is visited with its whole page, see test_browser.py."""
-    tab, found = opened(browser, labs, name, width=PHONE, scheme="dark")
+    tab, panel = opened(browser, labs, name, width=PHONE, scheme="dark")
     asked = []
     tab.page.on("request", lambda request: asked.append(request.url))
     typed, value, shown = TYPED[name]
-    before = found.locator(".lab-view").inner_text()
+    before = panel.locator(".lab-view").inner_text()
     assert not [url for url in asked if "kit.js" in url]
-    found.locator(f"[name={typed}]").fill(value)
-    updated(found)
-    after = found.locator(".lab-view").inner_text()
+    panel.locator(f"[name={typed}]").fill(value)
+    updated(panel)
+    after = panel.locator(".lab-view").inner_text()
     assert shown in after and after != before
-    for control in found.locator("input, select, textarea").all():
-        assert found.locator(f"label[for='{control.get_attribute('id')}']").count() == 1
-    box = found.bounding_box()
+    for control in panel.locator("input, select, textarea").all():
+        assert panel.locator(f"label[for='{control.get_attribute('id')}']").count() == 1
+    box = panel.bounding_box()
     assert box["x"] >= 0 and box["x"] + box["width"] <= PHONE
     assert low_contrast(tab.page, f"#play-{name}") == []
-    found.get_by_role("button", name="Reset").click()
-    assert found.locator(".lab-view").inner_text() == before
+    panel.get_by_role("button", name="Reset").click()
+    assert panel.locator(".lab-view").inner_text() == before
     assert tab.problems == []
     # What a link brings stays text; it is computed after a click.
     fields = [field for field in playground(name).fields if field.kind in ("text", "lines")]
     query = urlencode({field.name: HOSTILE for field in fields} or {typed: value})
     tab.page.evaluate("hash => { location.hash = hash }", f"#play-{name}?{query}")
-    found.get_by_role("button", name="Show").click()
-    updated(found)
-    assert found.locator("img, a, script").count() == 0
+    panel.get_by_role("button", name="Show").click()
+    updated(panel)
+    assert panel.locator("img, a, script").count() == 0
     assert tab.page.title() != "run" and tab.problems == []
 
 
 def test_the_latest_of_many_changes_is_shown(browser, labs):
     """Some come before Python has started, some while an earlier one is computed."""
-    tab, found = opened(browser, labs, "perplexity")
-    found.locator(".lab-view").evaluate(WATCH)
-    field = found.locator("[name=given]")
+    tab, panel = opened(browser, labs, "perplexity")
+    panel.locator(".lab-view").evaluate(WATCH)
+    field = panel.locator("[name=given]")
     for size in range(2, 13):
         field.fill(f"1/{size}")
         if size % 4 == 0:  # until this one is begun, or shown already
-            found.locator(".lab-status").filter(has_text=re.compile(".")).wait_for()
-    found.get_by_text("As uncertain as a choice among 12 ").wait_for(timeout=60_000)
-    updated(found)
+            panel.locator(".lab-status").filter(has_text=re.compile(".")).wait_for()
+    panel.get_by_text("As uncertain as a choice among 12 ").wait_for(timeout=60_000)
+    updated(panel)
     seen = [int(number) for number in tab.page.evaluate("window.seen")]
     assert seen[-1] == 12 and seen == sorted(seen)
 
 
 def test_a_link_with_any_text_is_read_back_and_waits_for_a_click(browser, labs):
-    tab, found = opened(browser, labs, "tokenizer", "#play-tokenizer?text=%")
-    field = found.locator("[name=text]")
+    tab, panel = opened(browser, labs, "tokenizer", "#play-tokenizer?text=%")
+    field = panel.locator("[name=text]")
     assert field.input_value() == "%" and tab.problems == []
     text = "100%25 of %41, a+b ? ä #x"
     field.fill(text)
-    updated(found)
+    updated(panel)
     asked = []
     other = Tab(browser)
     other.page.on("request", lambda request: asked.append(request.url))
@@ -148,41 +148,41 @@ def test_a_link_with_any_text_is_read_back_and_waits_for_a_click(browser, labs):
     assert not [url for url in asked if "kit.js" in url]
     show.click()
     updated(linked)
-    assert linked.locator(".lab-view").inner_text() == found.locator(".lab-view").inner_text()
+    assert linked.locator(".lab-view").inner_text() == panel.locator(".lab-view").inner_text()
     # In an open page too: another link replaces all values, and the view waits for a click.
-    before = found.locator(".lab-view").inner_text()
+    before = panel.locator(".lab-view").inner_text()
     tab.page.evaluate("location.hash = '#play-tokenizer?text=other'")
-    found.get_by_text("This link has its own values").wait_for()
-    assert field.input_value() == "other" and found.locator(".lab-view").inner_text() != before
-    assert "other" not in found.locator(".lab-view").inner_text()
-    assert found.evaluate("each => each.getBoundingClientRect().top") < 400
-    found.get_by_role("button", name="Reset").click()
-    assert found.get_by_role("button", name="Show").is_hidden()
+    panel.get_by_text("This link has its own values").wait_for()
+    assert field.input_value() == "other" and panel.locator(".lab-view").inner_text() != before
+    assert "other" not in panel.locator(".lab-view").inner_text()
+    assert panel.evaluate("each => each.getBoundingClientRect().top") < 400
+    panel.get_by_role("button", name="Reset").click()
+    assert panel.get_by_role("button", name="Show").is_hidden()
     assert "?" not in tab.page.evaluate("location.href")
 
 
 def test_a_view_that_takes_too_long_is_stopped(browser, labs):
-    tab, found = opened(browser, labs, "automaton", script=LIMIT)
-    pattern = found.locator("[name=pattern]")
+    tab, panel = opened(browser, labs, "automaton", script=LIMIT)
+    pattern = panel.locator("[name=pattern]")
     tab.page.evaluate("() => { window.longest = 300 }")
     pattern.fill(SLOW)
-    found.get_by_text("That took too long").wait_for(timeout=60_000)
+    panel.get_by_text("That took too long").wait_for(timeout=60_000)
     tab.page.evaluate("() => { window.longest = null }")
     pattern.fill("ab|cd")
-    updated(found)
-    assert "has 4 states" in found.locator(".lab-view").inner_text()
+    updated(panel)
+    assert "has 4 states" in panel.locator(".lab-view").inner_text()
     # What is typed meanwhile is computed, although the one before it had to be stopped.
     tab.page.evaluate("() => { window.longest = 1000 }")
     pattern.fill(SLOW)
     tab.page.wait_for_function("() => window.begun === 3")
     tab.page.evaluate("() => { window.longest = null }")
     pattern.fill("abcd")
-    found.get_by_text("has 5 states").wait_for(timeout=60_000)
+    panel.get_by_text("has 5 states").wait_for(timeout=60_000)
     assert tab.problems == []
 
 
 def test_a_playground_waits_for_a_cell_and_does_not_stop_it(browser, labs):
-    tab, found = opened(browser, labs, "bleu", script=LIMIT)
+    tab, panel = opened(browser, labs, "bleu", script=LIMIT)
     tab.page.evaluate("() => { window.longest = 4000 }")
     cell = tab.page.locator(".cell:has(> .lab-bar)").first
     cell.get_by_role("button", name="Edit").click()
@@ -191,9 +191,9 @@ def test_a_playground_waits_for_a_cell_and_does_not_stop_it(browser, labs):
     tab.page.keyboard.insert_text(LONG_CELL)
     tab.page.keyboard.press("Shift+Enter")
     cell.locator(".lab-output").get_by_text("begins").wait_for(timeout=60_000)
-    found.locator("[name=hypothesis]").fill("the cat is on the mat")
-    found.get_by_text("waiting for a cell").wait_for()
-    updated(found)
-    assert "6 of 6" in found.locator(".lab-view").inner_text()
+    panel.locator("[name=hypothesis]").fill("the cat is on the mat")
+    panel.get_by_text("waiting for a cell").wait_for()
+    updated(panel)
+    assert "6 of 6" in panel.locator(".lab-view").inner_text()
     assert cell.locator(".lab-output").inner_text().split() == ["begins", "ends"]
     assert cell.locator(".lab-status").inner_text() == "done"

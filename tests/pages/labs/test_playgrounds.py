@@ -31,8 +31,8 @@ def text_of(view: str) -> str:
 
 
 def problem(view: str) -> str:
-    found = re.search(r'<p class="lab-wrong">(.*?)</p>', view)
-    return html.unescape(found[1]) if found else ""
+    paragraph = re.search(r'<p class="lab-wrong">(.*?)</p>', view)
+    return html.unescape(paragraph[1]) if paragraph else ""
 
 
 def require_clean(view: str) -> None:

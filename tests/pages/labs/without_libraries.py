@@ -69,8 +69,8 @@ def needed() -> dict[str, str]:
     def error(call, *arguments) -> str:
         try:
             call(*arguments)
-        except Exception as found:
-            return str(found)
+        except Exception as problem:
+            return str(problem)
         return ""
 
     errors = {}
@@ -92,5 +92,5 @@ if __name__ == "__main__":
     else:
         if "--blocked" in sys.argv:
             block()
-        names = [each for each in sys.argv[1:] if each != "--blocked"]
+        names = [name for name in sys.argv[1:] if name != "--blocked"]
         print(json.dumps({name: reports(name) for name in names}))

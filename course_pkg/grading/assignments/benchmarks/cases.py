@@ -287,8 +287,8 @@ shares = _only("share", "low", "high", "gap")
 
 def overlap_expected(inputs: Inputs) -> float:
     """The course's share."""
-    [found] = find_overlaps([inputs["item"]], inputs["texts"], inputs["n"])
-    return found.share
+    [overlap] = find_overlaps([inputs["item"]], inputs["texts"], inputs["n"])
+    return overlap.share
 
 
 def draw_texts(rng: Random, size: int, kind: str) -> Inputs:

@@ -278,12 +278,12 @@ def draw_products(rng: Random, size: int, *, kind: str) -> Inputs:
         whole, rest = divmod(many * parts, base)
         below, above = product < whole, product > whole
         half = product > whole + 0.5 if size != 1 else whole % 2 and product == whole + 0.5
-        found = {
+        fits = {
             "whole": rest == 0 and (above if size else below),
             "half": rest == base // 2 and half,
             "neither": 0.5 < rest / base < 0.98 if size == 1 else 0.02 < rest / base < 0.5,
         }
-        if found[kind]:
+        if fits[kind]:
             return {"size": many, "sparsity": parts / base}
 
 

@@ -120,7 +120,7 @@ def outlier_erases(case: Inputs, given: Any) -> None:
     weights = numbers_of(given, (case["n"],))
     _require(all(weights), "no weight is 0", "some are 0")
     whole, blocks = (nf4(weights, size) for size in (len(weights), case["block"]))
-    kept, better = (sum(x != 0 for x in found) for found in (whole, blocks))
+    kept, better = (sum(x != 0 for x in back) for back in (whole, blocks))
     least = len(weights) - case["block"] + 1
     wanted = f"with one scale 1 weight is not 0, with blocks at least {least}"
     _require(kept == 1 and better >= least, wanted, f"{kept} and {better}")

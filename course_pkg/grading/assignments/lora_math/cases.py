@@ -66,10 +66,10 @@ def counts_match(rng: Random, size: int) -> Inputs:
     """2 × 2 layers and rank 1, where sum and product agree, among names that are near misses."""
     first, second = targets = rng.sample(list(DECOYS), 2)
     pairs = [(f"layers.{i}", target) for i in range(size + 1) for target in targets]
-    found = [".".join(pair) for pair in pairs] + [first, f"decoder.layers.0.attn.{second}"]
+    names = [".".join(pair) for pair in pairs] + [first, f"decoder.layers.0.attn.{second}"]
     decoys = [f"{layer}.{DECOYS[target]}" for layer, target in pairs]
     shapes = {}
-    for group in (found, decoys, ["lm_head", f"{first}.norm", f"layers.0.{second}_norm"]):
+    for group in (names, decoys, ["lm_head", f"{first}.norm", f"layers.0.{second}_norm"]):
         shapes |= dict.fromkeys(rng.sample(group, rng.randint(1, len(group))), (2, 2))
     return {"shapes": shapes, "targets": targets, "rank": 1}
 

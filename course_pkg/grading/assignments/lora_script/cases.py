@@ -255,10 +255,10 @@ def _difference(what: str, expected: list[int], given: list[int]) -> str | None:
 def end_label(expected: Inputs, given: Any) -> str | None:
     """A comparator: the end token comes after the answer's own tokens, and is its own label."""
     learned = sum(label != -100 for label in expected["labels"])
-    last, right = (found["input_ids"][-learned:] for found in (given, expected))
+    last, right = (row["input_ids"][-learned:] for row in (given, expected))
     if (reason := _difference("tokens of the answer and its end", right, last)) is not None:
         return reason
-    last, right = (found["labels"][-1:] for found in (given, expected))
+    last, right = (row["labels"][-1:] for row in (given, expected))
     return None if last == right else f"the last label is {last}; expected {right}"
 
 

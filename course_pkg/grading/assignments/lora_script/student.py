@@ -123,10 +123,10 @@ def adapter(answer: Any, inputs: Values) -> dict[str, bytes]:
 
 
 def _integers(values: Any) -> list[int]:
-    found = torch.as_tensor(values)
-    if found.ndim != 1:
+    ids = torch.as_tensor(values)
+    if ids.ndim != 1:
         raise WrongUse(f"expected a list of whole numbers, but {type(values).__name__} was given")
-    return found.long().tolist()
+    return ids.long().tolist()
 
 
 def _number(value: Any) -> float:

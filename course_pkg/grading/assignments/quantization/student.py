@@ -12,12 +12,12 @@ from course_pkg.grading.questions.comparators import wrong_type
 
 def levels(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `normal_float(bits, offset)` gives, described half by half."""
-    found = answer(inputs["bits"], inputs["offset"])
-    if isinstance(found, np.ndarray):
-        found = torch.as_tensor(found.copy())
-    if not isinstance(found, Tensor) or found.ndim != 1 or not len(found):
-        raise WrongUse(wrong_type("a tensor with one dimension", found))
-    return describe(found)
+    book = answer(inputs["bits"], inputs["offset"])
+    if isinstance(book, np.ndarray):
+        book = torch.as_tensor(book.copy())
+    if not isinstance(book, Tensor) or book.ndim != 1 or not len(book):
+        raise WrongUse(wrong_type("a tensor with one dimension", book))
+    return describe(book)
 
 
 def describe(levels: Tensor) -> dict[str, Any]:

@@ -69,8 +69,8 @@ def rouge_n_expected(inputs: Any) -> Any:
     references = list(map(" ".join, inputs.get("references") or [inputs["reference"]]))
     candidate = " ".join(inputs["candidate"])
     rule = inputs.get("rule", "best")
-    found = rouge_n(candidate, references, inputs["n"], multi=rule, tokenize="whitespace")
-    return astuple(found)[:3]
+    score = rouge_n(candidate, references, inputs["n"], multi=rule, tokenize="whitespace")
+    return astuple(score)[:3]
 
 
 def lcs_expected(inputs: Any) -> int:

@@ -75,7 +75,7 @@ def following(automaton: Automaton, state: int) -> list[tuple[Safe | str, str]]:
     targets: dict[int, list[int]] = {}
     for byte, target in automaton.leads(state).items():
         targets.setdefault(target, []).append(byte)
-    rows = [(ranges(found), str(target)) for target, found in sorted(targets.items())]
+    rows = [(ranges(codes), str(target)) for target, codes in sorted(targets.items())]
     if not rows:
         return [("nothing", "")]
     more = len(rows) - MOST_SHOWN
