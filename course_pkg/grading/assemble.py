@@ -2,7 +2,6 @@
 
 Answers and extra cells come from the student, everything else from the release. Notebooks are dicts
 of JSON, and only the standard library is imported: this also runs in a browser.
-Chapter: appendix/for-instructors.
 """
 
 import ast

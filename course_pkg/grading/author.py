@@ -2,7 +2,6 @@
 
 For a number of students, the model answer must earn every point, and each wrong answer must lose
 exactly the properties that it names and be recognized in what a student is told.
-Chapter: appendix/for-instructors.
 """
 
 import ast

@@ -3,7 +3,6 @@
 It is nbclient with four rules. Output over the limit is dropped with a note; a cell that floods is
 interrupted, and has put out too much however fast the machine is; a cell's time does not include
 waiting for processors; and it says which cell ended its own kernel, as `quit()` does.
-Chapter: appendix/for-instructors.
 """
 
 import asyncio

@@ -2,7 +2,6 @@
 
 For a reader, or under stock nbgrader, `check` draws the cases here from a public seed and returns
 the points. Under the grader, the cases come from the checker, and it says only "recorded".
-Chapter: exercises.
 """
 
 import contextlib

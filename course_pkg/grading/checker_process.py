@@ -3,7 +3,6 @@
 It answers the requests "variant", "inputs" and "record" of the student's kernel, and says nothing
 about correctness. When the other end closes, it judges what was recorded. What it reads may be
 hostile, so each submission has a checker in a sandbox of its own.
-Chapter: appendix/for-instructors.
 """
 
 import json

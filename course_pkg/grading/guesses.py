@@ -3,7 +3,6 @@
 A guess knows the order of the cases and what other students' right values are. For each case, and
 for each part of an answer by itself, it gives everybody the same value, or passes on something of
 the input. A boolean is guessed in every second case: a property is safe if several cases vary.
-Chapter: appendix/for-instructors.
 """
 
 from collections.abc import Callable, Iterator

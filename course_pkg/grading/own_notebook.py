@@ -2,7 +2,6 @@
 
 It runs in a fresh kernel, in its own folder, with the user's rights: it is their own code, so there
 is no sandbox. Their file is only read. A cell that fails does not stop the others.
-Chapter: exercises.
 """
 
 import json

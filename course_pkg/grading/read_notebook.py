@@ -2,7 +2,7 @@
 
 `read` keeps the cells' types, sources and what identifies them (grade id, nbgrader's checksum, the
 cell's own id): no output, attachment, other metadata or kernel. The file's size bounds its time and
-memory. Only the standard library is imported. Chapter: appendix/for-instructors.
+memory. Only the standard library is imported.
 """
 
 import copy

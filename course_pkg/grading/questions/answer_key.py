@@ -1,7 +1,6 @@
 """The answer key of an assignment: right values, comparisons, and what wrong answers give.
 
 The model answer and the wrong answers are run exactly as a student's answer is.
-Chapter: appendix/for-instructors.
 """
 
 import ast

@@ -1,7 +1,7 @@
 """How an answer is called on the inputs of a case, and what it gives.
 
 This runs on the student's side: it knows no question and no right answer. The judge does not trust
-what it reports, since the student's code can change this side. Chapter: appendix/for-instructors.
+what it reports, since the student's code can change this side.
 """
 
 import os

@@ -3,7 +3,6 @@
 A comparator is a function `(expected, given) -> str | None`: None if they agree, otherwise the
 reason in words; a `Difference` if it is one field of a structure that differs. True is not 1, and
 NaN equals nothing. `comparator` builds one from what `questions.toml` says.
-Chapter: appendix/for-instructors.
 """
 
 import math
@@ -205,8 +204,7 @@ BUILDERS = {build.__name__: build for build in _BUILDERS}
 def comparator(spec: Mapping[str, Any], cases: Any = None) -> Comparator:
     """The comparator that `{kind = …, option = …}` describes; a function of `cases` by name.
 
-    Raises:
-        ValueError: the kind is unknown. TypeError: an option is. AttributeError: the function is.
+    An unknown kind raises ValueError, an option TypeError, a function AttributeError.
     """
     options = dict(spec)
     kind = options.pop("kind", None)

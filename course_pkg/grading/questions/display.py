@@ -1,7 +1,6 @@
 """Values and texts as they are shown: shortened, and on one line.
 
 Everything that came from an answer goes through here before anybody sees it.
-Chapter: appendix/for-instructors.
 """
 
 import unicodedata

@@ -3,7 +3,6 @@
 A case follows from a secret, the student, the name of the question, and what its draws compute: it
 is the same at every regrade and resubmission, and nobody without the secret can predict it. Readers
 and stock nbgrader use PUBLIC_SECRET, so that everybody can reproduce what they see.
-Chapter: appendix/for-instructors.
 """
 
 import hashlib

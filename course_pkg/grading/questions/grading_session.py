@@ -13,8 +13,6 @@ own case and leave the question as hard as it was:
 - at least half of the numbers are right, or all are what a known mistake gives in this case;
 - with them, each wrong answer of the question still differs from the right one. Eight zeros, for
   which every rule gives zero, earn nothing.
-
-Chapter: appendix/for-instructors.
 """
 
 import re

@@ -4,7 +4,6 @@ A plain value is a number, a text, bytes, None, a list, tuple or dict of plain v
 `decode` reads bytes that may be hostile: it checks sizes before it allocates, and nothing in the
 bytes can name code. The format is JSON, followed by the bytes of the arrays. It isn't msgpack:
 commas in JSON count the values before any is built, while msgpack makes 600 MB of objects of 8 MB.
-Chapter: appendix/for-instructors.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""What a question is, as data, and how `questions.toml` is read. Nothing is run here.
-
-Chapter: appendix/for-instructors.
-"""
+"""What a question is, as data, and how `questions.toml` is read. Nothing is run here."""
 
 import tomllib
 from dataclasses import MISSING, dataclass, fields

@@ -1,7 +1,6 @@
 """What each property of a question earned, in short texts, and the mistakes behind lost points.
 
 A `QuestionRecord` is what the grader keeps, and what every report shows.
-Chapter: appendix/for-instructors.
 """
 
 from collections.abc import Iterable, Mapping

@@ -2,7 +2,6 @@
 
 A cluster's worker may have received assignments that its own package lacks. Reading questions
 imports nothing. `cases` is never imported on the student's side of the sandbox; `student` is.
-Chapter: appendix/for-instructors.
 """
 
 import functools

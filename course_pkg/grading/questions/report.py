@@ -1,7 +1,4 @@
-"""What a student's cell shows: `Score`, a number that shows a report, and `Recorded`.
-
-Chapter: exercises.
-"""
+"""What a student's cell shows: `Score`, a number that shows a report, and `Recorded`."""
 
 import ast
 import builtins

@@ -2,7 +2,6 @@
 
 It has no script, loads nothing, and has styles for light and dark. It is put together here, without
 Jinja, so that it also shows in a browser's Python, which has the standard library alone.
-Chapter: appendix/for-instructors.
 """
 
 import functools

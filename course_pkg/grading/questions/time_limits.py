@@ -1,7 +1,7 @@
 """Time limits on answers and cells, which count no wait for processors that others use.
 
 The kernel of Linux counts for each thread how long it was ready and did not run; elsewhere that
-counts as 0. Chapter: appendix/for-instructors.
+counts as 0.
 """
 
 import os

@@ -3,7 +3,6 @@
 An outcome is what came back for one case: {"value": …}, {"error": "…"} or {"unanswered": True}.
 A mistake is recognized only if it gives the same value or error in every failing case of a
 property. This module runs no student's code and shows nothing to a student.
-Chapter: appendix/for-instructors.
 """
 
 import functools

@@ -1,1 +1,1 @@
-"""What runs in the reader's browser, with nothing but Python's standard library. Chapter: labs."""
+"""What runs in the reader's browser, with nothing but Python's standard library."""

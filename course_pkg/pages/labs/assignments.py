@@ -2,7 +2,7 @@
 
 `ASSIGNMENTS` names the assignments whose questions can be checked there, and which of their
 questions; `setup` in `questions.toml` says which need numpy or torch. The other assignments are
-about tensors or models as a whole, down to what their cases are drawn from. Chapter: exercises.
+about tensors or models as a whole, down to what their cases are drawn from.
 """
 
 import ast

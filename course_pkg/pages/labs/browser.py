@@ -1,7 +1,7 @@
 """What the page's worker calls: every function takes JSON and returns JSON.
 
 Importing this module also gives the browser's Python what it lacks and the course's code uses:
-`IPython.display`, and the timer behind the time limit of an answer. Chapter: labs.
+`IPython.display`, and the timer behind the time limit of an answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run the cells of a page as Jupyter does: what they print, show and raise, as plain outputs.
 
 An output is a dict: {"stream": "stdout", "text": …}, {"data": {MIME type: text}} or
-{"error": traceback}. It is handed to `emit` as soon as there is one. Chapter: labs.
+{"error": traceback}. It is handed to `emit` as soon as there is one.
 """
 
 from __future__ import annotations

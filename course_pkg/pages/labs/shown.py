@@ -1,7 +1,4 @@
-"""`IPython.display` where IPython is not installed: the names that the course's pages use.
-
-Chapter: labs.
-"""
+"""`IPython.display` where IPython is not installed: the names that the course's pages use."""
 
 from course_pkg.pages.labs.cells import display
 

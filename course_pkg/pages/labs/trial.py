@@ -4,8 +4,6 @@ The process reads one JSON request a line and answers with one line:
 
     {"import": [module, name]}     → the package that is missing, or ""
     {"cells": [{code, name}, …]}   → for each cell, its outputs
-
-Chapter: labs.
 """
 
 from __future__ import annotations

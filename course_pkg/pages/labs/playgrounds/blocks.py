@@ -1,4 +1,4 @@
-"""The block manager: commands, and the pool after each. Chapter: acceleration/paged-attention."""
+"""The block manager: commands, and the pool after each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Pieces of HTML for views. What is given as text is escaped here, and nowhere else.
-
-Chapter: labs.
-"""
+"""Pieces of HTML for views. What is given as text is escaped here, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What may come next in constrained output, for a pattern or schema and a text.
-
-Chapter: evaluation/constrained-output.
-"""
+"""What may come next in constrained output, for a pattern or schema and a text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BLEU: n-grams that match, precisions, the brevity penalty, the score. Chapter: metrics/bleu."""
+"""BLEU: n-grams that match, precisions, the brevity penalty, the score."""
 
 from __future__ import annotations
 

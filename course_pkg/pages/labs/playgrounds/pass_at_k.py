@@ -1,4 +1,4 @@
-"""pass@k: samples, how many passed, and how many are drawn. Chapter: evaluation/code-benchmarks."""
+"""pass@k: samples, how many passed, and how many are drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Perplexity: from the probability of each token to one number. Chapter: metrics/perplexity."""
+"""Perplexity: from the probability of each token to one number."""
 
 from __future__ import annotations
 

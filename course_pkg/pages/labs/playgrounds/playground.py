@@ -1,7 +1,7 @@
 """What a playground is: fields with limits, and a view, a function from their values to HTML.
 
 Values come from a form or from a link, so they are texts that may hold anything: `show` checks
-them, and views escape what they show. Chapter: labs.
+them, and views escape what they show.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A quantized block: codes, the scale, and what comes back. Chapter: adapters/qlora."""
+"""A quantized block: codes, the scale, and what comes back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests on one server: a policy, and a timeline. Chapter: serving/scheduling."""
+"""Requests on one server: a policy, and a timeline."""
 
 from __future__ import annotations
 

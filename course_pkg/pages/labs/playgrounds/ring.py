@@ -1,4 +1,4 @@
-"""A ring all-reduce: what each rank holds and sends, by step. Chapter: acceleration/parallelism."""
+"""A ring all-reduce: what each rank holds and sends, by step."""
 
 from __future__ import annotations
 

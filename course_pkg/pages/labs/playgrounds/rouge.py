@@ -1,4 +1,4 @@
-"""ROUGE: shared n-grams, and the longest common subsequence. Chapter: metrics/rouge."""
+"""ROUGE: shared n-grams, and the longest common subsequence."""
 
 from __future__ import annotations
 

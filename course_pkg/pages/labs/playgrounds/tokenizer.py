@@ -1,4 +1,4 @@
-"""The metrics' tokenizers: one text, cut in several ways. Chapter: metrics/bleu-comparing."""
+"""The metrics' tokenizers: one text, cut in several ways."""
 
 from __future__ import annotations
 
