@@ -135,14 +135,15 @@ def draw_dora(
     return {**layer, "magnitude": norms * factor if magnitude else norms, "alpha": scale * r}
 
 
-def draw_without_layer(rng: Random, size: int, **how: Any) -> Inputs:
+def draw_weights(rng: Random, size: int, **how: Any) -> Inputs:
+    """A layer with DoRA, without an input and a bias."""
     layer = draw_dora(rng, size, **how)
     return {name: value for name, value in layer.items() if name not in ("x", "bias")}
 
 
 def merge_zero(rng: Random, size: int) -> Inputs:
     """The magnitude is the norms of W + ΔW, which are small; a row is 0."""
-    layer = draw_without_layer(rng, size)
+    layer = draw_weights(rng, size)
     row = rng.randrange(3)
     for name in ("weight", "lora_B", "magnitude"):
         layer[name] *= 0.1
@@ -163,6 +164,7 @@ def ia3_expected(inputs: Inputs) -> tuple[Tensor, Tensor | None]:
 def draw_ia3(
     rng: Random, size: int, *, feedforward: bool, bias: bool, square: bool = True
 ) -> Inputs:
+    """A layer and a vector: for its inputs in the feed-forward network, else for its outputs."""
     d = 3 + size
     k = d if square else d + 2
     arrays = normal_arrays(rng, weight=(d, k), bias=d, vector=k if feedforward else d)

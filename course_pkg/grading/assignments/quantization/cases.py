@@ -239,6 +239,7 @@ def draw_layer(
     later: bool = False,
     trained: bool = False,
 ) -> Inputs:
+    """A layer, and what `student.linear` does with it."""
     d = 3 + size
     arrays = normal_arrays(rng, x=(2 + size, 4), weight=(d, 4), bias=d, _later=(d, 4))
     if not bias:
