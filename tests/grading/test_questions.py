@@ -94,6 +94,15 @@ def test_a_draw_or_a_right_value_that_raises_is_named():
         draw_cases(key, key["double"], random.Random(0))
 
 
+def test_a_draw_gets_the_options_of_its_property_by_name():
+    change = ("points = 1\nsays", "points = 1\noptions = { first = 50 }\nsays")
+    key = answer_key(change, double_small=lambda rng, size, first: {"n": first + size})
+    cases = draw_cases(key, key["double"], random.Random(0))
+    assert [case.inputs["n"] for case in cases[:3]] == [50, 51, 52]
+    with pytest.raises(QuestionError, match="double_small raised TypeError: .*'first'"):
+        draw_cases(answer_key(change), key["double"], random.Random(0))
+
+
 def test_a_comparator_that_can_not_be_built_names_the_question():
     for spec, message in (
         ('{ kind = "numbers" }', "kind is 'numbers'; expected one of number, whether, array"),
