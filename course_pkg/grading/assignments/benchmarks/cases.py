@@ -213,7 +213,8 @@ def draw_answer(rng: Random, size: int, kind: str) -> Inputs:
         )[size]
         return {"text": f"First:\n\n```\n{first}```\n\n{before}{fence}{program}```\n", "name": name}
     program = program if size else f"{name} = lambda x: x * {factor}\n"
-    pad, marks = "  " * (size == 1), ", after ```" * (size == 2)
+    pad = "  " if size == 1 else ""
+    marks = ", after ```" if size == 2 else ""
     blocks = f"{pad}{fence}{program}{pad}```\n\nFor example:\n\n```python\n{program}\n{call}```\n"
     return {"text": f"Here is {name}{marks}:\n\n{blocks}It prints a number.\n", "name": name}
 
@@ -269,7 +270,8 @@ def draw_pairs(rng: Random, size: int, kind: str) -> Inputs:
         for place in rng.sample(range(len(steps)), 1 + size):
             steps[place] = 0.0
     won = sum(step > 0 for step in steps)
-    if kind != "interval" and not 0 < won < len(steps) - (1 + size) * (kind == "ties"):
+    ties = 1 + size if kind == "ties" else 0
+    if kind != "interval" and not 0 < won < len(steps) - ties:
         return draw_pairs(rng, size, kind)
     more = [low + step for low, step in zip(less, steps, strict=True)]
     return {"more": more, "less": less, "directions": directions}

@@ -216,7 +216,7 @@ def brevity_penalty_longer(rng: Random, size: int) -> dict:
 def brevity_penalty_empty(rng: Random, size: int) -> dict:
     """An empty hypothesis; one that is as long as the reference; then any of these."""
     r = rng.randint(2 + size, 29)
-    c = (0, r)[each_then_any(rng, size, 2)]
+    c = r if each_then_any(rng, size, 2) else 0
     return {"hypothesis_length": c, "reference_length": r}
 
 

@@ -127,7 +127,7 @@ def forward_stable(rng: Random, size: int) -> Inputs:
     """Scores in the hundreds, whose exp is infinite, or all below -100, where it is 0."""
     inputs = _head(rng, 4, 6 + 2 * size, (2, 2))
     inputs["q"][:, 0] = rng.uniform(25, 40)
-    inputs["k"][:, 0] = 16 * (-1) ** size
+    inputs["k"][:, 0] = -16 if size % 2 else 16
     return inputs
 
 

@@ -213,7 +213,7 @@ def read_expected(inputs: Inputs) -> tuple[list[tuple[str, str]], int]:
 def draw_chat(rng: Random, size: int) -> Inputs:
     """A conversation of one turn, or of several, some with a system message."""
     *earlier, last = draw_tickets(1 + size, rng)
-    messages = [{"role": "system", "content": "Ticket"}] * (size % 2)
+    messages = [{"role": "system", "content": "Ticket"}] if size % 2 else []
     for example in earlier:
         messages.append({"role": "user", "content": example["prompt"]})
         messages.append({"role": "assistant", "content": example["answer"]})

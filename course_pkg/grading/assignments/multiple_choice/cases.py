@@ -60,8 +60,9 @@ def draw_texts(rng: Random, size: int, kind: str) -> dict[str, Any]:
     options = [parts[4:5], parts[5:7], parts[7 : 8 + size % 3]]
     vocabulary = [*parts, " ", "er"]
     if kind == "joined":
-        merged = context[-1 - (size == 2) :]
-        vocabulary.append("".join([*merged, options[size > 0][0]]))
+        merged = context[-2:] if size == 2 else context[-1:]
+        option = options[1] if size > 0 else options[0]
+        vocabulary.append("".join([*merged, option[0]]))
     written = ["".join(option) for option in options]
     if kind == "empty":
         if size < 3 or (size > 3 and rng.random() < 0.5):

@@ -206,7 +206,8 @@ def free_shared(rng: Random, size: int) -> Inputs:
 
 def free_unknown(rng: Random, size: int) -> Inputs:
     """A sequence that was freed before; one that has blocks; then any of these."""
-    return free_alone(rng, size % 3) | {"name": "da"[each_then_any(rng, size, 2)]}
+    pool = free_alone(rng, size % 3)
+    return pool | {"name": "a" if each_then_any(rng, size, 2) else "d"}
 
 
 def refusal(expected: Inputs, given: Inputs) -> str | None:

@@ -112,7 +112,8 @@ def _n_grams(n: int, candidate: list[str], reference: list[str]) -> dict[str, An
 def rouge_n_sides(rng: Random, size: int) -> dict[str, Any]:
     """Different words, n = 1; the texts differ in length, the longer one in turn."""
     both, one, more = _some(rng, 1 + size, rng.randint(1, 2), rng.randint(3, 5))
-    return _n_grams(1, *[both + more, both + one][:: (-1) ** size])
+    longer, shorter = both + more, both + one
+    return _n_grams(1, shorter, longer) if size % 2 else _n_grams(1, longer, shorter)
 
 
 def rouge_n_clipped(rng: Random, size: int) -> dict[str, Any]:
@@ -190,8 +191,9 @@ def _with_lcs(beta: float, candidate: list[str], reference: list[str]) -> dict[s
 def two_orders(rng: Random, size: int, betas: Any) -> dict[str, Any]:
     """Texts of different lengths share words in two orders, one of them twice."""
     kept, moved, one, more = _some(rng, 2 + size, 2, 1, rng.randint(3, 5))
-    texts = [moved + kept + kept[:1] + more, kept + kept[:1] + moved + one]
-    return _with_lcs(rng.choice(betas[size]), *texts[:: (-1) ** size])
+    longer, shorter = moved + kept + kept[:1] + more, kept + kept[:1] + moved + one
+    texts = (shorter, longer) if size % 2 else (longer, shorter)
+    return _with_lcs(rng.choice(betas[size]), *texts)
 
 
 rouge_l_ends = partial(ends, short=0, build=partial(_with_lcs, 2.0))
