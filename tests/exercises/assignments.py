@@ -123,11 +123,6 @@ def answers_to(assignment: str) -> dict[str, Any]:
     }
 
 
-def model_answers(assignment: str) -> dict[str, Any]:
-    """The model answers that are functions or classes, by their own names."""
-    return {answer.__name__: answer for answer in answers_to(assignment).values()}
-
-
 def patched(assignment: str, question: str, old: str, new: str) -> Any:
     """The model answer to a question, with one text replaced."""
     key = answer_key(assignment)

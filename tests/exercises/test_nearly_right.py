@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from course_pkg.grading.questions import registry
-from tests.exercises.assignments import answers_to, model_answers, patched, points_lost
+from tests.exercises.assignments import answers_to, patched, points_lost
 
 FACT = r'r"(?<!\w)" + re.escape(wording) + r"(?!\w)"'
 INDEX_BITS = "(m - 1).bit_length()"
@@ -134,7 +134,7 @@ def verdict_by_low(low, high, threshold, direction):
     """At most: failed from the threshold itself on."""
     if direction == "at most":
         return "passed" if high <= threshold else "failed" if low >= threshold else "not decided"
-    return model_answers("evaluation-plan")["verdict"](low, high, threshold, direction)
+    return answers_to("evaluation-plan")["verdict"](low, high, threshold, direction)
 
 
 def check_first_place(text, required, forbidden):

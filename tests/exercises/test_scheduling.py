@@ -6,11 +6,11 @@ import random
 import numpy as np
 
 from course_pkg.grading.assignments.scheduling import cases
-from tests.exercises.assignments import model_answers
+from tests.exercises.assignments import answers_to
 
 
 def test_percentiles_are_those_of_numpy_unless_it_rounds_a_whole_rank_up():
-    percentile = model_answers("scheduling")["percentile"]
+    percentile = answers_to("scheduling")["percentile"]
     values = random.Random(2).sample(range(1000), 60)
     for number, p in itertools.product(range(1, 61), range(1, 101)):
         expected = cases.percentile_expected({"values": values[:number], "p": p})
