@@ -49,8 +49,8 @@ def assemble(submitted: Mapping[str, Any], released: Mapping[str, Any]) -> Assem
     cells = submitted["cells"]
     everything = _known(released)
     known = {name: cell for name, cell in everything.items() if isinstance(name, str)}
-    places, lost = _places(cells, everything)
-    places = {name: at for name, at in places.items() if name in known}
+    matching = _Matching(cells, everything)
+    places = {name: at for name, at in matching.places.items() if name in known}
     chosen = {_choice(cells, known[name], at): name for name, at in places.items()}
     made = []
     for index, cell in enumerate(cells):
@@ -63,10 +63,12 @@ def assemble(submitted: Mapping[str, Any], released: Mapping[str, Any]) -> Assem
             kind = known[name]["cell_type"] if name in known else cell["cell_type"]
             made.append(new_cell(kind, cell["source"]))
     _put_back(made, list(known), known, set(known) - set(places))
-    remarks = [
-        *_remarks(cells, known, places, chosen),
-        *_recognized([n for n in lost if n in known]),
-    ]
+    remarks = _remarks(cells, known, places, chosen)
+    remarks += _about(
+        [name for name in matching.lost if name in known],
+        "the cell {} had lost its nbgrader metadata; it was recognized",
+        "{} cells had lost their nbgrader metadata; they were recognized",
+    )
     return Assembled(new_notebook(made), tuple(remarks))
 
 
@@ -76,7 +78,7 @@ def written_cells(data: bytes, released: Mapping[str, Any], assignment: str) -> 
     require_assignment(submitted, released, assignment)
     known = _known(released)
     cells = submitted["cells"]
-    places, _ = _places(cells, known)
+    places = _Matching(cells, known).places
     return {
         known[name]["id"]: cells[_choice(cells, known[name], at)]["source"]
         for name, at in places.items()
@@ -176,67 +178,61 @@ def _known(released: Mapping[str, Any]) -> dict[Key, Cell]:
     return known
 
 
-def _places(cells: list[Cell], known: Mapping[Key, Cell]) -> tuple[dict[Key, list[int]], list[Key]]:
+class _Matching:
     """Where each cell of the release is in the submission, and which lost their grade id.
 
     A cell is recognized by its grade id; else by its own id; else a locked one by its text, an
     answer by a name that it defines; or, if no cell has a grade id, as the only one of its type
     between its neighbors.
     """
-    places: dict[Key, list[int]] = {}
-    for index, cell in enumerate(cells):
-        if _grade_id(cell) in known:
-            places.setdefault(_grade_id(cell), []).append(index)
-    rules = (_by_id, _by_content) if places else (_by_id, _by_content, _by_place)
-    lost = [name for name in known if name not in places]
-    for rule in rules:
-        for name in lost:
-            if name in places:
-                continue
-            taken = {index for at in places.values() for index in at}
-            free = [i for i, one in enumerate(cells) if not _grade_id(one) and i not in taken]
-            if at := list(rule(name, cells, free, known, places)):
-                places[name] = at
-    return places, [name for name in lost if name in places]
 
+    def __init__(self, cells: list[Cell], known: Mapping[Key, Cell]) -> None:
+        self.cells = cells
+        self.known = known
+        self.places: dict[Key, list[int]] = {}
+        for index, cell in enumerate(cells):
+            if _grade_id(cell) in known:
+                self.places.setdefault(_grade_id(cell), []).append(index)
+        rules = [self._by_id, self._by_content]
+        if not self.places:
+            rules.append(self._by_place)
+        lost = [name for name in known if name not in self.places]
+        for rule in rules:
+            for name in lost:
+                if name not in self.places and (at := list(rule(name, known[name], self._free()))):
+                    self.places[name] = at
+        self.lost = [name for name in lost if name in self.places]
 
-def _by_id(
-    name: Key, cells: list[Cell], free: list[int], known: Mapping[Key, Cell], places: Any
-) -> Iterator[int]:
-    wanted = known[name].get("id")
-    return (i for i in free if wanted and cells[i]["metadata"].get("id") == wanted)
+    def _free(self) -> list[int]:
+        taken = {index for at in self.places.values() for index in at}
+        return [i for i, cell in enumerate(self.cells) if not _grade_id(cell) and i not in taken]
 
+    def _of_type(self, original: Cell, indices: list[int]) -> list[int]:
+        return [i for i in indices if self.cells[i]["cell_type"] == original["cell_type"]]
 
-def _by_content(
-    name: Key, cells: list[Cell], free: list[int], known: Mapping[Key, Cell], places: Any
-) -> Iterator[int]:
-    original = known[name]
-    same_type = [i for i in free if cells[i]["cell_type"] == original["cell_type"]]
-    if not _of(original).get("solution"):
-        text = original["source"].strip()
-        yield from [i for i in same_type if cells[i]["source"].strip() == text][:1]
-    elif original["cell_type"] == "code" and (names := defined_names(original["source"])):
-        yield from (i for i in same_type if _defines(cells[i]["source"], names[-1]))
+    def _by_id(self, name: Key, original: Cell, free: list[int]) -> Iterator[int]:
+        wanted = original.get("id")
+        return (i for i in free if wanted and self.cells[i]["metadata"].get("id") == wanted)
 
+    def _by_content(self, name: Key, original: Cell, free: list[int]) -> Iterator[int]:
+        same_type = self._of_type(original, free)
+        if not _of(original).get("solution"):
+            text = original["source"].strip()
+            yield from [i for i in same_type if self.cells[i]["source"].strip() == text][:1]
+        elif original["cell_type"] == "code" and (names := defined_names(original["source"])):
+            yield from (i for i in same_type if _defines(self.cells[i]["source"], names[-1]))
 
-def _by_place(
-    name: Key,
-    cells: list[Cell],
-    free: list[int],
-    known: Mapping[Key, Cell],
-    places: Mapping[Key, list[int]],
-) -> Iterator[int]:
-    original = known[name]
-    if not _of(original).get("solution"):
-        return
-    order = list(known)
-    at = order.index(name)
-    first = max((places[n][-1] for n in order[:at] if n in places), default=-1)
-    last = min((places[n][0] for n in order[at + 1 :] if n in places), default=len(cells))
-    kind = original["cell_type"]
-    between = [i for i in free if first < i < last and cells[i]["cell_type"] == kind]
-    if len(between) == 1:
-        yield from between
+    def _by_place(self, name: Key, original: Cell, free: list[int]) -> Iterator[int]:
+        if not _of(original).get("solution"):
+            return
+        order = list(self.known)
+        at = order.index(name)
+        before = [self.places[n][-1] for n in order[:at] if n in self.places]
+        after = [self.places[n][0] for n in order[at + 1 :] if n in self.places]
+        first, last = max(before, default=-1), min(after, default=len(self.cells))
+        between = self._of_type(original, [i for i in free if first < i < last])
+        if len(between) == 1:
+            yield from between
 
 
 def _choice(cells: list[Cell], original: Mapping[str, Any], at: list[int]) -> int:
@@ -285,14 +281,6 @@ def _remarks(
         names = one_line(", ".join(unknown), 200)
         said.append(f"the assignment has no cell {names}; kept as the student's own")
     return said
-
-
-def _recognized(names: list[str]) -> list[str]:
-    return _about(
-        names,
-        "the cell {} had lost its nbgrader metadata; it was recognized",
-        "{} cells had lost their nbgrader metadata; they were recognized",
-    )
 
 
 def _is_edited(cell: Mapping[str, Any], original: Mapping[str, Any]) -> bool:
