@@ -99,7 +99,7 @@ def test_a_draw_gets_the_options_of_its_property_by_name():
     key = answer_key(change, double_small=lambda rng, size, first: {"n": first + size})
     cases = draw_cases(key, key["double"], random.Random(0))
     assert [case.inputs["n"] for case in cases[:3]] == [50, 51, 52]
-    with pytest.raises(QuestionError, match="double_small raised TypeError: .*'first'"):
+    with pytest.raises(QuestionError, match=r"double_small raised TypeError: .*'first'"):
         draw_cases(answer_key(change), key["double"], random.Random(0))
 
 

@@ -4,8 +4,6 @@ Importing this module also gives the browser's Python what it lacks and the cour
 `IPython.display`, and the timer behind the time limit of an answer.
 """
 
-from __future__ import annotations
-
 import builtins
 import json
 import signal

@@ -4,8 +4,6 @@ An output is a dict: {"stream": "stdout", "text": …}, {"data": {MIME type: tex
 {"error": traceback}. It is handed to `emit` as soon as there is one.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io
@@ -120,29 +118,6 @@ def mime_bundle(value: Any) -> dict[str, str]:
     return bundle
 
 
-_REPRS = tuple(kind.__repr__ for kind in CONTAINERS)
-_showing: list[_Written] = []
-
-
-@contextlib.contextmanager
-def showing(written: _Written) -> Any:
-    """Where `display` writes while a cell runs."""
-    _showing.append(written)
-    try:
-        yield
-    finally:
-        _showing.pop()
-
-
-def display(*values: Any) -> None:
-    """Show values below the running cell, as `IPython.display.display` does; print elsewhere."""
-    for value in values:
-        if _showing:
-            _showing[-1].show(value)
-        else:
-            print(mime_bundle(value)["text/plain"])
-
-
 class _Written:
     """What a cell has written and not yet handed over: outputs stay in the order they came."""
 
@@ -192,3 +167,26 @@ class _Stream(io.TextIOBase):
 
     def flush(self) -> None:
         self.written.flush()
+
+
+_REPRS = tuple(kind.__repr__ for kind in CONTAINERS)
+_showing: list[_Written] = []
+
+
+@contextlib.contextmanager
+def showing(written: _Written) -> Any:
+    """Where `display` writes while a cell runs."""
+    _showing.append(written)
+    try:
+        yield
+    finally:
+        _showing.pop()
+
+
+def display(*values: Any) -> None:
+    """Show values below the running cell, as `IPython.display.display` does; print elsewhere."""
+    for value in values:
+        if _showing:
+            _showing[-1].show(value)
+        else:
+            print(mime_bundle(value)["text/plain"])

@@ -6,8 +6,6 @@ The process reads one JSON request a line and answers with one line:
     {"cells": [{code, name}, …]}   → for each cell, its outputs
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A page from disk in a browser without a network, with the labs' Python in it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The block manager: commands, and the pool after each."""
 
-from __future__ import annotations
-
 from itertools import count
 
 from course_pkg.pages.labs.playgrounds.markup import Safe, element, joined, paragraph, table

@@ -1,7 +1,5 @@
 """What may come next in constrained output, for a pattern or schema and a text."""
 
-from __future__ import annotations
-
 import json
 
 from course_pkg.pages.labs.playgrounds.markup import Safe, chip, element, joined, paragraph, table

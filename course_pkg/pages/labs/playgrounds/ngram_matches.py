@@ -1,7 +1,5 @@
 """BLEU: n-grams that match, precisions, the brevity penalty, the score."""
 
-from __future__ import annotations
-
 from math import isclose
 
 from course_pkg.metrics.bleu import BleuScore, corpus_bleu

@@ -1,7 +1,5 @@
 """pass@k: samples, how many passed, and how many are drawn."""
 
-from __future__ import annotations
-
 from course_pkg.pages.labs.playgrounds.markup import Safe, element, joined, table
 from course_pkg.pages.labs.playgrounds.playground import Field, Playground, WrongInput
 from course_pkg.studies.code_benchmarks.pass_estimators import biased_pass_at_k, pass_at_k

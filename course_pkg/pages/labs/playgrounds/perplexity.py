@@ -1,7 +1,5 @@
 """Perplexity: from the probability of each token to one number."""
 
-from __future__ import annotations
-
 import math
 import re
 from fractions import Fraction

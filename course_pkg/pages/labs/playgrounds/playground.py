@@ -4,8 +4,6 @@ Values come from a form or from a link, so they are texts that may hold anything
 them, and views escape what they show.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

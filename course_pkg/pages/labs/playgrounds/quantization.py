@@ -1,7 +1,5 @@
 """A quantized block: codes, the scale, and what comes back."""
 
-from __future__ import annotations
-
 import math
 
 from course_pkg.acceleration.quantization.levels import LEVELS, affine_row, fp32, quantize_block

@@ -1,7 +1,5 @@
 """Requests on one server: a policy, and a timeline."""
 
-from __future__ import annotations
-
 from course_pkg.pages.labs.playgrounds.markup import Safe, element, joined, paragraph, table
 from course_pkg.pages.labs.playgrounds.playground import Field, Playground, WrongInput
 from course_pkg.studies.scheduling.iteration_cost import CostModel

@@ -1,7 +1,5 @@
 """A ring all-reduce: what each rank holds and sends, by step."""
 
-from __future__ import annotations
-
 from course_pkg.acceleration.parallel.ring_steps import RingState, ring_states
 from course_pkg.pages.labs.playgrounds.markup import (
     Safe,

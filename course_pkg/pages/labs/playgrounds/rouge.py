@@ -1,7 +1,5 @@
 """ROUGE: shared n-grams, and the longest common subsequence."""
 
-from __future__ import annotations
-
 import warnings
 
 from course_pkg.metrics.rouge.lcs import lcs_positions

@@ -1,7 +1,5 @@
 """The metrics' tokenizers: one text, cut in several ways."""
 
-from __future__ import annotations
-
 from course_pkg.metrics.tokenizers import tokenize
 from course_pkg.pages.labs.playgrounds.markup import chip, joined, table
 from course_pkg.pages.labs.playgrounds.playground import Field, Playground
