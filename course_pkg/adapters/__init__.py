@@ -1,10 +1,6 @@
 """Parameter-efficient fine-tuning: from LoRA to prefix tuning, in PEFT's file format.
 
 `adapt`, `save` and `load` work for every method.
-
->>> from course_pkg.adapters import LoRAConfig
->>> LoRAConfig(rank=8, alpha=16).scaling_of()
-2.0
 """
 
 import lazy_loader

@@ -1,13 +1,8 @@
 """What fine-tuning costs: the parameters that it trains, and the memory of a training step.
 
-Parameters are counted for any transformers config, without weights: the model is built on torch's
-meta device, where tensors have shapes but no storage. So counting takes milliseconds and uses the
-real class, with its tied and grouped weights.
-
-`estimate_memory` calculates bytes in the same way; it leaves out allocator overhead, temporary
-buffers and the CUDA context. `measure_step` runs one step and counts bytes tensor by tensor, so its
-numbers are exact and repeatable on a CPU, unlike the size of the process.
-
+Parameters are counted without weights: the model is built on torch's meta device, where tensors
+have shapes but no storage. `estimate_memory` leaves out allocator overhead, temporary buffers and
+the CUDA context; `measure_step` counts tensor by tensor, so it is exact and repeatable on a CPU.
 Chapter: adapters/qlora.
 """
 
@@ -96,10 +91,8 @@ def lora_parameters(out_features: int, in_features: int, rank: int) -> int:
 
     Source: Hu et al. 2021, section 4.1.
 
-    Example:
-
-        >>> lora_parameters(4096, 4096, rank=8)  # of 16,777,216
-        65536
+    >>> lora_parameters(4096, 4096, rank=8)  # of 16,777,216
+    65536
     """
     return rank * (out_features + in_features)
 
@@ -109,24 +102,17 @@ def count_parameters(
 ) -> ParameterCount:
     """Parameters of a model, and how many of them a method trains.
 
-    Args:
-        method: "full" trains all; the others what `adapter`, a config of that method, adds: for
-            each target module r·(in + out) for LoRA and QLoRA, r·(in + out) + out for DoRA, r·(in +
-            out + 1) for AdaLoRA with its initial rank, in or out for IA³, and 2·size·out + size +
-            out for a bottleneck; a vector for each token of a prompt; a key and a value in every
-            layer for each token of a prefix, or the MLP that computes them.
+    "full" trains all; the others what `adapter`, a config of that method, adds: for each target
+    module r·(in + out) for LoRA and QLoRA, r·(in + out) + out for DoRA, r·(in + out + 1) for
+    AdaLoRA with its initial rank, in or out for IA³, and 2·size·out + size + out for a bottleneck;
+    a vector for each token of a prompt; a key and a value in every layer for each token of a
+    prefix, or the MLP that computes them.
 
-    Raises:
-        TypeError: config is not one of transformers.
-        ValueError: adapter is missing or of another method; and what `adapt` raises.
-
-    Example:
-
-        >>> from transformers import LlamaConfig
-        >>> lora = LoRAConfig(rank=8, target_modules=["q_proj"])
-        >>> count = count_parameters(LlamaConfig(), "lora", lora)
-        >>> f"{count.base:,} {count.trainable:,}"  # Llama-2-7B: 32 layers of 8·(4096 + 4096)
-        '6,738,415,616 2,097,152'
+    >>> from transformers import LlamaConfig
+    >>> lora = LoRAConfig(rank=8, target_modules=["q_proj"])
+    >>> count = count_parameters(LlamaConfig(), "lora", lora)
+    >>> f"{count.base:,} {count.trainable:,}"  # Llama-2-7B: 32 layers of 8·(4096 + 4096)
+    '6,738,415,616 2,097,152'
     """
     model = meta_model(config)
     base = sum(parameter.numel() for parameter in model.parameters())
@@ -200,18 +186,13 @@ def estimate_memory(
         activations: see `activation_bytes`.
         master_weights: whether full fine-tuning keeps an fp32 copy of its 16-bit weights.
 
-    Raises:
-        ValueError: sizes below 1 or an unknown choice; otherwise as `count_parameters`.
-
     Sources: Rajbhandari et al. 2020 (ZeRO), section 3.1, for 16 bytes per trained parameter;
     Dettmers et al. 2023 (QLoRA), section 3.
 
-    Example:
-
-        >>> from transformers import LlamaConfig
-        >>> estimate = estimate_memory(LlamaConfig())  # 7B: 2 + 2 + 4 + 8 bytes each
-        >>> (estimate.total - estimate.activations) / 6_738_415_616
-        16.0
+    >>> from transformers import LlamaConfig
+    >>> estimate = estimate_memory(LlamaConfig())  # 7B: 2 + 2 + 4 + 8 bytes each
+    >>> (estimate.total - estimate.activations) / 6_738_415_616
+    16.0
     """
     model = meta_model(config)
     base = sum(p.numel() for p in model.parameters())
@@ -247,18 +228,13 @@ def activation_bytes(
     all are stored; 34sbh if the attention scores are recomputed ("flash"); 2sbh, plus one whole
     layer at a time, if "checkpointed". Embeddings and output add 4sbh(1 + v/h), with fp32 logits.
 
-    Raises:
-        ValueError: sizes below 1, an unknown choice, or a config that lacks these numbers.
-
     Source: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer
     Models", equation 1 and sections 4.3 and 5.
 
-    Example:
-
-        >>> from transformers import LlamaConfig
-        >>> sizes = dict(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=16)
-        >>> activation_bytes(LlamaConfig(**sizes), 1, 4)  # 34·4·8 + 5·2·4·4 + 4·4·(8 + 16)
-        1632
+    >>> from transformers import LlamaConfig
+    >>> sizes = dict(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=16)
+    >>> activation_bytes(LlamaConfig(**sizes), 1, 4)  # 34·4·8 + 5·2·4·4 + 4·4·(8 + 16)
+    1632
     """
     require_choice(keep, "activations", get_args(Activations))
     b = require_integer(batch_size, "batch_size")
@@ -308,16 +284,11 @@ def measure_step(model: nn.Module, batch: Mapping[str, Tensor]) -> StepCost:
     While the blocks of a checkpointed model are computed again, each adds to the peak what an
     ordinary pass saves for it; `saved` does not include that.
 
-    Raises:
-        ValueError: no parameter requires a gradient, or the model returns no loss.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> model, ids = load("tiny").model, torch.arange(8)[None]
-        >>> cost = measure_step(model, {"input_ids": ids, "labels": ids})
-        >>> cost.gradients == 4 * 90624 and cost.saved > 0
-        True
+    >>> from course_pkg.lm.load import load
+    >>> model, ids = load("tiny").model, torch.arange(8)[None]
+    >>> cost = measure_step(model, {"input_ids": ids, "labels": ids})
+    >>> cost.gradients == 4 * 90624 and cost.saved > 0
+    True
     """
     trainable = [p for p in require_model(model).parameters() if p.requires_grad]
     if not trainable:

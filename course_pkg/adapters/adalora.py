@@ -5,7 +5,7 @@
 P is (out_features, rank), Λ is diagonal, and Q is (rank, in_features). PEFT stores P as `lora_B`,
 Q as `lora_A`, and the diagonal of Λ as `lora_E`, (rank, 1). Λ starts at zero. An entry of Λ that
 is set to zero removes one triplet: a column of P, an entry of Λ, and a row of Q.
-This module has the layer and its configuration; `rank_allocator` chooses the triplets.
+`rank_allocator` chooses the triplets.
 
 Source: Zhang et al. 2023, "AdaLoRA: Adaptive Budget Allocation for Parameter-Efficient
 Fine-Tuning", equation 3; the scaling is PEFT's. Chapter: adapters/variants.
@@ -34,8 +34,6 @@ class AdaLoRAConfig(AdapterConfig):
     Attributes:
         total_step: training steps T.
         initial_rank, target_rank: triplets per module at the start, and on average at the end.
-        alpha: numerator of the scale.
-        dropout: probability in [0, 1), before Q.
         tinit, tfinal: steps at the start without pruning, and at the end with fixed ranks; the
             ranks become final at step T - tfinal, 2 or later.
         delta_t: steps between two allocations.
@@ -43,18 +41,8 @@ class AdaLoRAConfig(AdapterConfig):
         orth_reg_weight: the factor γ of the orthogonality penalty.
         rank_pattern: which triplets each module keeps, such as {"h.0.q_proj.lora_E": (True,
             False)}, with initial_rank entries; None before the ranks are final.
-        bias: as in LoRAConfig.
-
-    Raises:
-        ValueError: a value out of range.
-        TypeError: one of another type.
 
     Source: Zhang et al. 2023, algorithm 1; defaults: PEFT's, and LoRAConfig's alpha.
-
-    Example:
-
-        >>> AdaLoRAConfig(total_step=100, initial_rank=12, tinit=10, tfinal=20).target_rank
-        8
     """
 
     total_step: int
@@ -124,7 +112,6 @@ class AdaLoRAConfig(AdapterConfig):
         return self.initial_rank if mask is None else mask.count(True)
 
     def check_modules(self, names: Sequence[str]) -> None:
-        """Raise ValueError unless rank_pattern is None or has exactly the names of the targets."""
         if self.rank_pattern is None:
             return
         patterned = {key.removesuffix(SUFFIX) for key in self.rank_pattern}
@@ -138,13 +125,7 @@ class AdaLoRALinear(AdapterLayer):
     """A frozen nn.Linear (or GPT-2's Conv1D) with any number of named AdaLoRA adapters.
 
     The weights are Q, `lora_A[name]`, (rank, in_features); the diagonal of Λ, `lora_E[name]`,
-    (rank, 1); and P, `lora_B[name]`, (out_features, rank). The effects of active adapters add up.
-
-    Example:
-
-        >>> layer = AdaLoRALinear(nn.Linear(8, 5), AdaLoRAConfig(total_step=10, initial_rank=9))
-        >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 9·(8 + 1 + 5)
-        126
+    (rank, 1); and P, `lora_B[name]`, (out_features, rank).
     """
 
     parts = ("lora_A", "lora_E", "lora_B")
@@ -184,7 +165,7 @@ class AdaLoRALinear(AdapterLayer):
         return self.configs[name].scaling * (weights["lora_B"] @ low)
 
     def prune(self, name: str, mask: Tensor) -> None:
-        """Keep only the triplets where mask, (rank,), is True. Raises RuntimeError while merged."""
+        """Keep only the triplets where mask, (rank,), is True."""
         self._require_unmerged("remove ranks")
         for part, weight in self.weights_of(name).items():
             kept = weight[:, mask] if part == "lora_B" else weight[mask]

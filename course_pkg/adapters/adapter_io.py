@@ -50,23 +50,7 @@ BASE_COPY = ".base_layer"  # PEFT adds an adapted embedding's own weight
 def save_adapter(
     model: nn.Module, folder: str | os.PathLike, adapter_name: str = "default"
 ) -> None:
-    """Write one adapter to a folder that PeftModel.from_pretrained can load.
-
-    Raises:
-        ValueError: the model has no such adapter.
-
-    Example:
-
-        >>> from tempfile import TemporaryDirectory
-        >>> from course_pkg.adapters.injection import inject
-        >>> from course_pkg.adapters.lora import LoRAConfig
-        >>> model = nn.Sequential(nn.Linear(4, 4))
-        >>> _ = inject(model, LoRAConfig(rank=2))
-        >>> with TemporaryDirectory() as folder:
-        ...     save_adapter(model, folder)
-        ...     load_adapter(nn.Sequential(nn.Linear(4, 4)), folder).rank
-        2
-    """
+    """Write one adapter to a folder that PeftModel.from_pretrained can load."""
     layers = _layers_with(model, adapter_name)
     config = next(iter(layers.values())).configs[adapter_name]
     described = to_peft(config)
@@ -90,10 +74,8 @@ def load_adapter(
 ) -> AdapterConfig:
     """Add an adapter from a folder that this package or PEFT wrote; return its configuration.
 
-    Args:
-        adapter_name: its name in this model, which may differ from the name it was trained under.
-            As with inject, a model's first adapter becomes active; activate later ones with
-            `set_adapter`.
+    As with `inject`, a model's first adapter becomes active. `adapter_name` may differ from the
+    name under which it was trained.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -170,11 +152,7 @@ def _embeddings(model: nn.Module) -> list[str]:
 
 
 def _with_both_saved(model: nn.Module, config: AdapterConfig, folder: Path) -> AdapterConfig:
-    """The config of an adapter whose embeddings and output stay one matrix, in full.
-
-    Raises:
-        ValueError: they have one LoRA together, which is not implemented here.
-    """
+    """The config of an adapter whose embeddings and output stay one matrix, in full."""
     tied = _embeddings(model)
     if not getattr(getattr(model, "config", None), "tie_word_embeddings", False):
         return config
@@ -195,10 +173,7 @@ def _group_by_module(
     embeddings: Sequence[str],
     folder: Path,
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, Tensor], dict[str, Tensor]]:
-    """The tensors of each module by the end of their key, the trained biases by their key, and
-
-    copies of the base's own weights by their module.
-    """
+    """Tensors by module and end of key; trained biases by key; copies of base weights by module."""
     groups: dict[str, dict[str, Tensor]] = {}
     biases: dict[str, Tensor] = {}
     copies: dict[str, Tensor] = {}
@@ -258,11 +233,7 @@ def _check_fit(
     folder: Path,
     narrowed: bool,
 ) -> None:
-    """Raise ValueError unless the file has exactly the weights that this model needs.
-
-    Args:
-        narrowed: some of the targets have none.
-    """
+    """Raise ValueError unless the file has exactly the weights that this model needs."""
     modules = dict(require_model(model).named_modules())
     expected = {*selected_modules(model, config.target_modules, config.modules_to_save), *saved}
     problems = []

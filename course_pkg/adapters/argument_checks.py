@@ -1,6 +1,6 @@
 """Checks of arguments that the methods share: names, patterns, models and generators.
 
-A config checks its values once, when it is made; the layers rely on that. Chapter: adapters/peft.
+Chapter: adapters/peft.
 """
 
 import re
@@ -25,17 +25,7 @@ def require_regex(value: str, setting: str) -> None:
 
 
 def regex_matches(value: str, name: str, setting: str, *, whole: bool = True) -> bool:
-    r"""Whether a regex matches a module's name; whole: to its end.
-
-    Raises:
-        ValueError: a text that is no regex, or one that takes too long, as a repetition inside a
-            repetition may.
-
-    Example:
-
-        >>> regex_matches(r".*\.(q|v)_proj", "layers.0.q_proj", "target_modules")
-        True
-    """
+    r"""Whether a regex matches a module's name, to its end if `whole`."""
     require_regex(value, setting)
     match = regex.compile(value).fullmatch if whole else regex.compile(value).match
     try:
@@ -48,15 +38,10 @@ def regex_matches(value: str, name: str, setting: str, *, whole: bool = True) ->
 
 
 def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, ...]:
-    """A setting of names as a sorted tuple; or, if `whole`, a string as it is. TypeError otherwise.
+    """A setting of names as a sorted tuple; or, if `whole`, a string as it is.
 
-    Raises:
-        ValueError: more names than any model needs.
-
-    Example:
-
-        >>> read_names(["v_proj", "q_proj"], "target_modules")
-        ('q_proj', 'v_proj')
+    >>> read_names(["v_proj", "q_proj"], "target_modules")
+    ('q_proj', 'v_proj')
     """
     if isinstance(value, str) and whole:
         return value
@@ -71,7 +56,7 @@ def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, .
 
 
 def read_pattern(pattern: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
-    """A setting by module as a dict. Raises TypeError, or ValueError for a malformed regex."""
+    """A setting by module as a dict."""
     pattern = {} if pattern is None else pattern
     if not isinstance(pattern, Mapping) or not all(isinstance(key, str) for key in pattern):
         raise TypeError(f"{name} must be a dict with strings as keys, got {pattern!r:.80}")
@@ -89,15 +74,7 @@ def require_adapter_name(name: str) -> None:
 
 
 def require_model(model: nn.Module) -> nn.Module:
-    """Return the model if it is an nn.Module. Raises TypeError for anything else.
-
-    Example:
-
-        >>> require_model(("model", "tokenizer"))
-        Traceback (most recent call last):
-        ...
-        TypeError: model must be an nn.Module, got tuple; load(name) returns two: model, tokenizer
-    """
+    """Return the model if it is an nn.Module."""
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"model must be an nn.Module, got {type(model).__name__}; "

@@ -22,14 +22,7 @@ from course_pkg.common.arguments import require_integer
 
 @dataclass(frozen=True)
 class BottleneckConfig(AdapterConfig):
-    """The settings of a bottleneck adapter.
-
-    Attributes:
-        size: the MLP's inner width, at least 1.
-
-    Raises:
-        ValueError: size is below 1.
-    """
+    """The settings of a bottleneck adapter; size is the MLP's inner width."""
 
     size: int = 64
 
@@ -44,13 +37,9 @@ class BottleneckLinear(AdapterLayer):
     Active adapters are applied one after the other. W_up and b_up start at zero, so a new adapter
     has no effect. It can't be merged into W, because gelu lies between the two matrices.
 
-    Source: Houlsby et al. 2019, section 2.1.
-
-    Example:
-
-        >>> layer = BottleneckLinear(torch.nn.Linear(3, 8), BottleneckConfig(size=2))
-        >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 2·2·8 + 2 + 8
-        42
+    >>> layer = BottleneckLinear(torch.nn.Linear(3, 8), BottleneckConfig(size=2))
+    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 2·2·8 + 2 + 8
+    42
     """
 
     parts = ("bottleneck_down", "bottleneck_down_bias", "bottleneck_up", "bottleneck_up_bias")

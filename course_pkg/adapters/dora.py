@@ -28,15 +28,13 @@ class DoRALinear(LoRALinear):
     """A frozen nn.Linear (or GPT-2's Conv1D) with any number of named DoRA adapters.
 
     Each adapter has LoRA's `lora_A[name]` and `lora_B[name]`, and `lora_magnitude_vector[name]`,
-    (out_features,). Several active adapters act in turn, as in PEFT: each scales what the ones
-    before it gave, so their order matters. A row of W that is zero has no direction; it stays zero
-    (PEFT's becomes NaN). A quantized base must have a `dequantized_weight` method.
+    (out_features,). Several active adapters act in turn, as in PEFT, so their order matters. A row
+    of W that is zero has no direction; it stays zero (PEFT's becomes NaN). A quantized base must
+    have a `dequantized_weight` method.
 
-    Example:
-
-        >>> layer = DoRALinear(nn.Linear(768, 3072), DoRAConfig(rank=8))
-        >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # LoRA's 30720, and 3072
-        33792
+    >>> layer = DoRALinear(nn.Linear(768, 3072), DoRAConfig(rank=8))
+    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # LoRA's 30720, and 3072
+    33792
     """
 
     parts = ("lora_A", "lora_B", "lora_magnitude_vector")
@@ -46,7 +44,6 @@ class DoRALinear(LoRALinear):
 
     @classmethod
     def accepts(cls, module: nn.Module) -> bool:
-        """Whether the module is linear, and its weight is in floating point or can be made so."""
         return super().accepts(module) and (
             module.weight.is_floating_point() or hasattr(module, "dequantized_weight")
         )

@@ -28,20 +28,13 @@ class IA3Config(AdapterConfig):
     Weight decay would pull the vectors to zero, not to one, so train without it.
 
     Attributes:
-        target_modules: a list of name endings, or a regex that matches the whole name.
         feedforward_modules: the targets whose input is scaled instead of their output: a list of
             some of target_modules, or a regex. As in PEFT, an entry matches any name that ends with
             it.
 
-    Raises:
-        ValueError: the two don't fit each other.
-        TypeError: one of them has another type.
-
-    Example:
-
-        >>> config = IA3Config()
-        >>> config.scales_input("model.layers.0.mlp.down_proj"), config.scales_input("v_proj")
-        (True, False)
+    >>> config = IA3Config()
+    >>> config.scales_input("model.layers.0.mlp.down_proj"), config.scales_input("v_proj")
+    (True, False)
     """
 
     target_modules: str | Sequence[str] = field(
@@ -71,7 +64,6 @@ class IA3Config(AdapterConfig):
         return _ends_or_matches(module_name, self.feedforward_modules)
 
     def check_modules(self, names: Sequence[str]) -> None:
-        """Raise ValueError if an entry of feedforward_modules matches none of the targets."""
         inner = self.feedforward_modules
         for entry in [inner] if isinstance(inner, str) else [(ending,) for ending in inner]:
             if not any(_ends_or_matches(name, entry) for name in names):
@@ -92,11 +84,9 @@ class IA3Linear(AdapterLayer):
     `module_name`, and otherwise (out_features, 1). The vectors of several active adapters are
     multiplied. It scales 16-bit values in fp32 and rounds the product.
 
-    Example:
-
-        >>> layer = IA3Linear(nn.Linear(64, 16), IA3Config(), module_name="v_proj")
-        >>> layer.ia3_l["default"].shape
-        torch.Size([16, 1])
+    >>> layer = IA3Linear(nn.Linear(64, 16), IA3Config(), module_name="v_proj")
+    >>> layer.ia3_l["default"].shape
+    torch.Size([16, 1])
     """
 
     parts = ("ia3_l",)
@@ -136,7 +126,6 @@ class IA3Linear(AdapterLayer):
         return W if inner is None else W * inner.detach()
 
     def merge(self) -> None:
-        """Scale base.weight, and base.bias too if outputs are scaled; see `AdapterLayer.merge`."""
         if self.merged:
             return
         super().merge()
@@ -151,7 +140,6 @@ class IA3Linear(AdapterLayer):
             self.base.bias = nn.Parameter(scaled, requires_grad=False)
 
     def unmerge(self) -> None:
-        """Restore the weight and the bias saved by `merge`; do nothing if not merged."""
         super().unmerge()
         if self.unmerged_bias is not None:
             self.base.bias = self.unmerged_bias

@@ -51,24 +51,17 @@ def inject(
     """Add an adapter to the modules that the config names; return their names.
 
     Every other parameter is frozen. The model's output stays the same. A model's first adapter
-    becomes active; activate later ones with `set_adapter`.
+    becomes active; activate later ones with `set_adapter`. After an error, the model is unchanged.
 
     Args:
         config: its type chooses the method.
         generator: draws the weights, layer by layer; by default a new generator with seed 0.
 
-    Raises:
-        ValueError: a target is unknown, or the adapter already exists.
-        TypeError: a target is of a kind that the method can't adapt.
-        RuntimeError: adapters are merged. The model is unchanged after each of these.
-
-    Example:
-
-        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-        >>> inject(model, LoRAConfig(rank=2))
-        ['0', '2']
-        >>> sum(p.numel() for p in trainable_parameters(model).values())  # 2·(4+8) + 2·(8+2)
-        44
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> inject(model, LoRAConfig(rank=2))
+    ['0', '2']
+    >>> sum(p.numel() for p in trainable_parameters(model).values())  # 2·(4+8) + 2·(8+2)
+    44
     """
     kinds = layer_types(config)
     names = find_targets(model, config.target_modules, kinds, config.modules_to_save)
@@ -80,7 +73,7 @@ def inject(
 
 
 def layer_types(config: AdapterConfig) -> tuple[type[AdapterLayer], ...]:
-    """The layer classes of the config's method. Raises TypeError if it is not a layer's config."""
+    """The layer classes of the config's method."""
     if type(config) not in LAYERS:
         known = " or ".join(kind.__name__ for kind in LAYERS)
         raise TypeError(f"config must be a {known}, got {config!r:.80}")
@@ -145,12 +138,7 @@ def active_adapters(model: nn.Module) -> list[str]:
 
 
 def set_adapter(model: nn.Module, names: str | Sequence[str]) -> None:
-    """Activate one adapter, or several whose effects add up; freeze and deactivate the others.
-
-    Raises:
-        ValueError: no layer has one of the names.
-        RuntimeError: adapters are merged.
-    """
+    """Activate one adapter, or several whose effects add up; freeze and deactivate the others."""
     names = [names] if isinstance(names, str) else list(names)
     require_adapters(model, names)
     _require_unmerged(model)
@@ -166,11 +154,7 @@ def set_adapter(model: nn.Module, names: str | Sequence[str]) -> None:
 def disable_adapters(model: nn.Module) -> Iterator[None]:
     """Disable every adapter within a `with` block; the model then computes what the base does.
 
-    Warns if biases of the base were trained: as in PEFT, they stay as they are (see
-    `trained_biases`).
-
-    Raises:
-        RuntimeError: adapters are merged.
+    Warns if biases of the base were trained: as in PEFT, they stay as they are (`trained_biases`).
     """
     _require_unmerged(model)
     layers = adapter_layers(model)
@@ -186,12 +170,9 @@ def disable_adapters(model: nn.Module) -> Iterator[None]:
 
 
 def merge_adapters(model: nn.Module) -> None:
-    """Add the active adapters to the weight of every adapted layer; a second call does nothing.
+    """Add the active adapters to the weight of every adapted layer, or to none after an error.
 
     If the weight is tied to another module's, the other module keeps the original weight.
-
-    Raises:
-        ValueError: a sum is not finite; every layer then stays as it was.
     """
     merge_all({name: la for name, la in adapter_layers(model).items() if not la.merged})
 
@@ -218,12 +199,6 @@ def remove_adapters(model: nn.Module) -> None:
     """Replace every adapter layer with its base, which includes the adapters if they are merged.
 
     After merge_adapters, the result is an ordinary model that you can save or serve.
-
-    Example:
-
-        >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
-        >>> remove_adapters(model); model[0]
-        Linear(in_features=2, out_features=2, bias=True)
     """
     for layer in adapter_layers(model).values():
         replace_module(model, layer, layer.without_adapters())

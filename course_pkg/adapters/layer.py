@@ -2,9 +2,7 @@
 
 A method's layer names its weights in `parts`, draws them in `new_weights`, and computes its
 `forward` and, where merging exists, `delta_weight` or `merged_weight`. Everything else is here, so
-that one set of functions (`injection`, `adapter_io`) serves every method.
-
-The page adapters/lora-training shows merging. Chapter: adapters/peft.
+that one set of functions (`injection`, `adapter_io`) serves every method. Chapter: adapters/peft.
 """
 
 from collections.abc import Sequence
@@ -27,9 +25,6 @@ class AdapterConfig:
         modules_to_save: name endings of modules that are trained in full and saved with the
             adapter, such as a new classification head.
         bias: "none"; the methods that can train biases of the base make it a setting.
-
-    Raises:
-        ValueError: target_modules is empty.
     """
 
     bias: ClassVar[str] = "none"
@@ -62,9 +57,6 @@ class AdapterLayer(nn.Module):
         base: the layer to adapt; it is frozen and keeps its bias.
         config: adds a first adapter.
         module_name: the base's name in its model, for settings that differ by module.
-
-    Raises:
-        TypeError: a base or a config of the wrong type.
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
@@ -131,17 +123,9 @@ class AdapterLayer(nn.Module):
     def add_adapter(
         self, name: str, config: Any, *, generator: torch.Generator | None = None
     ) -> None:
-        """Add an adapter whose effect is none before it is trained.
+        """Add an adapter whose effect is none before it is trained; the first one becomes active.
 
-        The first adapter becomes active; activate later ones with `set_active`.
-
-        Args:
-            generator: a CPU generator that draws the weights; by default a new one with seed 0.
-
-        Raises:
-            ValueError: the name exists or is invalid.
-            TypeError: another method's config or another generator.
-            RuntimeError: while merged.
+        The generator, on the CPU, draws the weights; by default a new one with seed 0.
         """
         if self.config_type not in (None, type(config)):
             raise TypeError(
@@ -179,12 +163,7 @@ class AdapterLayer(nn.Module):
         return {part: getattr(self, part)[name] for part in self.parts}
 
     def set_active(self, names: str | Sequence[str]) -> None:
-        """Activate and unfreeze exactly these adapters; ignore names that this layer lacks.
-
-        Raises:
-            RuntimeError: while merged.
-            ValueError: several where one can be active.
-        """
+        """Activate and unfreeze exactly these adapters; ignore names that this layer lacks."""
         self._require_unmerged("change the active adapters")
         names = [names] if isinstance(names, str) else names
         active = [name for name in dict.fromkeys(names) if name in self.configs]
@@ -204,11 +183,7 @@ class AdapterLayer(nn.Module):
         """Put the active adapters into base.weight, so that the layer costs as much as the base.
 
         The sum is computed in fp32 (or fp64) and rounded once. The layer keeps a copy of W until
-        `unmerge`. Merging twice does nothing. While merged, the adapters get no gradient.
-
-        Raises:
-            ValueError: the base is quantized or the sum is not finite.
-            RuntimeError: while disabled; the layer is then unchanged.
+        `unmerge`. While merged, the adapters get no gradient.
         """
         if self.merged or not self.active:
             return
@@ -250,7 +225,6 @@ class AdapterLayer(nn.Module):
         return self.base.bias
 
     def extra_repr(self) -> str:
-        """What print(model) shows of this layer."""
         return f"adapters={list(self.configs)}, active={self.active}, merged={self.merged}"
 
     def _require_unmerged(self, action: str) -> None:

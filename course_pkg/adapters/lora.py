@@ -35,11 +35,8 @@ Bias = Literal["none", "all", "lora_only"]  # the base's biases to train
 class LoRAConfig(AdapterConfig):
     """The settings of an adapter: rank, scale, dropout, and the modules that get one.
 
-    target_modules, modules_to_save: as in AdapterConfig.
-
     Attributes:
-        rank: columns of B and rows of A, at least 1.
-        alpha: numerator of the scale, positive and finite.
+        alpha: numerator of the scale.
         dropout: probability in [0, 1), on the LoRA path only.
         use_rslora: scale by alpha / sqrt(rank) instead of alpha / rank.
         rank_pattern, alpha_pattern: other ranks and alphas for some modules. A key is a regex for a
@@ -47,18 +44,8 @@ class LoRAConfig(AdapterConfig):
         bias: the biases of the base that are trained: "none", "lora_only" (of the target modules),
             or "all". They have no copies, as in PEFT; see `trained_biases`.
 
-    Raises:
-        ValueError: a value outside these ranges.
-        TypeError: one of another type.
-
-    Source: Hu et al. 2021, section 4.1; rsLoRA.
-
-    Example:
-
-        >>> LoRAConfig(rank=8, alpha=16).scaling_of()
-        2.0
-        >>> LoRAConfig(rank=16, alpha=16, use_rslora=True).scaling_of()
-        4.0
+    >>> LoRAConfig(rank=8, alpha=16).scaling_of(), LoRAConfig(16, 16, use_rslora=True).scaling_of()
+    (2.0, 4.0)
     """
 
     rank: int = 8
@@ -94,7 +81,7 @@ class LoRAConfig(AdapterConfig):
         return alpha / (math.sqrt(rank) if self.use_rslora else rank)
 
     def check_new(self, names: Sequence[str]) -> None:
-        """Raise ValueError if a key of a pattern fits none of the targets; PEFT ignores it."""
+        """PEFT ignores a key that fits none of the targets."""
         for setting in ("rank_pattern", "alpha_pattern"):
             for key, value in getattr(self, setting).items():
                 if not any(first_match({key: value}, name, None) for name in names):
@@ -114,15 +101,11 @@ class LoRALinear(AdapterLayer):
 
     The weights are `lora_A[name]`, (rank, in_features), and `lora_B[name]`, (out_features, rank);
     the effects of active adapters add up. The input is cast to the adapter's dtype and the sum back
-    to the base's, as in PEFT. Arguments and errors: see `AdapterLayer`.
+    to the base's, as in PEFT. Source: Hu et al. 2021, equation 3.
 
-    Source: Hu et al. 2021, equation 3.
-
-    Example:
-
-        >>> layer = LoRALinear(nn.Linear(768, 3072), LoRAConfig(rank=8))
-        >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)
-        30720
+    >>> layer = LoRALinear(nn.Linear(768, 3072), LoRAConfig(rank=8))
+    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)
+    30720
     """
 
     parts = ("lora_A", "lora_B")
@@ -165,7 +148,6 @@ class LoRALinear(AdapterLayer):
         return self.scaling(name) * (B.to(wide) @ A.to(wide))
 
     def extra_repr(self) -> str:
-        """What print(model) shows of this layer."""
         ranks = {name: c.rank_of(self.module_name) for name, c in self.configs.items()}
         return f"ranks={ranks}, active={self.active}, merged={self.merged}"
 
@@ -176,12 +158,6 @@ class LoRAEmbedding(LoRALinear):
     The weights are `lora_embedding_A[name]`, (rank, num_embeddings), and `lora_embedding_B[name]`,
     (embedding_dim, rank). A starts at zero and B is random, the reverse of a linear layer. An
     output layer tied to the embedding keeps its weight. Dropout is not applied, as in PEFT.
-
-    Example:
-
-        >>> layer = LoRAEmbedding(nn.Embedding(10, 4), LoRAConfig(rank=2))
-        >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 2·(10 + 4)
-        28
     """
 
     parts = ("lora_embedding_A", "lora_embedding_B")
@@ -190,17 +166,14 @@ class LoRAEmbedding(LoRALinear):
 
     @classmethod
     def accepts(cls, module: nn.Module) -> bool:
-        """Whether the module is an nn.Embedding."""
         return isinstance(module, nn.Embedding)
 
     @property
     def in_features(self) -> int:
-        """The number of tokens."""
         return self.base.num_embeddings
 
     @property
     def out_features(self) -> int:
-        """The length of a row."""
         return self.base.embedding_dim
 
     def new_weights(self, config: LoRAConfig, generator: torch.Generator) -> dict[str, Tensor]:

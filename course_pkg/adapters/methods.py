@@ -1,10 +1,8 @@
 """One interface for every method: adapt a model, save what was trained, load it.
 
 LoRA and other layer methods change layers inside the model; prompt and prefix tuning wrap the
-model. So use the model that `adapt` or `load` returns. All else is the same for both kinds, but
-`merge_adapters` raises NotImplementedError for bottleneck adapters, prompts and prefixes.
-
-Chapter: adapters/peft.
+model. So use the model that `adapt` or `load` returns. `merge_adapters` raises NotImplementedError
+for bottleneck adapters, prompts and prefixes. Chapter: adapters/peft.
 """
 
 import os
@@ -29,27 +27,7 @@ def adapt(
     *,
     generator: torch.Generator | None = None,
 ) -> nn.Module:
-    """Add an adapter of the config's method; return the model to use, with all else frozen.
-
-    For a layer method that is the model itself.
-
-    Raises:
-        TypeError: an unknown config; otherwise as `inject` or the method's wrapper. The model is
-            then unchanged.
-
-    Example:
-
-        >>> from course_pkg.adapters.injection import trainable_parameters
-        >>> from course_pkg.adapters.lora import LoRAConfig
-        >>> from course_pkg.adapters.prompts import PromptTuningConfig
-        >>> from course_pkg.lm.load import load
-        >>> for config in (LoRAConfig(2, target_modules=["q_proj"]), PromptTuningConfig(4)):
-        ...     model = adapt(load("tiny").model, config)
-        ...     count = sum(p.numel() for p in trainable_parameters(model).values())
-        ...     print(type(model).__name__, count)
-        LlamaForCausalLM 512
-        PromptTunedModel 256
-    """
+    """Add an adapter of the config's method; return the model to use, with all else frozen."""
     require_model(model)
     wrapper = WRAPPERS.get(type(config))
     if wrapper is None and type(config) not in LAYERS:
@@ -65,18 +43,13 @@ def adapt(
 
 
 def save(model: nn.Module, folder: str | os.PathLike, adapter_name: str = "default") -> None:
-    """Write one adapter in PEFT's format. Raises what `save_adapter` or `save_prompt` raises."""
+    """Write one adapter in PEFT's format."""
     write = save_prompt if isinstance(model, VirtualTokenModel) else save_adapter
     write(model, folder, adapter_name)
 
 
 def load(model: nn.Module, folder: str | os.PathLike, adapter_name: str = "default") -> nn.Module:
-    """Add an adapter of any method from a folder; return the model to use.
-
-    Raises:
-        TypeError: a layer's adapter in a model with virtual tokens; otherwise as `load_adapter` or
-            `load_prompt`. The model is then unchanged.
-    """
+    """Add an adapter of any method from a folder; return the model to use."""
     if read_settings(Path(folder))["peft_type"] in PROMPT_TYPES:
         return load_prompt(model, folder, adapter_name)
     if isinstance(model, VirtualTokenModel):

@@ -1,8 +1,7 @@
 """The tokenizer and the chat template that an adapter was trained with, if its folder has them.
 
-Trainers save them beside the adapter, because the base's may differ: another template, or tokens of
-one's own. A model that reads another template than it was trained with answers badly, without an
-error. Chapter: finetuning/chat.
+A model that reads another template than it was trained with answers badly, without an error.
+Chapter: finetuning/chat.
 """
 
 import copy
@@ -25,22 +24,8 @@ TOKENIZER_FILES = (TOKENIZER, "tokenizer.model", "vocab.json", "added_tokens.jso
 def own_tokenizer(folder: str | os.PathLike, tokenizer: Tokenizer, rows: int) -> Tokenizer:
     """The adapter's tokenizer, with its chat template; the base's where the folder has none.
 
-    Args:
-        rows: of the model's embeddings.
-
-    Raises:
-        ValueError: it has other ids for the base's tokens, or more tokens than rows, or if a file
-            can't be read.
-
-    Example:
-
-        >>> from tempfile import TemporaryDirectory
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> with TemporaryDirectory() as folder:
-        ...     _ = Path(folder, "chat_template.jinja").write_text("{{ messages[0].content }}")
-        ...     own = own_tokenizer(folder, tiny_tokenizer(), rows=259)
-        >>> own.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False)
-        'Hi'
+    A tokenizer with other ids for the base's tokens, or more tokens than the model has `rows` of
+    embeddings, is a ValueError.
     """
     folder = Path(folder)
     try:
@@ -66,11 +51,7 @@ def own_tokenizer(folder: str | os.PathLike, tokenizer: Tokenizer, rows: int) ->
 def own_templates(
     adapters: Mapping[str, str | os.PathLike], tokenizer: Tokenizer, rows: int
 ) -> dict[str, str]:
-    """The chat templates of the adapters that have another than the tokenizer's, by their names.
-
-    Raises:
-        ValueError: an adapter with tokens of its own, and as `own_tokenizer` does.
-    """
+    """The chat templates of the adapters that have another than the tokenizer's, by their names."""
     templates = {}
     for name, folder in adapters.items():
         own = own_tokenizer(folder, tokenizer, rows)
@@ -85,11 +66,7 @@ def own_templates(
 
 
 def own_template(folder: Path) -> str | None:
-    """The chat template in an adapter's folder; None if there is none.
-
-    Raises:
-        ModelError: a file that can't be read.
-    """
+    """The chat template in an adapter's folder; None if there is none."""
     if (folder / TEMPLATE).exists():
         regular_size(folder / TEMPLATE)
         return (folder / TEMPLATE).read_text("utf-8")

@@ -2,10 +2,9 @@
 
 PEFT needs a config (a dataclass with a peft_type), a layer (a BaseTunerLayer, which names its
 weights), a model (a BaseTuner, which puts the layer into a module's place), a call of
-`register_peft_method`, and an entry in its enum PeftType, which `_add_peft_type` adds.
-
-Needs PEFT, which the package's `parity` extra installs. Source: PEFT 0.21, register_peft_method
-and tuners/tuners_utils.py. Chapter: adapters/own-method.
+`register_peft_method`, and an entry in its enum PeftType, which `_add_peft_type` adds. PEFT is in
+the package's `parity` extra. Source: PEFT 0.21, register_peft_method and tuners/tuners_utils.py.
+Chapter: adapters/own-method.
 """
 
 from dataclasses import dataclass
@@ -33,13 +32,7 @@ def _add_peft_type(name: str) -> None:
 
 @dataclass
 class PeftBottleneckConfig(PeftConfig):
-    """PEFT's view of a BottleneckConfig; see there.
-
-    Example:
-
-        >>> PeftBottleneckConfig(size=8, target_modules=["o_proj"]).peft_type.value
-        'BOTTLENECK'
-    """
+    """PEFT's view of a BottleneckConfig."""
 
     size: int = 64
     target_modules: list[str] | str | None = None
@@ -92,7 +85,6 @@ class PeftBottleneckLayer(nn.Module, BaseTunerLayer):
         return h.to(dtype)
 
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
-        """Raises NotImplementedError, as BottleneckLinear does."""
         raise NotImplementedError("a bottleneck adapter can't be merged into its base")
 
 
@@ -122,15 +114,13 @@ class PeftBottleneckModel(BaseTuner):
 def register() -> None:
     """Make the method known to PEFT; a second call does nothing.
 
-    Example:
-
-        >>> register(); register()
-        >>> from peft import get_peft_model
-        >>> from course_pkg.lm.load import load
-        >>> config = PeftBottleneckConfig(size=2, target_modules=["o_proj"], task_type="CAUSAL_LM")
-        >>> model = get_peft_model(load("tiny").model, config)
-        >>> model.get_nb_trainable_parameters()[0]  # 2·(4·64 + 66)
-        644
+    >>> register(); register()
+    >>> from peft import get_peft_model
+    >>> from course_pkg.lm.load import load
+    >>> config = PeftBottleneckConfig(size=2, target_modules=["o_proj"], task_type="CAUSAL_LM")
+    >>> model = get_peft_model(load("tiny").model, config)
+    >>> model.get_nb_trainable_parameters()[0]  # 2·(4·64 + 66)
+    644
     """
     if PEFT_TYPE in PeftType.__members__:
         return

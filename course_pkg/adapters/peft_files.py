@@ -1,8 +1,7 @@
 """PEFT's adapter folder: adapter_config.json, with settings, and adapter_model.safetensors.
 
 Reading refuses settings that this package does not implement (such as `layer_replication`)
-instead of ignoring them. `adapter_io` and `prompt_io` compute the weights and put them into models.
-Chapter: adapters/lora-training.
+instead of ignoring them. Chapter: adapters/lora-training.
 """
 
 import json
@@ -137,14 +136,9 @@ def to_peft(config: AdapterConfig, forms: Sequence[PeftFormat] = FORMATS) -> dic
 def from_peft(raw: Mapping[str, Any], forms: Sequence[PeftFormat] = FORMATS) -> AdapterConfig:
     """The config that PEFT's settings describe.
 
-    Raises:
-        ValueError: a method or a setting that is not implemented here, or an invalid value.
-
-    Example:
-
-        >>> settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["v_proj"]}
-        >>> from_peft(settings).rank
-        2
+    >>> settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["v_proj"]}
+    >>> from_peft(settings).rank
+    2
     """
     kind = raw["peft_type"]
     fits = [form for form in forms if form.peft_type == kind and form.accepts(raw)]
@@ -190,12 +184,7 @@ def write_adapter(
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """PEFT's settings, which include peft_type.
-
-    Raises:
-        FileNotFoundError: the file is missing.
-        ValueError: it has something else.
-    """
+    """PEFT's settings, which include peft_type."""
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise FileNotFoundError(f"{folder} has no {CONFIG_FILE}, so it is not an adapter folder")
@@ -212,12 +201,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def read_config(
     folder: Path, ignored: Sequence[str] = (), forms: Sequence[PeftFormat] = FORMATS
 ) -> AdapterConfig:
-    """The config that the file describes. Raises what `read_settings` and `from_peft` raise.
-
-    Args:
-        ignored: settings that the caller reads by itself.
-        forms: the methods that the caller can load.
-    """
+    """The config that the file describes, without the settings that the caller reads by itself."""
     raw = {key: value for key, value in read_settings(folder).items() if key not in ignored}
     try:
         return from_peft(raw, forms)
@@ -226,12 +210,7 @@ def read_config(
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The file's tensors by name.
-
-    Raises:
-        FileNotFoundError: the file is missing.
-        ValueError: the file is damaged, or has numbers that no adapter can have.
-    """
+    """The file's tensors by name."""
     path = folder / WEIGHTS_FILE
     if not path.is_file():
         pickled = (folder / "adapter_model.bin").exists()

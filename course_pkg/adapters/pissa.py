@@ -19,15 +19,11 @@ from course_pkg.adapters.lora import LoRAEmbedding, LoRALinear
 def principal_factors(W: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """A, (rank, in_features), and B, (out_features, rank): BA is W's best rank-r approximation.
 
-    A = S_r^½ V_rᵀ and B = U_r S_r^½.
+    A = S_r^½ V_rᵀ and B = U_r S_r^½. Source: Meng et al. 2024, equations 2 and 3.
 
-    Source: Meng et al. 2024, equations 2 and 3.
-
-    Example:
-
-        >>> A, B = principal_factors(torch.diag(torch.tensor([9.0, 4.0, 1.0])), rank=2)
-        >>> (B @ A).diagonal().round().tolist()
-        [9.0, 4.0, 0.0]
+    >>> A, B = principal_factors(torch.diag(torch.tensor([9.0, 4.0, 1.0])), rank=2)
+    >>> (B @ A).diagonal().round().tolist()
+    [9.0, 4.0, 0.0]
     """
     if not 1 <= rank <= min(W.shape):
         raise ValueError(f"rank must be 1 to {min(W.shape)} for a {tuple(W.shape)} weight: {rank}")
@@ -46,21 +42,6 @@ def start_from_principal(
 
     Args:
         factors: module name → what `principal_factors` returned, if it was computed before.
-
-    Raises:
-        ValueError: the model has no such adapter, if it was trained already, if a weight is
-            quantized, or smaller than the rank.
-        RuntimeError: while merged. The model is then unchanged.
-
-    Example:
-
-        >>> from course_pkg.adapters.injection import inject, merge_adapters
-        >>> from course_pkg.adapters.lora import LoRAConfig
-        >>> model = nn.Sequential(nn.Linear(4, 3))
-        >>> W, _ = model[0].weight.clone(), inject(model, LoRAConfig(rank=2))
-        >>> start_from_principal(model)
-        >>> merge_adapters(model); torch.allclose(model[0].weight, W, atol=1e-6)
-        True
     """
     layers = {
         name: layer

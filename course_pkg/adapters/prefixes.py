@@ -34,10 +34,6 @@ class PrefixTuningConfig(VirtualTokenConfig):
         hidden_size: the MLP's inner width; by default the width of a layer's keys, as in PEFT.
         init: "random", or "zero" for a prefix of zeros, which has an effect too: the softmax gives
             a key with score 0 some weight.
-
-    Raises:
-        ValueError: a value out of range.
-        TypeError: one of another type.
     """
 
     reparametrize: bool = False
@@ -61,14 +57,7 @@ class CacheShape(NamedTuple):
 
 
 def cache_shape(config: PreTrainedConfig) -> CacheShape:
-    """Layers, key-value heads and their size. Raises ValueError if layers differ in these.
-
-    Example:
-
-        >>> from transformers import LlamaConfig
-        >>> cache_shape(LlamaConfig(hidden_size=64, num_attention_heads=4, num_key_value_heads=2))
-        CacheShape(layers=32, heads=2, head_dim=16)
-    """
+    """Layers, key-value heads and their size, which must be the same in every layer."""
     text = config.get_text_config()
     other = set(getattr(text, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
     settings = ("kv_lora_rank", "global_head_dim", "num_kv_shared_layers", "multi_query")
@@ -113,14 +102,12 @@ class PrefixTunedModel(VirtualTokenModel):
 
     The trained weights are `encoders[name]`'s, in fp32 (fp64 for a model in fp64); the prefix is
     cast to the model's dtype. In a layer with sliding-window attention, only tokens within the
-    window see the prefix. Raises what `VirtualTokenModel` and `cache_shape` raise.
+    window see the prefix.
 
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> model = PrefixTunedModel(load("tiny").model, PrefixTuningConfig(num_virtual_tokens=5))
-        >>> model.weights_of("default")["prompt_embeddings"].shape  # 2 layers, 2 heads of 16
-        torch.Size([5, 128])
+    >>> from course_pkg.lm.load import load
+    >>> model = PrefixTunedModel(load("tiny").model, PrefixTuningConfig(num_virtual_tokens=5))
+    >>> model.weights_of("default")["prompt_embeddings"].shape  # 2 layers, 2 heads of 16
+    torch.Size([5, 128])
     """
 
     config_type = PrefixTuningConfig
@@ -160,7 +147,7 @@ class PrefixTunedModel(VirtualTokenModel):
             self.set_embeddings(name, encoder())
 
     def add_virtual_tokens(self, inputs: dict[str, Any], encoder: nn.Module) -> dict[str, Any]:
-        """Put the prefix into the empty cache. Raises RuntimeError with gradient checkpointing."""
+        """Put the prefix into the empty cache."""
         modules = self.base.modules() if self.training else ()
         if any(getattr(module, "gradient_checkpointing", False) for module in modules):
             raise RuntimeError(
@@ -182,7 +169,6 @@ class PrefixTunedModel(VirtualTokenModel):
 
     @classmethod
     def file_settings(cls, base: PreTrainedModel) -> dict[str, int]:
-        """The model's sizes by PEFT's names, which count key-value heads."""
         layers, heads, size = cache_shape(base.config)
         return {"token_dim": heads * size, "num_attention_heads": heads, "num_layers": layers}
 

@@ -56,12 +56,7 @@ _OTHERS = {
 def save_prompt(
     model: VirtualTokenModel, folder: str | os.PathLike, adapter_name: str = "default"
 ) -> None:
-    """Write one prompt or prefix to a folder that PeftModel.from_pretrained can load.
-
-    Raises:
-        TypeError: another kind of model.
-        ValueError: an unknown name.
-    """
+    """Write one prompt or prefix to a folder that PeftModel.from_pretrained can load."""
     if not isinstance(model, VirtualTokenModel):
         name = type(model).__name__
         raise TypeError(f"expected a PromptTunedModel or a PrefixTunedModel, got {name}")
@@ -85,8 +80,7 @@ def load_prompt(
 ) -> VirtualTokenModel:
     """Add a prompt or prefix that this package or PEFT wrote; return the model to use.
 
-    Args:
-        model: a language model, which is wrapped, or a wrapper, which gets one adapter more.
+    A language model is wrapped; a wrapper gets one adapter more.
 
     Raises:
         FileNotFoundError: a file is missing.

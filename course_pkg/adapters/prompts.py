@@ -32,15 +32,7 @@ class PromptTuningConfig(VirtualTokenConfig):
             normal distribution, as PEFT does by default; or the ids of tokens, which are repeated
             until there are enough (see `from_text`).
 
-    Raises:
-        ValueError: another value or more tokens than virtual ones.
-
     Source: Lester et al. 2021, section 2.
-
-    Example:
-
-        >>> PromptTuningConfig(5, init=[7, 8]).init
-        (7, 8, 7, 8, 7)
     """
 
     init: str | Sequence[int] = "vocabulary"
@@ -70,18 +62,7 @@ class PromptTuningConfig(VirtualTokenConfig):
     ) -> "PromptTuningConfig":
         """Start from a text's tokens, special ones that the tokenizer adds included, as in PEFT.
 
-        Args:
-            num_virtual_tokens: by default as many as the text has tokens. A shorter text is
-                repeated.
-
-        Raises:
-            ValueError: the text has more tokens than that (PEFT would drop the rest), or none.
-
-        Example:
-
-            >>> from course_pkg.lm.load import load
-            >>> PromptTuningConfig.from_text("ab", load("tiny").tokenizer, 3).init
-            (97, 98, 97)
+        By default there are as many virtual tokens as the text has; a shorter text is repeated.
         """
         ids = list(tokenizer(require_string(text, "text"))["input_ids"])
         if not ids:
@@ -97,7 +78,6 @@ class PromptEncoder(nn.Module):
         self.prompt_embeddings = nn.Parameter(prompt_embeddings)
 
     def forward(self) -> Tensor:
-        """Return P."""
         return self.prompt_embeddings
 
 
@@ -106,21 +86,19 @@ class PromptTunedModel(VirtualTokenModel):
 
     The weights are `encoders[name].prompt_embeddings`, in fp32 (fp64 for a model in fp64), and are
     cast to the embeddings' dtype. `forward` returns the logits of the text only, (batch, tokens,
-    vocabulary); PEFT returns the virtual tokens' too. Raises what `VirtualTokenModel` raises.
+    vocabulary); PEFT returns the virtual tokens' too.
 
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> model = PromptTunedModel(load("tiny").model, PromptTuningConfig(num_virtual_tokens=5))
-        >>> model(torch.tensor([[7, 8, 9]])).logits.shape
-        torch.Size([1, 3, 259])
+    >>> from course_pkg.lm.load import load
+    >>> model = PromptTunedModel(load("tiny").model, PromptTuningConfig(num_virtual_tokens=5))
+    >>> model(torch.tensor([[7, 8, 9]])).logits.shape
+    torch.Size([1, 3, 259])
     """
 
     config_type = PromptTuningConfig
     method = "prompt tuning"
 
     def new_encoder(self, config: PromptTuningConfig, generator: torch.Generator) -> PromptEncoder:
-        """P as `init` says. Raises ValueError for a token that the vocabulary lacks."""
+        """P as `init` says."""
         embed = self.base.get_input_embeddings()
         tokens, width = embed.weight.shape
         n = config.num_virtual_tokens
@@ -170,7 +148,6 @@ class PromptTunedModel(VirtualTokenModel):
 
     @classmethod
     def file_settings(cls, base: PreTrainedModel) -> dict[str, int]:
-        """The model's sizes by PEFT's names."""
         text = base.config.get_text_config()
         heads = getattr(text, "num_attention_heads", None)  # Mamba has none
         layers = text.num_hidden_layers
@@ -178,5 +155,4 @@ class PromptTunedModel(VirtualTokenModel):
 
     @classmethod
     def width(cls, base: PreTrainedModel) -> int:
-        """The length of an embedding."""
         return base.get_input_embeddings().weight.shape[1]

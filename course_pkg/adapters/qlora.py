@@ -3,16 +3,11 @@
     y = dequantize(codes, scales) x + b
 
 The weight is stored in 4 bits and dequantized to the compute dtype for each product, forward and
-backward; it is not kept between the two. The gradient goes to x only. Activations, biases, norms
-and embeddings are not quantized. `quantization/blockwise` computes the codes.
+backward. The gradient goes to x only. Activations, biases, norms and embeddings are not quantized.
 
 `merge_adapters` refuses quantized weights: the merged weight must be rounded to 4 bits again, and
 the rounding error can be larger than the change that the adapter learned. `merge_quantized` does it
-on request.
-
-Source: Dettmers et al. 2023 (QLoRA), section 3.
-
-Chapter: adapters/qlora.
+on request. Source: Dettmers et al. 2023 (QLoRA), section 3. Chapter: adapters/qlora.
 """
 
 from collections.abc import Sequence
@@ -50,17 +45,11 @@ class Linear4bit(QuantizedLinear):
         double: whether the scales are quantized too.
         compute_dtype: of the product, by default the input's; the result has the input's dtype.
 
-    Raises:
-        TypeError: linear is not an nn.Linear.
-        ValueError: it is quantized already, the block size does not fit, or a weight is not finite.
-
     Source: Dettmers et al. 2023, equations 5 and 6.
 
-    Example:
-
-        >>> layer = Linear4bit(nn.Linear(128, 64, bias=False))
-        >>> layer.weight.dtype, layer.weight.nbytes, layer(torch.ones(2, 128)).shape
-        (torch.uint8, 4096, torch.Size([2, 64]))
+    >>> layer = Linear4bit(nn.Linear(128, 64, bias=False))
+    >>> layer.weight.dtype, layer.weight.nbytes, layer(torch.ones(2, 128)).shape
+    (torch.uint8, 4096, torch.Size([2, 64]))
     """
 
     def __init__(
@@ -92,11 +81,7 @@ class Linear4bit(QuantizedLinear):
         return layer.train(self.training)
 
     def forward(self, x: Tensor) -> Tensor:  # x: (..., in_features)
-        """W x + b in the compute dtype; the result, (..., out_features), has x's dtype.
-
-        Raises:
-            TypeError: an x of integers.
-        """
+        """W x + b in the compute dtype; the result, (..., out_features), has x's dtype."""
         if self.compute_dtype is None or not x.is_floating_point():
             return super().forward(x)
         return super().forward(x.to(self.compute_dtype)).to(x.dtype)
@@ -144,24 +129,11 @@ def quantize_model(
 ) -> list[str]:
     """Replace the nn.Linear layers of a model with 4-bit ones; return their names.
 
+    Modules that transformers keeps in fp32 are left out in any case. Inject adapters afterwards.
+
     Args:
         skip: name endings of layers to leave as they are; by default the output head of a
-            transformers model and its last module, such as a classifier. Modules that transformers
-            keeps in fp32 are left out in any case.
-
-    The other arguments are as in `Linear4bit`. Inject adapters afterwards.
-
-    Raises:
-        ValueError: a layer is quantized already, has adapters or does not fit, `skip` matches
-            nothing, or there is nothing to quantize; the model is then unchanged.
-
-    Source: Dettmers et al. 2023, section 3.
-
-    Example:
-
-        >>> model = nn.ModuleDict({"up": nn.Linear(64, 128), "norm": nn.LayerNorm(128)})
-        >>> quantize_model(model)
-        ['up']
+            transformers model and its last module, such as a classifier.
     """
     if isinstance(skip, str):
         raise TypeError(f"skip must be a list of strings, got {skip!r}; write [{skip!r}]")
@@ -204,15 +176,7 @@ def _left_out(model: nn.Module) -> list[str]:
 
 
 def requantized(layer: AdapterLayer) -> Linear4bit:
-    """A 4-bit layer with the active adapters in its weight: dequantize, add, quantize again.
-
-    The adapter layer itself stays as it is.
-
-    Raises:
-        TypeError: its base is not a Linear4bit.
-        ValueError: the sum is not finite.
-        RuntimeError: while the adapters are disabled.
-    """
+    """A 4-bit layer with the active adapters in its weight: dequantize, add, quantize again."""
     if not isinstance(layer, AdapterLayer) or not isinstance(layer.base, Linear4bit):
         base = type(getattr(layer, "base", layer)).__name__
         raise TypeError(f"expected an adapter layer over a Linear4bit, got one over {base}")
@@ -224,17 +188,7 @@ def requantized(layer: AdapterLayer) -> Linear4bit:
 def merge_quantized(model: nn.Module) -> None:
     """Merge the active adapters into every layer, also into 4-bit weights, and remove them.
 
-    Layers that are not quantized are merged exactly. The errors are those of `requantized` and
-    `merge_adapters`; the model is then unchanged.
-
-    Example:
-
-        >>> from course_pkg.adapters.injection import inject
-        >>> from course_pkg.adapters.lora import LoRAConfig
-        >>> model = nn.Sequential(nn.Linear(64, 8))
-        >>> names = quantize_model(model), inject(model, LoRAConfig(rank=2))
-        >>> merge_quantized(model); type(model[0]).__name__
-        'Linear4bit'
+    Layers that are not quantized are merged exactly. After an error, the model is unchanged.
     """
     layers = adapter_layers(model)
     exact = {name: la for name, la in layers.items() if not isinstance(la.base, Linear4bit)}

@@ -25,16 +25,11 @@ from course_pkg.adapters.injection import adapter_layers
 def budget_at(step: int, config: AdaLoRAConfig, modules: int) -> int:
     """The number of triplets that the whole model may have at a step, counted from 1.
 
-    Args:
-        modules: how many have this adapter.
+    modules: how many have this adapter. Source: Zhang et al. 2023, section 3.3, as in PEFT.
 
-    Source: Zhang et al. 2023, section 3.3, as in PEFT.
-
-    Example:
-
-        >>> config = AdaLoRAConfig(total_step=10, initial_rank=4, target_rank=2, tinit=2, tfinal=4)
-        >>> [budget_at(step, config, modules=4) for step in range(1, 8)]  # 8 + 8·(1 - (t - 2)/4)³
-        [16, 16, 11, 9, 8, 8, 8]
+    >>> config = AdaLoRAConfig(total_step=10, initial_rank=4, target_rank=2, tinit=2, tfinal=4)
+    >>> [budget_at(step, config, modules=4) for step in range(1, 8)]  # 8 + 8·(1 - (t - 2)/4)³
+    [16, 16, 11, 9, 8, 8, 8]
     """
     first = config.initial_rank * modules
     last = config.target_rank * modules
@@ -52,10 +47,8 @@ def orthogonality(matrices: list[Tensor]) -> Tensor:
 
     Source: Zhang et al. 2023, section 3.1; like PEFT, it doesn't square the norms.
 
-    Example:
-
-        >>> orthogonality([torch.eye(2, 3), 2 * torch.eye(2, 3)]).item()  # (0 + √(3² + 3²)) / 2
-        2.1213...
+    >>> orthogonality([torch.eye(2, 3), 2 * torch.eye(2, 3)]).item()  # (0 + √(3² + 3²)) / 2
+    2.1213...
     """
     norms = []
     for M in matrices:
@@ -69,20 +62,6 @@ class RankAllocator:
 
     `masks` says which triplets each module keeps; `allocations` has a (step, {module: rank}) for
     every allocation. Call `prune` after training.
-
-    Args:
-        model: has the AdaLoRA adapter.
-
-    Raises:
-        ValueError: the model has no such adapter, or its ranks are final already.
-
-    Example:
-
-        >>> from course_pkg.adapters.injection import inject
-        >>> model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-        >>> _ = inject(model, AdaLoRAConfig(total_step=10, initial_rank=3, target_rank=1))
-        >>> RankAllocator(model).ranks()
-        {'0': 3, '1': 3}
     """
 
     def __init__(self, model: nn.Module, adapter_name: str = "default") -> None:
@@ -120,14 +99,7 @@ class RankAllocator:
         return self.config.orth_reg_weight * orthogonality(matrices)
 
     def after_step(self, step: int) -> None:
-        """Update the scores and the ranks; call it after the optimizer's step, with its gradients.
-
-        Args:
-            step: counts from 1.
-
-        Raises:
-            RuntimeError: no step before the ranks become final had finite gradients.
-        """
+        """Update the scores and the ranks, after the optimizer's step, with its gradients."""
         config = self.config
         end = config.total_step - config.tfinal
         if step > end:
@@ -151,13 +123,7 @@ class RankAllocator:
         return {module: int(mask.sum()) for module, mask in self.masks.items()}
 
     def prune(self) -> None:
-        """Remove the zeroed triplets from the layers, so that files contain only those kept.
-
-        The output stays the same.
-
-        Raises:
-            RuntimeError: before the final phase.
-        """
+        """Remove the zeroed triplets from the layers, so that files contain only those kept."""
         if not self.final:
             raise RuntimeError("the ranks are not final; train for total_step steps first")
         pattern = {module + SUFFIX: tuple(mask.tolist()) for module, mask in self.masks.items()}
@@ -168,7 +134,6 @@ class RankAllocator:
                 layer.configs[self.name] = replace(self.config, rank_pattern=pattern)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs, for the training checkpoint."""
         averages = {
             module: {part: [one.cpu() for one in both] for part, both in parts.items()}
             for module, parts in self.averages.items()
@@ -179,7 +144,6 @@ class RankAllocator:
         return state | {"final": self.final}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
         devices = {module: mask.device for module, mask in self.masks.items()}
         self.averages = {
             module: {

@@ -2,17 +2,13 @@
 
 Modules, such as a new classification head: PEFT calls the setting `modules_to_save`, and the
 adapter's file contains the whole module. An entry matches every name that ends with it, also within
-a word: "norm" finds "model.norm" and "layers.0.input_layernorm". Modules without parameters are
-left out.
+a word: "norm" finds "model.norm" and "layers.0.input_layernorm".
 
 Biases, by bias="all" and bias="lora_only": they have no copies. Training changes the base's own
 biases, and loading an adapter replaces them. So such an adapter is its model's only one, and
-nothing restores the biases: neither disabling, unmerging nor removing the adapter. Merging doesn't
-change them. The adapter's file contains them.
+neither disabling, unmerging nor removing it restores the biases.
 
-Source: PEFT 0.21, tuners/tuners_utils.py.
-
-Chapter: adapters/peft.
+Source: PEFT 0.21, tuners/tuners_utils.py. Chapter: adapters/peft.
 """
 
 import copy
@@ -29,17 +25,7 @@ from course_pkg.adapters.targets import adaptable_modules
 
 
 class SavedModule(AdapterLayer):
-    """A frozen module, and for each adapter a trainable copy of it that replaces it.
-
-    Args:
-        base: any module with parameters. At most one copy can be active.
-
-    Example:
-
-        >>> head = SavedModule(nn.Linear(4, 2), AdapterConfig())
-        >>> sum(p.numel() for p in head.parameters() if p.requires_grad)
-        10
-    """
+    """A frozen module, and for each adapter a trainable copy of it that replaces it."""
 
     method = "training in full (modules_to_save)"
     wraps = "a module with parameters"
@@ -62,15 +48,12 @@ class SavedModule(AdapterLayer):
 
     @classmethod
     def accepts(cls, module: nn.Module) -> bool:
-        """Whether the module has parameters and is not an adapter layer."""
         return not isinstance(module, AdapterLayer) and has_parameters(module)
 
     def add_weights(self, name: str, config: Any, generator: torch.Generator) -> None:
-        """Copy the module as it is now."""
         self.copies[name] = copy.deepcopy(self.base)
 
     def weights_of(self, name: str) -> dict[str, nn.Parameter]:
-        """The parameters of one adapter's copy."""
         return dict(self.copies[name].named_parameters())
 
     def state_of(self, name: str) -> dict[str, Tensor]:
@@ -84,16 +67,13 @@ class SavedModule(AdapterLayer):
 
     @property
     def weight(self) -> nn.Parameter:
-        """The weight of the module in use."""
         return self.in_use.weight
 
     @property
     def bias(self) -> nn.Parameter | None:
-        """The bias of the module in use."""
         return self.in_use.bias
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """What the module in use computes."""
         return self.in_use(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -111,29 +91,22 @@ class SavedModule(AdapterLayer):
         return self._merged
 
     def merge(self) -> None:
-        """Let the active copy stay when the adapters are removed. RuntimeError while disabled."""
+        """Let the active copy stay when the adapters are removed."""
         if self.disabled:
             raise RuntimeError("the adapters are disabled; leave disable_adapters() before merging")
         self._merged = bool(self.active)
 
     def unmerge(self) -> None:
-        """Let the original module stay when the adapters are removed."""
         self._merged = False
 
     def without_adapters(self) -> nn.Module:
-        """The active copy if merged, and otherwise the original module."""
         return self.copies[self.active[0]] if self.merged else self.base
 
 
 def find_saved_modules(
     model: nn.Module, endings: Sequence[str], targets: Sequence[str]
 ) -> list[str]:
-    """The names of the modules to train in full: those with parameters that end with an entry.
-
-    Raises:
-        ValueError: an entry matches nothing or only modules without parameters, or a module
-            contains a target or another one, is quantized, or has an adapter of a method.
-    """
+    """The names of the modules to train in full: those with parameters that end with an entry."""
     modules = adaptable_modules(model)
     for ending in endings:
         selected = [module for name, module in modules.items() if name.endswith(ending)]
@@ -159,13 +132,7 @@ def find_saved_modules(
 
 
 def saved_module_names(model: nn.Module, endings: Sequence[str]) -> list[str]:
-    """The names of the modules with parameters that end with one of the entries of modules_to_save.
-
-    Example:
-
-        >>> saved_module_names(nn.ModuleDict({"lm_head": nn.Linear(2, 2)}), ["head", "classifier"])
-        ['lm_head']
-    """
+    """The names of the modules with parameters that end with an entry of modules_to_save."""
     return [
         name
         for name, module in adaptable_modules(model).items()
@@ -187,11 +154,9 @@ def trained_biases(
         bias: "none"; "lora_only", the biases of `targets`; or "all", of every module.
         saved: the modules that are trained in full, whose copies have biases of their own.
 
-    Example:
-
-        >>> model = nn.ModuleDict({"up": nn.Linear(2, 2), "norm": nn.LayerNorm(2)})
-        >>> list(trained_biases(model, "all", ["up"]))
-        ['up.base_layer.bias', 'norm.bias']
+    >>> model = nn.ModuleDict({"up": nn.Linear(2, 2), "norm": nn.LayerNorm(2)})
+    >>> list(trained_biases(model, "all", ["up"]))
+    ['up.base_layer.bias', 'norm.bias']
     """
     biases: dict[str, nn.Parameter] = {}
     if bias == "none":

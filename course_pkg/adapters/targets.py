@@ -1,12 +1,10 @@
 """Select the modules that get an adapter: by name endings, by regex, or all linear ones.
 
-The rules are PEFT's, so that a configuration selects the same modules in both libraries:
-a list matches whole names or endings after a dot ("q_proj" finds "layers.0.self_attn.q_proj");
-a string is a regex that must match the whole name; "all-linear" is every nn.Linear except
-the output embedding. Modules inside one of modules_to_save are not targets. Stricter than PEFT: a
-list entry that matches nothing is an error. The experts that transformers fuses into one tensor in
-mixture-of-experts models are not matched.
-Chapter: adapters/lora.
+The rules are PEFT's: a list matches whole names or endings after a dot ("q_proj" finds
+"layers.0.self_attn.q_proj"); a string is a regex that must match the whole name; "all-linear" is
+every nn.Linear except the output embedding. Modules inside one of modules_to_save are not targets.
+Stricter than PEFT: a list entry that matches nothing is an error. The experts that transformers
+fuses into one tensor are not matched. Chapter: adapters/lora.
 """
 
 import difflib
@@ -23,13 +21,8 @@ from course_pkg.adapters.lora import LoRALinear
 def matches(name: str, target_modules: str | Sequence[str]) -> bool:
     """Whether a module's full name matches a list of endings or a regex.
 
-    Raises:
-        ValueError: a string that is not a regex.
-
-    Example:
-
-        >>> matches("layers.0.q_proj", ["q_proj"]), matches("layers.0.q_proj", "q_proj")
-        (True, False)
+    >>> matches("layers.0.q_proj", ["q_proj"]), matches("layers.0.q_proj", "q_proj")
+    (True, False)
     """
     if isinstance(target_modules, str):
         return regex_matches(target_modules, name, "target_modules")
@@ -41,13 +34,8 @@ def in_saved_module(name: str, modules_to_save: Sequence[str]) -> bool:
 
     An entry is a regex for whole parts of the name, unlike in `find_saved_modules`.
 
-    Raises:
-        ValueError: an entry that is not a regex.
-
-    Example:
-
-        >>> in_saved_module("h.0.mlp.up_proj", ["mlp"]), in_saved_module("h.0.ln_mlp", ["mlp"])
-        (True, False)
+    >>> in_saved_module("h.0.mlp.up_proj", ["mlp"]), in_saved_module("h.0.ln_mlp", ["mlp"])
+    (True, False)
     """
     for entry in modules_to_save:
         part = rf"(^|.*\.){entry}($|\..*)"
@@ -59,12 +47,10 @@ def in_saved_module(name: str, modules_to_save: Sequence[str]) -> bool:
 def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
     """Put `new` in place of `old` under every name that it has in the model.
 
-    Example:
-
-        >>> shared = nn.Linear(2, 2)
-        >>> model = nn.Sequential(shared, nn.ReLU(), shared)
-        >>> replace_module(model, shared, nn.Identity()); model[0] is model[2]
-        True
+    >>> shared = nn.Linear(2, 2)
+    >>> model = nn.Sequential(shared, nn.ReLU(), shared)
+    >>> replace_module(model, shared, nn.Identity()); model[0] is model[2]
+    True
     """
     modules = list(model.named_modules(remove_duplicate=False))
     for name in [name for name, module in modules if module is old]:
@@ -125,17 +111,10 @@ def find_targets(
         kinds: the layer classes of the method.
         modules_to_save: modules that are trained in full; they and what they contain are left out.
 
-    Raises:
-        ValueError: a regex or a list entry matches nothing, or if nothing is left.
-        TypeError: none of `kinds` accepts a selected module, or if it has an adapter of another
-            method.
-
-    Example:
-
-        >>> layers = {"up": nn.Linear(2, 8), "act": nn.GELU(), "down": nn.Linear(8, 2)}
-        >>> model = nn.ModuleDict(layers)
-        >>> find_targets(model, ["down"]), find_targets(model, "all-linear")
-        (['down'], ['up', 'down'])
+    >>> layers = {"up": nn.Linear(2, 8), "act": nn.GELU(), "down": nn.Linear(8, 2)}
+    >>> model = nn.ModuleDict(layers)
+    >>> find_targets(model, ["down"]), find_targets(model, "all-linear")
+    (['down'], ['up', 'down'])
     """
     targets = selected_modules(model, target_modules)
     if takes_all(target_modules) and not targets:
@@ -168,14 +147,11 @@ def find_targets(
 def shortest_targets(names: Sequence[str], others: Sequence[str]) -> list[str] | str:
     """The fewest name endings that match all these names and none of the others.
 
-    An ending starts behind a dot. Each name's shortest ending that fits none of the others covers
-    the most names, so these are the fewest. Where even a whole name is another name's ending, the
-    result is a regex for the names.
+    Each name's shortest ending behind a dot that fits none of the others covers the most names.
+    Where even a whole name is another name's ending, the result is a regex for the names.
 
-    Example:
-
-        >>> shortest_targets(["h.0.q_proj", "h.1.q_proj", "h.0.up"], ["h", "h.0", "h.1", "h.1.up"])
-        ['0.up', 'q_proj']
+    >>> shortest_targets(["h.0.q_proj", "h.1.q_proj", "h.0.up"], ["h", "h.0", "h.1", "h.1.up"])
+    ['0.up', 'q_proj']
     """
     taken = {ending for other in others for ending in _endings(other)}
     if taken.intersection(names):

@@ -1,10 +1,8 @@
 """What prompt tuning and prefix tuning share: a frozen model and trained virtual tokens.
 
-Both methods change the input or the cache of a model, not one of its layers, so they wrap the
-whole model. The wrapper is an adapter layer, so that `trainable_parameters`, `disable_adapters` and
-`set_adapter` (in `injection`) work as they do for LoRA. Nothing can be merged.
-
-Chapter: adapters/peft.
+Both methods change the input or the cache of a model, so they wrap the whole model. The wrapper is
+an adapter layer, so that `trainable_parameters`, `disable_adapters` and `set_adapter` work as they
+do for LoRA. Nothing can be merged. Chapter: adapters/peft.
 """
 
 from dataclasses import dataclass
@@ -20,14 +18,7 @@ from course_pkg.common.arguments import require_integer
 
 @dataclass(frozen=True)
 class VirtualTokenConfig:
-    """The setting that all methods with virtual tokens share.
-
-    Attributes:
-        num_virtual_tokens: how many there are; each takes one position of the model's context.
-
-    Raises:
-        ValueError: num_virtual_tokens is not an integer of at least 1.
-    """
+    """The setting of all methods with virtual tokens; each takes one position of the context."""
 
     bias: ClassVar[str] = "none"  # these methods train no biases of the base
     num_virtual_tokens: int = 20
@@ -39,17 +30,10 @@ class VirtualTokenConfig:
 class VirtualTokenModel(AdapterLayer):
     """A frozen language model in front of whose text each adapter puts trained virtual tokens.
 
-    At most one adapter is active. Call the wrapper as you call the model: it adds virtual tokens
-    when the cache is empty, makes the attention mask longer, and moves `position_ids` up. Without
-    `position_ids`, the model counts every column, padding included: give them for batches that are
-    padded on the left.
-
-    Args:
-        base: a decoder-only transformers model; it is frozen.
-
-    Raises:
-        TypeError: another kind of model or one that has adapters.
-        ValueError: the virtual tokens leave no position for text; the model is then unchanged.
+    The base is a decoder-only transformers model. At most one adapter is active. Call the wrapper
+    as you call the model: it adds virtual tokens when the cache is empty, makes the attention mask
+    longer, and moves `position_ids` up. Without `position_ids`, the model counts every column,
+    padding included: give them for batches that are padded on the left.
     """
 
     wraps = "a decoder-only language model of transformers (AutoModelForCausalLM)"
@@ -83,7 +67,6 @@ class VirtualTokenModel(AdapterLayer):
 
     @classmethod
     def accepts(cls, module: nn.Module) -> bool:
-        """Whether it is a transformers model that generates text and has no separate encoder."""
         known = isinstance(module, PreTrainedModel) and module.can_generate()
         return known and not module.config.is_encoder_decoder
 
@@ -106,13 +89,12 @@ class VirtualTokenModel(AdapterLayer):
         raise NotImplementedError
 
     def add_weights(self, name: str, config: Any, generator: torch.Generator) -> None:
-        """Draw an adapter's virtual tokens. Raises ValueError if they leave no room for text."""
+        """Draw an adapter's virtual tokens, which must leave room for text."""
         self._require_positions(config.num_virtual_tokens + 1, config.num_virtual_tokens)
         encoder = self.new_encoder(config, generator)
         self.encoders[name] = encoder.to(self.device).train(self.training)
 
     def weights_of(self, name: str) -> dict[str, nn.Parameter]:
-        """The parameters of one adapter."""
         return dict(self.encoders[name].named_parameters())
 
     def set_embeddings(self, name: str, prompt_embeddings: Tensor) -> None:
@@ -130,7 +112,7 @@ class VirtualTokenModel(AdapterLayer):
         return self.base(**self.base_inputs({"input_ids": input_ids, **inputs}))
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Generate as the base does. Raises ValueError for a static cache."""
+        """Generate as the base does."""
 
         def prepare(_: nn.Module, positional: tuple, inputs: dict[str, Any]) -> tuple[tuple, dict]:
             if not inputs.get("use_cache", True):  # the last pass returned its prefix as a cache
@@ -177,18 +159,15 @@ class VirtualTokenModel(AdapterLayer):
 
     @property
     def merged(self) -> bool:
-        """Always False."""
         return False
 
     def merge(self) -> None:
-        """Raises NotImplementedError: virtual tokens stay, at the cost of their positions."""
         raise NotImplementedError(
             f"{self.method} can't be merged: virtual tokens are input, not weights; "
             "keep the wrapper and its adapter's file"
         )
 
     def without_adapters(self) -> nn.Module:
-        """Raises TypeError: a wrapper can't replace itself; `base` is the unchanged model."""
         raise TypeError(f"take model.base, the unchanged model, out of the {type(self).__name__}")
 
     def get_base_model(self) -> PreTrainedModel:
@@ -196,7 +175,6 @@ class VirtualTokenModel(AdapterLayer):
         return self.base
 
     def can_generate(self) -> bool:
-        """True: `accepts` requires it of the base."""
         return True
 
     @property
@@ -210,7 +188,6 @@ class VirtualTokenModel(AdapterLayer):
         return self.base.device
 
     def adapter_dtype(self) -> torch.dtype:
-        """The dtype of new adapters: fp64 for a model in fp64, and otherwise fp32."""
         return self.base.dtype if self.base.dtype == torch.float64 else torch.float32
 
     def _require_positions(self, needed: int, virtual: int) -> None:

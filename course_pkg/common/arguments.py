@@ -1,11 +1,8 @@
 """Argument checks that the whole package shares; each returns the value if it is valid.
 
-In Python a string is also a sequence of strings. A text in place of a list, or a list in place of
-a text, would be processed letter by letter, and the result would look valid. True is also an
-integer. Public functions therefore check their arguments first; what they call does not check
-again.
-
-Chapter: metrics/comparison.
+In Python a string is also a sequence of strings, and True an integer: a text in place of a list
+would be processed letter by letter. Public functions therefore check their arguments first; what
+they call does not check again. Chapter: metrics/comparison.
 """
 
 import math
@@ -30,27 +27,14 @@ def require_string(value: Any, name: str = "a text", fix: str = "") -> str:
 
 
 def require_list(value: Any, name: str, fix: str) -> Sequence:
-    """Return the value if it is a list or another sequence, but not a string; else TypeError.
-
-    >>> require_list("the cat", "hypotheses", "put one text into [ ]")
-    Traceback (most recent call last):
-    ...
-    TypeError: hypotheses must be a list, got 'the cat'; put one text into [ ]
-    """
+    """Return the value if it is a list or another sequence, but not a string; else TypeError."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise TypeError(f"{name} must be a list, got {value!r:.80}; {fix}")
     return value
 
 
 def text_list(texts: str | Iterable[str], name: str = "text") -> list[str]:
-    """Return one text or several as a list of strings; a string may be empty.
-
-    name: what to call one text in the messages.
-    Raises TypeError for anything else, ValueError for an empty list.
-
-    >>> text_list(line.strip() for line in (" the cat", "sat "))
-    ['the cat', 'sat']
-    """
+    """Return one text or several as a list of strings; a string may be empty, the list may not."""
     if isinstance(texts, str):
         return [texts]
     if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
@@ -65,13 +49,7 @@ def text_list(texts: str | Iterable[str], name: str = "text") -> list[str]:
 
 
 def require_choice(value: Any, name: str, choices: Collection[str]) -> str:
-    """Return the value if it is one of the choices; otherwise raise ValueError.
-
-    >>> require_choice("lower", "mode", ["low", "high"])
-    Traceback (most recent call last):
-    ...
-    ValueError: mode must be one of low, high, got 'lower'
-    """
+    """Return the value if it is one of the choices; otherwise raise ValueError."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r:.80}")
     return value
@@ -79,8 +57,6 @@ def require_choice(value: Any, name: str, choices: Collection[str]) -> str:
 
 def require_integer(value: Any, name: str, least: int = 1) -> int:
     """Return the value if it is an integer of at least `least`; otherwise raise ValueError.
-
-    True and False are not integers here.
 
     >>> require_integer(2.5, "samples")
     Traceback (most recent call last):
@@ -93,15 +69,7 @@ def require_integer(value: Any, name: str, least: int = 1) -> int:
 
 
 def require_number(value: Any, name: str) -> float:
-    """Return the value if it is an integer or a float, possibly infinite or NaN; else TypeError.
-
-    True and False are not numbers here.
-
-    >>> require_number("1e-3", "learning_rate")
-    Traceback (most recent call last):
-    ...
-    TypeError: learning_rate must be a number, got '1e-3'
-    """
+    """Return the value if it is an integer or a float, possibly infinite or NaN; else TypeError."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {value!r:.80}")
     return value
@@ -109,8 +77,6 @@ def require_number(value: Any, name: str) -> float:
 
 def require_between(value: Any, name: str, low: float, high: float, closed: bool = False) -> float:
     """Return the value if low < value < high, or low <= value < high if `closed`; else ValueError.
-
-    Raises TypeError unless it is a number.
 
     >>> require_between(1, "dropout", 0, 1, closed=True)
     Traceback (most recent call last):

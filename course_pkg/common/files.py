@@ -1,6 +1,4 @@
-"""Write files whole, lock them between processes, and print sizes.
-
-Only the standard library is imported, so every other module can use this one.
+"""Write files whole, lock them between processes, and print sizes, by the standard library alone.
 
 Chapter: setup.
 """
@@ -53,8 +51,8 @@ def atomic_file(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     """Open a new binary file that replaces `path` when the block ends without an error.
 
     A reader sees the old file or the new one, never a partial file, even after a power failure.
-    If the block raises an error, the old file stays and the new one is deleted. mode: permission
-    bits of the new file; by default those that `open` gives under the process's umask.
+
+    mode: permission bits of the new file; by default those that `open` gives.
     """
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -5,8 +5,8 @@ a pause, which the server may choose (Retry-After). Redirects are not followed, 
 the key go to the given address only, or through the proxy that the environment names (http_proxy).
 
 The server isn't trusted either: an answer has a limit in bytes, and a request one in seconds, from
-the connection to the last byte, however slowly these come. Only the standard library is used.
-Chapter: evaluation/likelihood-and-generation.
+the connection to the last byte, however slowly these come. Chapter:
+evaluation/likelihood-and-generation.
 """
 
 import http.client
@@ -70,13 +70,7 @@ class RefusedError(RuntimeError):
         self._said = said
 
     def names(self, field: str) -> bool:
-        """Whether the server calls this field of the request wrong.
-
-        Many servers don't fill `param`, but write the field's name into their message.
-
-        >>> RefusedError("", 400, said="Unsupported parameter: 'max_tokens'").names("max_tokens")
-        True
-        """
+        """Whether the server calls this field wrong, in `param` or in its message."""
         named = re.search(rf"(?<!\w){re.escape(field)}(?!\w)", self._said)
         return self.param == field or named is not None
 
@@ -104,11 +98,10 @@ def is_loopback(host: str) -> bool:
 
 
 class HttpClient:
-    """A server's address up to the version, such as "http://127.0.0.1:8000/v1".
+    """A server, by its address up to the version; several threads may use it.
 
     key: sent as a bearer token. timeout: seconds for a request, all of it. retries: further tries.
-    pause: seconds before the first of them, doubled each time. Several threads may use it. Raises
-    WrongServerError for another address.
+    pause: seconds before the first of them, doubled each time.
     """
 
     def __init__(
@@ -140,7 +133,7 @@ class HttpClient:
         self._opener = urllib.request.build_opener(_NoRedirects, _Http, _Https)
 
     def get(self, path: str) -> dict[str, Any]:
-        """The JSON object at a path. Raises as `post` does."""
+        """The JSON object at a path."""
         return self._send(path, None)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:

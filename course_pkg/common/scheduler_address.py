@@ -70,16 +70,7 @@ class SchedulerAddress:
 def scheduler_of(
     address: str, ca: Path | None, cert: Path | None, key: Path | None
 ) -> SchedulerAddress:
-    """The scheduler to use. Raises AddressError, also for an address that needs TLS and lacks it.
-
-    Args:
-        ca, cert, key: PEM files; by default those of Dask's configuration. The key may be in cert.
-
-    Example:
-
-        >>> scheduler_of("127.0.0.1:8786", None, None, None).address
-        'tcp://127.0.0.1:8786'
-    """
+    """The scheduler to use, with these PEM files or those of Dask's configuration."""
     if find_spec("distributed") is None:
         raise AddressError(f"--scheduler needs Dask, which is not installed here: {DASK}")
     match = _ADDRESS.fullmatch(address)
@@ -110,13 +101,7 @@ def scheduler_of(
 
 
 def why_open(address: str) -> str:
-    """Why a scheduler or worker that listens at an address is refused; "" if bytes to it are safe.
-
-    Example:
-
-        >>> why_open("tcp://127.0.0.1:40001")
-        ''
-    """
+    """Why a scheduler or worker at an address is refused; "" if bytes to it are safe."""
     match = _ADDRESS.fullmatch(address)
     scheme = match["scheme"] if match else None
     if scheme == "tls" or (scheme == "tcp" and is_loopback(match["host"].strip("[]"))):
@@ -136,11 +121,7 @@ def _setting(name: str) -> str:
 
 
 def _pem(name: str, path: Path) -> str:
-    """The text of a certificate's file.
-
-    Args:
-        name: of the option or setting that names it.
-    """
+    """The text of a certificate's file."""
     try:
         text = path.read_bytes()[:MAX_PEM].decode("ascii")
     except (OSError, ValueError) as error:

@@ -1,11 +1,9 @@
 """Triton, the language of the GPU kernels: compiled for a GPU, or interpreted on a CPU.
 
 Triton reads TRITON_INTERPRET when a kernel is defined. Without a CUDA device, importing this module
-therefore sets TRITON_INTERPRET=1 for the process, unless you have set it. The interpreter runs a
-kernel's programs one after another in NumPy, thousands of times slower.
-
-Where triton is not installed (macOS, Windows), stand-ins let the kernels be defined, and running
-one raises an error that says so. Chapter: acceleration/flash-attention.
+therefore sets TRITON_INTERPRET=1 for the process, unless you have set it. Where triton is not
+installed (macOS, Windows), kernels can be defined, and running one raises an error.
+Chapter: acceleration/flash-attention.
 """
 
 import os
@@ -72,12 +70,7 @@ def computed(tensor: Tensor) -> Tensor:
 
 
 def require_runnable(tensor: Tensor, name: str) -> None:
-    """Raise unless kernels run where `tensor` is: ValueError for a CPU, ImportError without triton.
-
-    name: what the message calls the tensor.
-
-    >>> require_runnable(torch.zeros(1), "x") if INSTALLED and INTERPRETED else None
-    """
+    """ValueError unless kernels run where `tensor` is; ImportError without triton."""
     if not INTERPRETED and not tensor.is_cuda:
         raise ValueError(
             f"{name} is on {tensor.device}, and the kernels were compiled for the GPU: move the "

@@ -1,4 +1,1 @@
-"""Supervised fine-tuning: prompts, masks, batches and the training loop.
-
-Chapter: finetuning/sft.
-"""
+"""Supervised fine-tuning: prompts, masks, batches and the training loop."""

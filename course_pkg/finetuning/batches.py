@@ -1,10 +1,8 @@
 """Batches for training: examples padded to the longest, or several packed into one row.
 
-Padding has 0 in the attention mask and IGNORE_INDEX in the labels, so a batch has the same loss as
-its examples computed one by one. In a packed row, positions restart at each example, and the mask
-hides the other examples of the row: losses and gradients equal those of separate rows.
-
-Chapter: finetuning/sft.
+Padding has no loss, so a batch has the same loss as its examples computed one by one. In a packed
+row, positions restart at each example, and the mask hides the row's other examples: losses and
+gradients equal those of separate rows. Chapter: finetuning/sft.
 """
 
 import itertools
@@ -24,21 +22,12 @@ Batch = Mapping[str, Tensor]
 def collate(examples: Sequence[TokenizedExample], pad_token_id: int) -> dict[str, Tensor]:
     """One batch: input_ids, attention_mask and labels, each int64 of shape (batch, longest).
 
-    Padding is on the right.
+    Padding is on the right; the masks hide it, so any `pad_token_id` will do.
 
-    Args:
-        pad_token_id: any token id, because the masks hide it.
-
-    Raises:
-        ValueError: there is no example.
-        TypeError: an example or the id has another type.
-
-    Example:
-
-        >>> short, long = TokenizedExample((5,), (5,)), TokenizedExample((6, 7), (-100, 7))
-        >>> batch = collate([short, long], pad_token_id=0)
-        >>> batch["input_ids"].tolist(), batch["labels"].tolist()
-        ([[5, 0], [6, 7]], [[5, -100], [-100, 7]])
+    >>> short, long = TokenizedExample((5,), (5,)), TokenizedExample((6, 7), (-100, 7))
+    >>> batch = collate([short, long], pad_token_id=0)
+    >>> batch["input_ids"].tolist(), batch["labels"].tolist()
+    ([[5, 0], [6, 7]], [[5, -100], [-100, 7]])
     """
     if not examples:
         raise ValueError("a batch needs at least one example, got 0")
@@ -77,14 +66,9 @@ def batches(
     Args:
         seed: shuffles the examples, the same way for the same seed; None keeps their order.
 
-    Raises:
-        ValueError: batch_size is below 1; otherwise as for `collate`.
-
-    Example:
-
-        >>> examples = [TokenizedExample((token,), (token,)) for token in range(5)]
-        >>> [len(batch["labels"]) for batch in batches(examples, 2, pad_token_id=0)]
-        [2, 2, 1]
+    >>> examples = [TokenizedExample((token,), (token,)) for token in range(5)]
+    >>> [len(batch["labels"]) for batch in batches(examples, 2, pad_token_id=0)]
+    [2, 2, 1]
     """
     require_integer(batch_size, "batch_size")
     ordered = in_order(examples, seed)
@@ -104,10 +88,7 @@ def in_order(items: Sequence, seed: int | None) -> list:
 
 
 def count_targets(model: nn.Module, batch: Batch) -> int:
-    """The number of labels that the model predicts; a causal model never predicts the first.
-
-    Raises ValueError unless the batch is a dict of tensors with labels.
-    """
+    """The number of labels that the model predicts; a causal model never predicts the first."""
     if not isinstance(batch, Mapping) or "labels" not in batch:
         raise ValueError('a batch must be a dict of tensors that includes "labels"')
     labels = batch["labels"]
@@ -138,7 +119,6 @@ def repeat_batches(
 
     A sequence is reshuffled every epoch, unless shuffle is False; an iterable keeps its order. The
     order follows from the seed and the epoch's number, so a resumed run needs no saved state.
-    Raises TypeError for what can't be repeated, ValueError if there is no batch.
 
     >>> endless = repeat_batches(["a", "b", "c"], seed=0, shuffle=False, start=1)
     >>> [next(endless) for _ in range(4)]
@@ -172,10 +152,7 @@ def _epochs(batches: Iterable[Batch]) -> Iterator[Batch]:
 
 @dataclass(frozen=True)
 class PackedRow:
-    """Samples one after another: token ids, labels, and the samples' lengths.
-
-    A sample's first label is IGNORE_INDEX.
-    """
+    """Samples one after another: token ids, labels (the first of each is IGNORE_INDEX), lengths."""
 
     input_ids: tuple[int, ...]
     labels: tuple[int, ...]
@@ -221,10 +198,9 @@ class PackedBatches(Sequence):
 def first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     """Indices of lengths in groups whose sums are at most the capacity.
 
-    From long to short, each length goes to the first group with room for it; equal lengths keep
-    their order. The number of groups is at most 11/9 of the smallest possible one, plus 6/9.
-    Raises ValueError unless each length is an integer from 1 to the capacity.
-    Source: Johnson 1973; Dósa 2007 (the bound).
+    From long to short, each length goes to the first group with room for it. The number of groups
+    is at most 11/9 of the smallest possible one, plus 6/9. Source: Johnson 1973; Dósa 2007 (the
+    bound).
 
     >>> first_fit_decreasing([4, 8, 1, 4, 2, 1], capacity=10)
     [[1, 4], [0, 3, 2, 5]]
@@ -252,8 +228,6 @@ def first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int
 def pack(examples: Sequence[TokenizedExample], length: int) -> list[PackedRow]:
     """Every example once, in rows of at most `length` tokens, by `first_fit_decreasing`.
 
-    Raises ValueError for no examples, an empty one, or one that is longer than a row.
-
     >>> examples = [TokenizedExample((5, 6), (-100, 6)), TokenizedExample((7, 8, 9), (7, 8, 9))]
     >>> pack(examples, length=8)[0].labels
     (-100, 8, 9, -100, 6)
@@ -280,22 +254,10 @@ def packed_batches(
 ) -> PackedBatches:
     """Batches of packed rows for `train`, which contain every example once.
 
-    The model's attention must be "sdpa" or "eager".
-
     Args:
         length: of every row, in tokens, padding included.
         batch_size: rows per batch; the last batch may be smaller.
-        seed: shuffles the rows, the same way for the same seed; None keeps the rows with the
-            longest examples first.
-
-    Raises:
-        ValueError: batch_size is below 1; otherwise as for `pack`.
-
-    Example:
-
-        >>> examples = [TokenizedExample((token,) * 3, (token,) * 3) for token in range(5)]
-        >>> packed_batches(examples, 6, batch_size=2, pad_token_id=0)[0]["position_ids"].tolist()
-        [[0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2]]
+        seed: shuffles the rows; None keeps the rows with the longest examples first.
     """
     require_integer(batch_size, "batch_size")
     rows = in_order(pack(examples, length), seed)
@@ -308,10 +270,12 @@ def packed_batches(
 def packed_mask(lengths: Sequence[Sequence[int]], length: int) -> Tensor:
     """The additive attention mask of packed rows, fp32 of shape (rows, 1, length, length).
 
-    lengths: of each row's samples. A token attends to itself and to earlier tokens of its sample
-    (0); everything else is -inf. The padding of a row is a sample of its own, because a token that
-    attends to nothing would give NaN. A boolean mask would work with "sdpa" only: "eager" adds the
-    mask to the scores.
+    A token attends to itself and to earlier tokens of its sample (0); everything else is -inf. The
+    padding of a row is a sample of its own, because a token that attends to nothing would give NaN.
+    A boolean mask would work with "sdpa" only: "eager" adds the mask to the scores.
+
+    Args:
+        lengths: of each row's samples.
 
     >>> packed_mask([[2, 1]], length=3)[0, 0].tolist()
     [[0.0, -inf, -inf], [0.0, 0.0, -inf], [-inf, -inf, 0.0]]
@@ -329,9 +293,9 @@ def packed_mask(lengths: Sequence[Sequence[int]], length: int) -> Tensor:
 def padding_waste(lengths: Sequence[int], batch_size: int, row_length: int) -> PaddingWaste:
     """The share of padding in batches in the given order, sorted by length, and in packed rows.
 
-    lengths: of the samples, in tokens. A batch of batch_size samples is padded to its longest one,
-    a packed row to row_length.
-    Raises ValueError for no lengths, or as `first_fit_decreasing` does.
+    Args:
+        lengths: of the samples, in tokens; a batch is padded to its longest one.
+        row_length: tokens of a packed row.
 
     >>> padding_waste([1, 4, 1, 4], batch_size=2, row_length=5)
     PaddingWaste(plain=0.375, sorted=0.0, packed=0.0)

@@ -52,10 +52,6 @@ class TrainConfig:
         checkpoint_every: in steps; 0 means only after the last step.
         patience: stop after this many evaluations without a new best; 0 means never.
         progress: show a bar.
-
-    Raises:
-        ValueError: a setting is out of range.
-        TypeError: a setting is not a number.
     """
 
     steps: int
@@ -114,10 +110,7 @@ def learning_rate_at(step: int, config: TrainConfig) -> float:
 
 @runtime_checkable
 class Callback(Protocol):
-    """What a method can add to the loop; a subclass overrides what it needs. Steps count from 1.
-
-    AdaLoRA uses all of it: `adapters.rank_allocator.RankAllocator` has these methods.
-    """
+    """What a method can add to the loop, as AdaLoRA's `RankAllocator` does. Steps count from 1."""
 
     def start(self, model: nn.Module, steps: int) -> None:
         """Check the model and the number of steps; raise before anything changes."""

@@ -1,16 +1,8 @@
 """Conversations that a model can learn from, and reports of the records that hold none.
 
 Every `Conversation` is valid. Reading and tokenizing (`records`, `masking`) leave out what they
-can't use and report it. The kinds of problem are:
-
-- of a file: "invalid JSON", "invalid UTF-8", "duplicate field";
-- of a record: "missing field", "wrong type", "invalid text" (half of a surrogate pair), "field that
-  can't be learned" (one that would change what is learned, such as `tools`);
-- of a conversation: "no messages", "unknown role", "blank text", "empty answer",
-  "second system turn", "roles out of order", "no final answer", "nothing to learn";
-- of tokens: "special token in text", "refused by the template", "too long".
-
-Chapter: finetuning/instructions.
+can't use, and report the place, the kind of problem and the detail. Chapter:
+finetuning/instructions.
 """
 
 from collections import Counter
@@ -49,13 +41,11 @@ class Problem:
 class ProblemReport:
     """The number of records seen and kept, and every problem in their order.
 
-    Example:
-
-        >>> problem = Problem("line 2", "missing field", "no output")
-        >>> print(ProblemReport(total=6, kept=5, problems=(problem,)))
-        6 records: 5 kept, 1 problem
-          1 × missing field
-              line 2: no output
+    >>> problem = Problem("line 2", "missing field", "no output")
+    >>> print(ProblemReport(total=6, kept=5, problems=(problem,)))
+    6 records: 5 kept, 1 problem
+      1 × missing field
+          line 2: no output
     """
 
     total: int
@@ -84,11 +74,6 @@ class Message:
 
     Attributes:
         learned: whether an answer is trained on; other turns never are.
-
-    Raises:
-        TypeError: the content is not a string.
-        RecordError: the role is not system, user or assistant, the text is blank, or UTF-8 can't
-            encode it.
     """
 
     role: Role
@@ -115,20 +100,11 @@ class Message:
 class Conversation:
     """Messages in a valid order: at most one system turn, first; then user, assistant, and so on.
 
-    The last message is an answer, and at least one is learned.
+    The last message is an answer, and at least one is learned. The id finds it again in a report.
 
-    Attributes:
-        id: to find the conversation again, for example in a report.
-
-    Raises:
-        RecordError: the messages have another order.
-        TypeError: one of the messages is not a Message.
-
-    Example:
-
-        >>> turns = (Message("user", "Hi"), Message("assistant", "Hello!"))
-        >>> [message.content for message in Conversation(turns, id="greeting").answers]
-        ['Hello!']
+    >>> turns = (Message("user", "Hi"), Message("assistant", "Hello!"))
+    >>> [message.content for message in Conversation(turns, id="greeting").answers]
+    ['Hello!']
     """
 
     messages: tuple[Message, ...]

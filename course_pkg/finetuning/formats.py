@@ -1,11 +1,8 @@
 """From messages to the text that a chat model reads, and where the answers are in it.
 
-The tokenizer's chat template adds the special tokens that mark turns, in training and in use. A
-template may mark what the assistant generates, by `{% generation %}`. Otherwise the conversation is
-rendered turn by turn: an answer is what its turn adds. Nothing searches for the text of an answer,
-because the prompt may contain the same words.
-
-Chapter: finetuning/chat.
+A template may mark what the assistant generates, by `{% generation %}`. Otherwise the conversation
+is rendered turn by turn: an answer is what its turn adds. Nothing searches for the text of an
+answer, because the prompt may contain the same words. Chapter: finetuning/chat.
 """
 
 import copy
@@ -51,15 +48,9 @@ class ChatTemplateError(ValueError):
 def chat_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> str:
     """The text that a chat model reads for a user's prompt, up to the start of its answer.
 
-    Raises:
-        TypeError: the prompt is not a string.
-        ValueError: the tokenizer has no template.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> chat_prompt("Hi", tiny_tokenizer())
-        '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> chat_prompt("Hi", tiny_tokenizer())
+    '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
     """
     turn = {"role": "user", "content": require_string(prompt, "prompt")}
     return _render([turn], tokenizer, True)
@@ -74,9 +65,6 @@ def chat_text(
 ) -> str:
     """The text of several turns, as the tokenizer's chat template writes it.
 
-    Some templates, such as SmolLM2's, put a system turn of their own before a conversation that has
-    none.
-
     Args:
         template: in place of the tokenizer's.
         generation_prompt: end with the start of the next answer.
@@ -85,12 +73,6 @@ def chat_text(
         ChatTemplateError: the tokenizer has no template.
         RecordError: the template refuses the turns, for example a system
             turn.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> chat_text([Message("system", "Rhyme.")], tiny_tokenizer())
-        '<|im_start|>system\\nRhyme.<|im_end|>\\n'
     """
     return _render(as_dicts(messages), tokenizer, generation_prompt, template)
 
@@ -130,13 +112,11 @@ def answer_spans(
         ChatTemplateError: the template shows the answers in neither way.
         RecordError: it refuses the conversation.
 
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> conversation = Conversation((Message("user", "Hi"), Message("assistant", "Yo")))
-        >>> text, [(start, end)] = answer_spans(conversation, tiny_tokenizer())
-        >>> text[start:end]
-        'Yo<|im_end|>\\n'
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> conversation = Conversation((Message("user", "Hi"), Message("assistant", "Yo")))
+    >>> text, [(start, end)] = answer_spans(conversation, tiny_tokenizer())
+    >>> text[start:end]
+    'Yo<|im_end|>\\n'
     """
     text = chat_text(conversation.messages, tokenizer)
     if MARK.search(tokenizer.get_chat_template()):
@@ -189,10 +169,7 @@ def _added_spans(
 def _spans_turn_by_turn(
     text: str, messages: Sequence[Message], tokenizer: "PreTrainedTokenizerBase"
 ) -> list[Span] | None:
-    """The answers' spans if what a turn adds depends on the exchange before it alone, else None.
-
-    Rendering all earlier turns again for each answer would take the square of a long chat's time.
-    """
+    """The answers' spans if what a turn adds depends on the exchange before it alone, else None."""
     first = 1 if messages[0].role == "system" else 0
     spans: list[Span] = []
     length = 0
@@ -240,14 +217,9 @@ def _difference(text: str, prefix: str, turn: int) -> str:
 def with_template(tokenizer: "PreTrainedTokenizerBase", template: str) -> "PreTrainedTokenizerBase":
     """A copy of a tokenizer that has another chat template, a Jinja text.
 
-    Raises:
-        ChatTemplateError: it is blank.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> chat_prompt("Hi", with_template(tiny_tokenizer(), BARE))
-        'Hi\\n'
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> chat_prompt("Hi", with_template(tiny_tokenizer(), BARE))
+    'Hi\\n'
     """
     if not template.strip():
         raise ChatTemplateError("the chat template is blank; give a Jinja text, such as ALPACA")
@@ -269,19 +241,13 @@ def keep_recent(
 
     Args:
         limit: tokens of the rendered prompt, the start of the answer included; leave room for the
-            answer itself. The oldest exchanges go first, each with question and answer.
+            answer itself.
 
-    Raises:
-        ValueError: the messages don't end with a user turn, if limit is below 1, or if even the
-            system turn and the last question are too long; otherwise as `chat_text` does.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> turns = [("system", "Be brief."), ("user", "Hi"), ("assistant", "Yo"), ("user", "Bye")]
-        >>> chat = [Message(*turn) for turn in turns]
-        >>> [message.content for message in keep_recent(chat, tiny_tokenizer(), limit=50)]
-        ['Be brief.', 'Bye']
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> turns = [("system", "Be brief."), ("user", "Hi"), ("assistant", "Yo"), ("user", "Bye")]
+    >>> chat = [Message(*turn) for turn in turns]
+    >>> [message.content for message in keep_recent(chat, tiny_tokenizer(), limit=50)]
+    ['Be brief.', 'Bye']
     """
     require_integer(limit, "limit")
     last = messages[-1].role if messages else "no message"

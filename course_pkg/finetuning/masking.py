@@ -2,7 +2,6 @@
 
 The labels equal the token ids in each answer and its end-of-turn token; elsewhere they are
 IGNORE_INDEX. They depend on positions, so a padding token may equal the end token.
-
 Chapter: finetuning/sft.
 """
 
@@ -30,11 +29,7 @@ Answers = Literal["all", "last"]
 
 @dataclass(frozen=True)
 class TokenizedExample:
-    """Token ids, and as many labels; a label is IGNORE_INDEX where the loss skips the token.
-
-    Raises:
-        ValueError: there are more or fewer labels than token ids.
-    """
+    """Token ids, and as many labels; a label is IGNORE_INDEX where the loss skips the token."""
 
     input_ids: tuple[int, ...]
     labels: tuple[int, ...]
@@ -58,12 +53,7 @@ class TokenizeResult:
 def tokenize_example(
     prompt: str, response: str, tokenizer: "PreTrainedTokenizerBase"
 ) -> TokenizedExample:
-    """Prompt and answer as token ids, with labels only on the answer and its end token.
-
-    Raises:
-        TypeError: one of the texts is not a string.
-        RecordError: one of them is blank; otherwise as `tokenize_conversation`.
-    """
+    """Prompt and answer as token ids, with labels only on the answer and its end token."""
     question = Message("user", require_string(prompt, "prompt"))
     answer = Message("assistant", require_string(response, "response"))
     return tokenize_conversation(Conversation((question, answer)), tokenizer)
@@ -86,13 +76,6 @@ def tokenize_conversation(
         RecordError: the template refuses the conversation, or a text contains a special token,
             which would end the turn early.
         ValueError: the tokenizer has no end token.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> conversation = Conversation((Message("user", "Hi"), Message("assistant", "Yo")))
-        >>> tokenize_conversation(conversation, tiny_tokenizer()).labels[-4:]
-        (-100, 89, 111, 258)
     """
     if not isinstance(conversation, Conversation):
         raise TypeError(f"conversation must be a Conversation, got {conversation!r:.80}")
@@ -148,22 +131,15 @@ def tokenize_conversations(
     """Tokenize conversations; leave out each that has a problem, and report it by its id.
 
     Args:
-        answers: as for `tokenize_conversation`.
         max_length: in tokens; None for no limit. A longer conversation is left out, because
             truncation would lose the end of an answer with its end token.
 
-    Raises:
-        ValueError: unknown answers or a max_length below 2.
-        ChatTemplateError: the template doesn't show where the answers are.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> chat = Conversation((Message("user", "Hi"), Message("assistant", "Yo" * 40)), "long")
-        >>> print(tokenize_conversations([chat], tiny_tokenizer(), max_length=40).report)
-        1 record: 0 kept, 1 problem
-          1 × too long
-              long: 102 tokens, the limit is 40
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> chat = Conversation((Message("user", "Hi"), Message("assistant", "Yo" * 40)), "long")
+    >>> print(tokenize_conversations([chat], tiny_tokenizer(), max_length=40).report)
+    1 record: 0 kept, 1 problem
+      1 × too long
+          long: 102 tokens, the limit is 40
     """
     if max_length is not None:
         require_integer(max_length, "max_length", 2)
@@ -196,14 +172,9 @@ def encode_at(
     Args:
         boundaries: ascending positions of characters.
 
-    Raises:
-        ValueError: the tokenizer can't encode the rest of a text by itself.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> encode_at("中 Yo", [2], tiny_tokenizer())
-        ([228, 184, 173, 32, 89, 111], [4])
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> encode_at("中 Yo", [2], tiny_tokenizer())
+    ([228, 184, 173, 32, 89, 111], [4])
     """
     pieces = _pieces(text, tokenizer)
     if [token for piece in pieces for token in _encode(piece, tokenizer)] != _encode(
@@ -224,10 +195,7 @@ def encode_at(
 
 
 def _pieces(text: str, tokenizer: "PreTrainedTokenizerBase") -> list[str]:
-    """The text from each special token to the next, which tokenizers encode one by one.
-
-    The text before each answer would have to be encoded again for the next answer otherwise.
-    """
+    """The text from each special token to the next: nothing before an answer is encoded twice."""
     tokens = {token.content for token in tokenizer.added_tokens_decoder.values()} - {""}
     if not tokens:
         return [text]

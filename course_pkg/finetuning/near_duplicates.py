@@ -1,10 +1,8 @@
 """Texts that are almost the same: shared character n-grams, and the pairs above a threshold.
 
 The measure compares spelling: it does not find a paraphrase, and it does not see that a "not"
-reverses the meaning.
-
-Sources: Broder 1997, "On the Resemblance and Containment of Documents", for the measure; Lee et
-al. 2022, "Deduplicating Training Data Makes Language Models Better", for its use.
+reverses the meaning. Sources: Broder 1997, "On the Resemblance and Containment of Documents"; Lee
+et al. 2022, "Deduplicating Training Data Makes Language Models Better".
 Chapter: finetuning/instructions.
 """
 
@@ -28,16 +26,8 @@ class SimilarPair:
 def character_ngrams(text: str, size: int = SIZE) -> set[str]:
     """The different runs of `size` characters, in lower case, with one space for any white space.
 
-    A text of fewer characters is one run.
-
-    Raises:
-        TypeError: text is not a string.
-        ValueError: size is below 1.
-
-    Example:
-
-        >>> sorted(character_ngrams("Rank  8", size=5))
-        ['ank 8', 'rank ']
+    >>> sorted(character_ngrams("Rank  8", size=5))
+    ['ank 8', 'rank ']
     """
     require_integer(size, "size")
     plain = " ".join(require_string(text, "text").lower().split())
@@ -47,14 +37,7 @@ def character_ngrams(text: str, size: int = SIZE) -> set[str]:
 def resemblance(first: str, second: str, size: int = SIZE) -> float:
     """Jaccard similarity of two texts: their shared n-grams over all their n-grams, in [0, 1].
 
-    1 for texts that differ in case and white space only. Errors as for `character_ngrams`.
-
     Source: Broder 1997, section 2, on words there and on characters here.
-
-    Example:
-
-        >>> resemblance("rank 4", "rank 8")
-        0.3333333333333333
     """
     a = character_ngrams(first, size)
     b = character_ngrams(second, size)
@@ -64,19 +47,14 @@ def resemblance(first: str, second: str, size: int = SIZE) -> float:
 def near_duplicates(
     texts: Sequence[str], threshold: float = 0.4, size: int = SIZE
 ) -> list[SimilarPair]:
-    """All pairs whose resemblance is above a threshold, the most similar first.
+    """All pairs whose resemblance is above a threshold in [0, 1), the most similar first.
 
     Sorted by the number of n-grams, a text is compared only with those that can be similar enough:
     the shared part is at most the smaller set over the larger. The time still grows with the square
     of the number of texts; for millions, libraries compare short hashes (MinHash) instead.
 
-    Raises:
-        ValueError: threshold is not in [0, 1); otherwise as `character_ngrams`.
-
-    Example:
-
-        >>> near_duplicates(["Merge the adapter.", "Name a fruit.", "Merge the adapters."])
-        [SimilarPair(first=0, second=2, resemblance=0.8125)]
+    >>> near_duplicates(["Merge the adapter.", "Name a fruit.", "Merge the adapters."])
+    [SimilarPair(first=0, second=2, resemblance=0.8125)]
     """
     require_between(threshold, "threshold", 0, 1, closed=True)
     sets = [character_ngrams(text, size) for text in texts]

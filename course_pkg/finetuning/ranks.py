@@ -1,19 +1,14 @@
 """Training on several processes: what they share, deal out and add up, around the plain loop.
 
-`torchrun` starts N processes, the ranks, which run one script. Each has the whole model, and
-computes its share of a step's batches; the gradients are added up, so all ranks take the same step.
-On GPUs, each holds only a part of each weight (FSDP2).
-
-Whole batches are dealt, not their rows: then each batch is computed as one process computes it,
-whatever its tensors are, and a step has the same targets for every N. Every rank reads all batches,
-so each knows the targets of the step without asking.
+`torchrun` starts N processes, the ranks. Each has the whole model (on GPUs, a part of each weight:
+FSDP2), and computes its share of a step's batches; the gradients are added up, so all ranks take
+the same step. Whole batches are dealt, so a step has the same targets for every N.
 
 Not torch's DistributedDataParallel, which accelerate uses too: it communicates inside `backward`.
 A rank that fails there leaves the others waiting until a timeout ends them, with another error.
 Here a failure on one rank becomes the same error on all.
 
 Sources: Li et al. 2020, "PyTorch Distributed"; Zhao et al. 2023, "PyTorch FSDP".
-
 Chapter: finetuning/sft.
 """
 
@@ -110,8 +105,8 @@ class Ranks:
     def agreement(self) -> Iterator[None]:
         """A block that all ranks leave together: an error on one is the same error on all.
 
-        Whatever the others gather next, they get the error. Only a failure in code that
-        communicates by itself is this rank's alone; then the launcher ends the others.
+        Only a failure in code that communicates by itself is this rank's alone; then the launcher
+        ends the others.
         """
         try:
             yield
@@ -148,17 +143,13 @@ class Ranks:
 class SharedState(TrainingState):
     """The state of a run on several ranks, each of which begins with the weights of rank 0.
 
-    The batches of a step are dealt to the ranks, and the gradients added up. A checkpoint, which
-    rank 0 writes and all read, holds whole tensors, so any number of ranks can resume it.
+    A checkpoint, which rank 0 writes and all read, holds whole tensors, so any number of ranks can
+    resume it.
 
     Args:
         sharded: each rank holds only a part of each weight of its copy of the model, on its
             device; `finish` gives the model the trained weights. None means yes on GPUs, unless
             there is a callback.
-
-    Raises:
-        ValueError: the ranks' models or settings differ in more than values; sharded=True with a
-            callback; or the model is not on the GPU and must be (only parts are put there).
     """
 
     def __init__(
@@ -207,7 +198,6 @@ class SharedState(TrainingState):
         self.ranks.computing = False  # after an error, it stays as it is
 
     def backward(self, batches: Sequence[Batch], weights: Sequence[float]) -> list[float]:
-        """As in one process; each rank computes its share of the batches."""
         ranks = self.ranks
         ranks.require_same(f"the data of step {len(self.history.steps) + 1}", batches)
         own = [0.0] * len(batches)
@@ -228,7 +218,7 @@ class SharedState(TrainingState):
         return [sum(parts) for parts in zip(*losses, strict=True)]
 
     def clip_gradients(self) -> float:
-        """As in one process; the norm is over all parts of shards."""
+        """The norm is over all parts of shards."""
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.config.max_grad_norm)
         return whole(norm).item()
@@ -240,7 +230,6 @@ class SharedState(TrainingState):
         return self.ranks.gather(value)[0]
 
     def finish(self) -> History:
-        """As in one process, once the caller's model has the trained weights."""
         if self.sharded:
             with torch.no_grad():
                 for name, parameter in trainable_parameters(self.whole_model).items():
@@ -277,7 +266,6 @@ class SharedState(TrainingState):
         }
 
     def check_path(self, path: FilePath) -> None:
-        """As in one process, on rank 0, which writes the file."""
         if self.ranks.rank == 0:
             super().check_path(path)
 
@@ -292,12 +280,10 @@ def deal(
         equally: a rank with too few batches computes another one's again, with weight 0, because
             ranks with parts of a model compute together.
 
-    Example:
-
-        >>> deal([0.75, 0.0, 0.25], rank=0, size=2)
-        [(0, 0.75)]
-        >>> deal([1.0], rank=1, size=2, equally=True)
-        [(0, 0.0)]
+    >>> deal([0.75, 0.0, 0.25], rank=0, size=2)
+    [(0, 0.75)]
+    >>> deal([1.0], rank=1, size=2, equally=True)
+    [(0, 0.0)]
     """
     indices = [index for index, weight in enumerate(weights) if weight > 0]
     own = [(index, weights[index]) for index in indices[rank::size]]
@@ -320,10 +306,8 @@ def add_gradients(parameters: Sequence[nn.Parameter]) -> None:
 def shard(model: nn.Module, device: torch.device) -> nn.Module:
     """A copy of a model in which each rank has its part of each weight, on its device (FSDP2).
 
-    torch's `fully_shard` cuts each weight into N parts by rows. Before a layer computes, the ranks
-    gather its whole weights; afterwards they keep their own part. Gradients are added up and cut in
-    the same way, so AdamW's state is in parts too. The model itself stays whole where it is: leave
-    it on the CPU if it doesn't fit on one GPU.
+    torch's `fully_shard` cuts each weight into N parts by rows; a layer's whole weights exist only
+    while it computes. The model itself stays where it is: on the CPU if one GPU can't hold it.
     """
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     sharded = copy.deepcopy(model)
@@ -337,12 +321,7 @@ def shard(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 def layers(model: nn.Module) -> Iterator[nn.Module]:
-    """The modules of a model's outermost lists: a decoder's layers, one after the other.
-
-    >>> from course_pkg.lm.load import load
-    >>> [type(layer).__name__ for layer in layers(load("tiny").model)]
-    ['LlamaDecoderLayer', 'LlamaDecoderLayer']
-    """
+    """The modules of a model's outermost lists: a decoder's layers, one after the other."""
     for child in model.children():
         if isinstance(child, nn.ModuleList):
             yield from child
@@ -353,8 +332,7 @@ def layers(model: nn.Module) -> Iterator[nn.Module]:
 def whole(value: Any, keep: bool = True) -> Any:
     """Gather what is in parts (DTensors), also in a dict of dicts; every rank must call it.
 
-    Args:
-        keep: False returns None for each of them, for a rank that only helps the others.
+    keep=False returns None for each of them, for a rank that only helps the others.
     """
     if isinstance(value, dict):
         return {name: whole(content, keep) for name, content in value.items()}

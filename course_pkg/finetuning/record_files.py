@@ -27,24 +27,15 @@ FIELD = 10 * 2**20  # characters of a cell
 def file_records(path: str | os.PathLike) -> Iterator[tuple[int, Any]]:
     """Yield the line number and the value of each record in a file; lines count from 1.
 
-    Blank lines are skipped. In place of a record that can't be read, or that has a field twice, the
-    value is a RecordError, so a broken record doesn't hide the others. Nothing after a syntax error
-    in an array can be read.
+    In place of a record that can't be read, or that has a field twice, the value is a RecordError,
+    so a broken record doesn't hide the others. Nothing after a syntax error in an array can be
+    read.
 
-    Args:
-        path: of one of SUFFIXES, in any case.
-
-    Raises:
-        ValueError: another suffix.
-        OSError: the file can't be read.
-
-    Example:
-
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     _ = Path(folder, "a.csv").write_text("question,answer\\nWhy?,So.\\n")
-        ...     list(file_records(Path(folder, "a.csv")))
-        [(2, {'question': 'Why?', 'answer': 'So.'})]
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.csv").write_text("question,answer\\nWhy?,So.\\n")
+    ...     list(file_records(Path(folder, "a.csv")))
+    [(2, {'question': 'Why?', 'answer': 'So.'})]
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -128,12 +119,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _values(text: str, start: int, closing: str = "") -> Iterator[tuple[int, Any]]:
-    """The values from `start` on, to the end of the text.
-
-    Args:
-        closing: the brackets at the end, if the values are those of an array, with commas in
-            between.
-    """
+    """The values from `start` on; closing: the brackets at the end of an array of them."""
     position = _skip(text, start)
     line = 1
     counted = 0  # the characters before which line breaks have been counted

@@ -5,11 +5,9 @@
 - "messages": a list `messages` of objects with `role` and `content`;
 - "sharegpt": a list `conversations` of objects with `from` (human, gpt, system) and `value`.
 
-Each may have `id`, `system`, the text of a system turn, and `history`, earlier questions with
-their answers. An input follows its instruction after an empty line. An answer of a list with
-`"weight": 0` or `"train": false` is read and not learned. A field that is null counts as absent.
-One that would change what is learned, such as `tools`, is a problem; others are left out and named.
-
+Each may have `id`, `system` and `history`, earlier questions with their answers. An answer of a
+list with `"weight": 0` or `"train": false` is read and not learned. A field that would change what
+is learned, such as `tools`, is a problem; others are left out and named.
 Chapter: finetuning/instructions.
 """
 
@@ -66,19 +64,7 @@ def read_conversations(
     Args:
         source: a file (`record_files`), a list of dicts, or one split of a `datasets` data set. The
             fields of each record decide about its format; lists of messages come first.
-        strict: raise an error at the first problem.
-
-    Raises:
-        ValueError: a problem in strict mode.
-        TypeError: another kind of source.
-        OSError: the file can't be read.
-
-    Example:
-
-        >>> print(read_conversations([{"prompt": "Why?", "response": " "}]).report)
-        1 record: 0 kept, 1 problem
-          1 × empty answer
-              record 0: the assistant's text is ' '
+        strict: raise a ValueError at the first problem.
     """
     name = f"{os.fspath(source)}, " if isinstance(source, str | os.PathLike) else ""
     return read_located(_located(source), strict=strict, name=name)

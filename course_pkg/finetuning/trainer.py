@@ -1,9 +1,7 @@
 """A training loop, and the loss on held-out batches; `masking` and `batches` make the data.
 
 AdamW, warm-up and decay, gradient accumulation, clipping, mixed precision, evaluation, early
-stopping, and checkpoints from which a run resumes bit for bit.
-
-Chapter: finetuning/sft.
+stopping, and checkpoints from which a run resumes bit for bit. Chapter: finetuning/sft.
 """
 
 import itertools
@@ -63,11 +61,9 @@ def train(
             or a repeatable iterable, in its order.
         evaluate: called with the model in eval mode, without gradients; lower values are better
             (see `mean_loss`).
-        checkpoint: a file to write.
-        best_checkpoint: another file, written after each evaluation that is the best so far.
+        best_checkpoint: a file, written after each evaluation that is the best so far.
         restore_best: end with the weights of `best_checkpoint` instead of the last ones.
-        resume_from: a checkpoint to resume, with any number of processes; bit for bit on one
-            machine with the same number.
+        resume_from: a checkpoint; bit for bit on one machine with the same number of processes.
         callback: `extra_loss()` is added to what is minimized (not to the history), and
             `after_step()` runs after each update; AdaLoRA's is a RankAllocator.
         sharded: each process holds only a part of each weight while it trains (FSDP2), and at the
@@ -129,14 +125,7 @@ def training_loop(
     checkpoint: FilePath | None = None,
     best_checkpoint: FilePath | None = None,
 ) -> None:
-    """Take steps until the last one, or until patience is exhausted.
-
-    Args:
-        state: changed in place; a resumed one goes on after its last step.
-        data: batches without end.
-
-    The other arguments, and the errors, are those of `train`.
-    """
+    """Take steps until the last one, or until patience is exhausted; `data` is without end."""
     config = state.config
     history = state.history
     done = len(history.steps)
@@ -231,24 +220,8 @@ def _check_arguments(
 def mean_loss(model: nn.Module, batches: Iterable[Batch]) -> float:
     """Mean negative log-likelihood of the target tokens of all batches, in nats per token.
 
-    The result doesn't depend on how examples are put into batches. The model computes in eval
-    mode, and then has its old mode again. For `train`, write
-    `evaluate=lambda model: mean_loss(model, held_out)`.
-
-    Args:
-        batches: as for `train`.
-
-    Raises:
-        TypeError: the model or the batches have another type.
-        ValueError: there is no target.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> tokens = torch.tensor([[72, 105, 33]])
-        >>> loss = mean_loss(load("tiny").model, [{"input_ids": tokens, "labels": tokens}])
-        >>> 4 < loss < 7  # an untrained model's guess: log(259) is 5.6
-        True
+    It doesn't depend on how examples are put into batches. The model computes in eval mode, and
+    then has its old mode again.
     """
     modes = {module: module.training for module in require_model(model).modules()}
     require_batches(batches)

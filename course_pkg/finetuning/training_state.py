@@ -1,7 +1,6 @@
 """The state of a training run between two steps: weights, AdamW, record; and its checkpoints.
 
 The position in the data and the learning rate follow from the step number, so they are not saved.
-
 Chapter: finetuning/sft.
 """
 
@@ -31,7 +30,7 @@ CHANGEABLE = ("progress", "checkpoint_every", "patience")  # settings that a res
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One optimizer step: loss in nats per target token, before the step's update.
+    """One optimizer step: the loss in nats per target token, before the update.
 
     grad_norm is the norm before clipping; tokens counts targets; seconds is wall time.
     """
@@ -90,12 +89,10 @@ class History:
         return len(self.evaluations) - 1 - self.evaluations.index(best)
 
     def to_json(self) -> str:
-        """The whole record as one JSON text."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "History":
-        """Read a record that `to_json` wrote. Raises ValueError if the text is not one."""
         try:
             raw = json.loads(text)
             steps = [StepRecord(**record) for record in raw["steps"]]
@@ -105,11 +102,7 @@ class History:
             raise ValueError(f"the text is not a training history: {error!r}") from error
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the training loss and the evaluations against the step; return the axes.
-
-        The best evaluation is marked if it isn't the last, and so is the end of a run that stopped
-        early. Raises ValueError if nothing was recorded.
-        """
+        """Draw the training loss and the evaluations against the step; return the axes."""
         if not self.steps:
             raise ValueError("the history has no steps to plot")
         if ax is None:
@@ -135,17 +128,7 @@ class History:
 class TrainingState:
     """What the next step depends on: parameters, AdamW, fp16's gradient scale, and the history.
 
-    Raises:
-        ValueError: there is nothing to train, or fp16 parameters would train with fp16 autocast.
-
     Source: Loshchilov & Hutter 2019 (AdamW).
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> state = TrainingState(load("tiny").model, TrainConfig(steps=1))
-        >>> state.dtype, state.finished
-        (None, False)
     """
 
     def __init__(
@@ -227,10 +210,7 @@ class TrainingState:
         return self.history
 
     def save(self, path: FilePath) -> None:
-        """Write trainable weights, optimizer, scale, random states, history and callback.
-
-        Whenever the process is killed, the file is the one before or the new one, never a part.
-        """
+        """Write the content, whole or not at all, whenever the process is killed."""
         write_checkpoint(path, self.content())
 
     def content(self) -> dict[str, Any]:
@@ -248,13 +228,7 @@ class TrainingState:
         }
 
     def load(self, path: FilePath) -> None:
-        """Restore everything that `save` wrote.
-
-        Raises:
-            FileNotFoundError: there is no file.
-            ValueError: it is damaged, or from a run with other settings, trainable parameters or
-                callback. Nothing has changed then.
-        """
+        """Restore everything that `save` wrote."""
         content = self.read(path)
         self._restore_weights(content)
         self.optimizer.load_state_dict(content["optimizer"])
@@ -265,17 +239,13 @@ class TrainingState:
         self.history = History.from_json(content["history"])
 
     def load_weights(self, path: FilePath) -> None:
-        """Restore the weights and the callback's state alone. Raises as `load` does."""
+        """Restore the weights and the callback's state alone."""
         self._restore_weights(self.read(path))
 
     def check_best(self, path: FilePath) -> None:
         """Check that the file holds this run's best step, or a later one.
 
-        A later one is left by a run that was killed before its next checkpoint; a run without
-        evaluations passes.
-
-        Raises:
-            ValueError: the file is of an earlier step; otherwise as `load` does.
+        A later one is left by a run that was killed before its next checkpoint.
         """
         best = self.history.best
         if best is None:
@@ -314,9 +284,6 @@ class TrainingState:
         """Make the folder of a new checkpoint; fail now, not after the steps, if that fails.
 
         An unfinished checkpoint that a killed run left is removed.
-
-        Raises:
-            OSError: the path is a folder, or its folder can't be made or written.
         """
         path = Path(path)
         if path.is_dir():

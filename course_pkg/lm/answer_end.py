@@ -1,9 +1,7 @@
 """The token that ends an answer in a chat template, which need not be the tokenizer's own.
 
 The base models of Qwen2.5, for example, end a text with <|endoftext|>, and their template ends an
-answer with <|im_end|>. Fine-tuning teaches the template's, so generation must stop there too.
-
-Chapter: finetuning/chat.
+answer with <|im_end|>. Generation must stop there too. Chapter: finetuning/chat.
 """
 
 from transformers import GenerationConfig, PreTrainedModel
@@ -16,16 +14,11 @@ CHAT = [{"role": "user", "content": "Hello?"}, {"role": "assistant", "content": 
 def answer_end(tokenizer: Tokenizer, template: str | None = None) -> int | None:
     """The first special token after an answer in the chat template; None if there is none.
 
-    Args:
-        template: in place of the tokenizer's.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> tokenizer = tiny_tokenizer()
-        >>> tokenizer.eos_token = "<|endoftext|>"
-        >>> answer_end(tokenizer)
-        258
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> tokenizer = tiny_tokenizer()
+    >>> tokenizer.eos_token = "<|endoftext|>"
+    >>> answer_end(tokenizer)
+    258
     """
     if template is None and tokenizer.chat_template is None:
         return None
@@ -47,11 +40,9 @@ def answer_end(tokenizer: Tokenizer, template: str | None = None) -> int | None:
 def end_ids(tokenizer: Tokenizer, config: GenerationConfig | None = None) -> list[int]:
     """The tokens that end a text: the config's, or else the tokenizer's, and the template's.
 
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> end_ids(tiny_tokenizer(), GenerationConfig(eos_token_id=256))
-        [256, 258]
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> end_ids(tiny_tokenizer(), GenerationConfig(eos_token_id=256))
+    [256, 258]
     """
     own = tokenizer.eos_token_id if config is None else config.eos_token_id
     own = own if isinstance(own, list) else [own]

@@ -1,10 +1,8 @@
 """A folder that is built once, checked at every use, and shared by everyone on the machine.
 
 The folder is complete or absent, because it is built under a temporary name, then renamed. If a
-file was truncated or one of its bits changed, the folder is built again. Processes that need it
-at the same time build it once.
-
-Chapter: setup.
+file was truncated or one of its bits changed, it is built again. Processes that need it at the
+same time build it once. Chapter: setup.
 """
 
 import errno
@@ -41,10 +39,7 @@ class CacheState:
 
 
 def cache_root() -> Path:
-    """The folder that holds every cached model: $COURSE_CACHE, or `llm-course` in the user's cache.
-
-    The folder may not exist yet.
-    """
+    """The folder of all cached models: $COURSE_CACHE, or `llm-course` in the user's cache."""
     if named := os.environ.get("COURSE_CACHE"):
         return Path(named).expanduser().absolute()
     if xdg := os.environ.get("XDG_CACHE_HOME"):
@@ -54,10 +49,7 @@ def cache_root() -> Path:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of the SHA-256s of a file's 16 MiB chunks, in hexadecimal.
-
-    Threads share the work: half a gigabyte takes a few tenths of a second on two cores.
-    """
+    """SHA-256 of the SHA-256s of a file's 16 MiB chunks, in hexadecimal; threads share the work."""
 
     def chunk_digest(start: int) -> bytes:
         with path.open("rb") as file:
@@ -110,10 +102,6 @@ def ensure(folder: Path, key: str, build: Callable[[Path], None], needed_bytes: 
     Args:
         build: writes the files into the empty folder that it is given, and nothing else.
         needed_bytes: disk space for the result; it is checked first.
-
-    Raises:
-        NoSpaceError: the disk is full or too small.
-        CacheAccessError: the folder can't be read or written; otherwise as `build`.
     """
     if inspect(folder, key).state == "valid":
         return folder

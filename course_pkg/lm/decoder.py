@@ -62,11 +62,7 @@ class Decoder(nn.Module):
             attend: a function of layer, query (batch, heads, tokens, head_dim), key and value
                 (batch, kv_heads, tokens, head_dim) that returns the shape of the query; None means
                 `causal_attend(config)`.
-            rows: the tokens whose next ones are scored, (rows,), to give (batch, rows, vocab); all
-                by default.
-
-        Raises:
-            ValueError: ids or positions have the wrong shape.
+            rows: the tokens whose next ones are scored; all by default.
         """
         if positions is None:
             positions = torch.arange(ids.shape[-1], device=ids.device)  # (tokens,)
@@ -98,24 +94,13 @@ class Decoder(nn.Module):
 
         Args:
             device: None means the CPU, "auto" means a GPU if there is one.
-
-        Raises:
-            ModelError: this decoder cannot run the checkpoint.
-            CorruptModelError: its files do not fit together.
         """
         config, tensors = read_folder(folder)
         return cls._of(config, tensors).to(pick_device(device), dtype)
 
     @classmethod
     def from_transformers(cls, model: nn.Module) -> "Decoder":
-        """The decoder for a transformers model; it shares the model's tensors.
-
-        Linear layers with a quantized weight are shared as they are.
-
-        Raises:
-            ModelError: it is not a LlamaForCausalLM, MistralForCausalLM or Qwen2ForCausalLM.
-            TypeError: it is not of transformers.
-        """
+        """The decoder for a transformers model, whose tensors and quantized layers it shares."""
         if not hasattr(model, "config"):
             raise TypeError(f"expected a transformers model, got {type(model).__name__}")
         config = DecoderConfig.from_dict(model.config.to_dict())
@@ -234,8 +219,7 @@ def causal_attend(config: DecoderConfig, key_mask: Tensor | None = None) -> Atte
 
     Args:
         key_mask: (batch, tokens), true at real tokens; nothing sees padding, and the logits at
-            padding mean nothing. `attend` raises ValueError if the mask is for another shape of
-            ids.
+            padding mean nothing.
     """
 
     def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

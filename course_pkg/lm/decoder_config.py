@@ -63,12 +63,7 @@ class DecoderConfig:
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> "DecoderConfig":
-        """The settings in a config.json; what it leaves out has transformers' default.
-
-        Raises:
-            ModelError: the family is not Llama, Mistral or Qwen2, if a size is missing or does not
-                fit the others, or if the decoder lacks one of its features.
-        """
+        """The settings in a config.json; what it leaves out has transformers' default."""
         family = config.get("model_type")
         _need(family in FAMILIES, f"model_type is {family!r}", f"one of {', '.join(FAMILIES)}")
         optional = [name for name in ("num_key_value_heads", "head_dim") if config.get(name)]

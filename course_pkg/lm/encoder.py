@@ -1,10 +1,7 @@
 """Sentence encoders: `load_encoder()` returns MiniLM-L6 from a pip package, without a network.
 
 An encoder reads a text in both directions and turns each token into a vector. MiniLM-L6 has 22.7
-million parameters, six layers of width 384, and reads uncased English. This module does not pool
-tokens into one vector per sentence.
-
-Chapter: metrics/bertscore.
+million parameters, six layers of width 384, and reads uncased English. Chapter: metrics/bertscore.
 """
 
 import copy
@@ -48,8 +45,7 @@ class Encoder(NamedTuple):
 class TokenVectors(NamedTuple):
     """One text's tokens: ids (n,), special (n,) true at [CLS] and [SEP], vectors (n, width).
 
-    Args:
-        truncated: whether the text had more tokens than the encoder has positions.
+    truncated: whether the text had more tokens than the encoder has positions.
     """
 
     ids: Tensor
@@ -59,11 +55,7 @@ class TokenVectors(NamedTuple):
 
 
 def encoder_folder() -> Path:
-    """The folder of the installed package that holds MiniLM-L6.
-
-    Raises:
-        MissingPackageError: the package is not installed.
-    """
+    """The folder of the installed package that holds MiniLM-L6."""
     spec = util.find_spec(MODULE)
     if spec is None or not spec.submodule_search_locations:
         raise MissingPackageError(f"the package {PACKAGE} is not installed: run  {INSTALL}")
@@ -80,17 +72,9 @@ def load_encoder(
 
     Args:
         name: "minilm-l6", or a folder that `save_pretrained` wrote.
-        device, dtype: as for `load`.
 
-    Raises:
-        ModelError: unknown name, missing package, unreadable file or unavailable device; the
-            message has one line.
-        ValueError: dtype is not floating-point.
-
-    Example:
-
-        >>> load_encoder().layers
-        6
+    >>> load_encoder().layers
+    6
     """
     check_dtype(dtype)
     target = pick_device(device)
@@ -126,15 +110,9 @@ def token_vectors(
         batch_tokens: the most tokens in a batch, padding included. Texts of similar length share a
             batch. Equal texts are encoded once.
 
-    Raises:
-        TypeError: a text is not a string.
-        ValueError: the layer does not exist.
-
-    Example:
-
-        >>> [text] = token_vectors(load_encoder(), ["a cat"])
-        >>> text.vectors.shape, text.special.tolist()
-        (torch.Size([4, 384]), [True, False, False, True])
+    >>> [text] = token_vectors(load_encoder(), ["a cat"])
+    >>> text.vectors.shape, text.special.tolist()
+    (torch.Size([4, 384]), [True, False, False, True])
     """
     layer = check_layer(encoder, layer)
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
@@ -175,12 +153,7 @@ def token_vectors(
 
 
 def check_layer(encoder: Encoder, layer: int | None) -> int:
-    """The number of a layer; None means the last one.
-
-    Raises:
-        TypeError: it is not an integer.
-        ValueError: it is not from 0 to `encoder.layers`.
-    """
+    """The number of a layer of this encoder; None means the last one."""
     if not isinstance(encoder, Encoder):
         raise TypeError(f"encoder must come from load_encoder(name), got {encoder!r:.80}")
     if layer is None:
@@ -204,10 +177,7 @@ def _batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
 
 
 def _layers_up_to(model: PreTrainedModel, layer: int) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """A function that maps ids and mask to the output of one layer, (batch, length, width).
-
-    For models built like BERT, it skips the higher layers; the model itself does not change.
-    """
+    """A function that maps ids and mask to the output of one layer, (batch, length, width)."""
     stack = getattr(model, "encoder", None)
     if not isinstance(getattr(stack, "layer", None), nn.ModuleList):
         return lambda ids, mask: model(

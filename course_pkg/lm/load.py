@@ -2,9 +2,7 @@
 
 Names: "smollm2-135m" (135 million parameters, from the cache folder), "tiny" (a random model of two
 layers, in milliseconds), the id of a model on the Hugging Face hub, or a folder that
-`save_pretrained` wrote.
-
-Chapter: setup.
+`save_pretrained` wrote. Chapter: setup.
 """
 
 import difflib
@@ -54,16 +52,11 @@ def load(
         seed: for the weights of "tiny".
 
     Raises:
-        ModelError: unknown name, missing package, corrupt file, full disk, unreachable hub or
-            unavailable device; the message has one line.
-        ValueError: dtype is not floating-point.
-        TypeError: name is not a string or a path.
+        ModelError: what can't be loaded; the message has one line.
 
-    Example:
-
-        >>> model, tokenizer = load("tiny")
-        >>> tokenizer.decode(tokenizer("any text, 任何文字").input_ids)
-        'any text, 任何文字'
+    >>> model, tokenizer = load("tiny")
+    >>> tokenizer.decode(tokenizer("any text, 任何文字").input_ids)
+    'any text, 任何文字'
     """
     check_dtype(dtype)
     name = _checked(name)
@@ -86,7 +79,7 @@ def load(
 
 
 def load_tokenizer(folder: str | os.PathLike) -> Tokenizer:
-    """The tokenizer in a folder that `save_pretrained` wrote. Raises ModelError if there is none.
+    """The tokenizer in a folder that `save_pretrained` wrote.
 
     >>> load_tokenizer("/nowhere")
     Traceback (most recent call last):
@@ -107,11 +100,7 @@ def load_tokenizer(folder: str | os.PathLike) -> Tokenizer:
 
 
 def prepare(name: str | os.PathLike = smollm2.NAME) -> Path | None:
-    """Make a model ready for use without a network; return its folder, None for "tiny".
-
-    Raises:
-        ModelError: as `load` does.
-    """
+    """Make a model ready for use without a network; return its folder, None for "tiny"."""
     name = _checked(name)
     if name == "tiny":
         return None
@@ -126,11 +115,7 @@ def prepare(name: str | os.PathLike = smollm2.NAME) -> Path | None:
 
 
 def pick_device(device: str | torch.device | None) -> torch.device:
-    """The torch device for a name; None means the CPU, "auto" means a GPU if there is one.
-
-    Raises:
-        ModelError: torch does not know the device or this machine lacks it.
-    """
+    """The torch device for a name; None means the CPU, "auto" means a GPU if there is one."""
     if device is None:
         return torch.device("cpu")
     if device == "auto":
@@ -149,10 +134,8 @@ def pick_device(device: str | torch.device | None) -> torch.device:
 def stored_dtype(name: str) -> torch.dtype:
     """The type of the weights in a model's files, by its config; float32 if that says none.
 
-    Example:
-
-        >>> stored_dtype("tiny")
-        torch.float32
+    >>> stored_dtype("tiny")
+    torch.float32
     """
     if name == "tiny":
         return torch.float32

@@ -1,7 +1,5 @@
 """Errors from preparing and loading models, one class for each kind of fix.
 
-The command line prints only the message: one line that says what was found and how to fix it.
-
 Chapter: setup.
 """
 

@@ -1,9 +1,7 @@
 """A model's folder before anything reads it whole: its files may be anybody's.
 
 A link to a device never ends, and a config.json of a billion layers fills the memory before a
-weight is read. Both are refused here, by the kind and the size of the files.
-
-Chapter: setup.
+weight is read. Both are refused here, by the kind and the size of the files. Chapter: setup.
 """
 
 from pathlib import Path
@@ -24,16 +22,7 @@ FEWEST = 64
 
 
 def check_folder(folder: Path) -> dict[str, Any]:
-    """What config.json says. Raises CorruptModelError for files that can't be a model's.
-
-    Example:
-
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as name:
-        ...     _ = Path(name, "config.json").write_text('{"model_type": "llama"}')
-        ...     check_folder(Path(name))
-        {'model_type': 'llama'}
-    """
+    """What config.json says. Raises CorruptModelError for files that can't be a model's."""
     stored = check_files(folder)
     config = read_settings(folder / CONFIG)
     vocabulary, width = (config.get(name) for name in ("vocab_size", "hidden_size"))
@@ -72,12 +61,10 @@ def read_settings(file: Path) -> dict[str, Any]:
 def regular_size(file: Path) -> int:
     """The bytes of a file. Raises CorruptModelError unless it is one, of a size to be read whole.
 
-    Example:
-
-        >>> regular_size(Path("/dev/zero"))
-        Traceback (most recent call last):
-        ...
-        course_pkg.lm.model_errors.CorruptModelError: /dev/zero is not a file: copy the folder again
+    >>> regular_size(Path("/dev/zero"))
+    Traceback (most recent call last):
+    ...
+    course_pkg.lm.model_errors.CorruptModelError: /dev/zero is not a file: copy the folder again
     """
     if not file.is_file():
         raise CorruptModelError(f"{file} is not a file: copy the folder again")

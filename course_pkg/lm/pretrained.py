@@ -3,7 +3,6 @@
 Quantized weights are refused, and so are adapters that are not merged. Their tensors have names
 that depend on the library: `q_proj.base.weight` and `q_proj.lora_A.default` in course_pkg.adapters,
 `q_proj.base_layer.weight` in PEFT, and `base_model.` before all names of a PeftModel.
-
 Chapter: serving/kv-cache.
 """
 
@@ -30,23 +29,13 @@ VIRTUAL_TOKENS = ("base.", "prompt_encoder.")  # how names begin: course_pkg.ada
 
 
 def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, Tensor]]:
-    """The settings and the tensors of a checkpoint, in one or several .safetensors files.
-
-    Raises:
-        ModelError: the decoder cannot run the checkpoint.
-        CorruptModelError: a file cannot be read or one that the index names is missing.
-    """
+    """The settings and the tensors of a checkpoint, in one or several .safetensors files."""
     config, tensors = read_files(folder)
     return DecoderConfig.from_dict(config), tensors
 
 
 def read_files(folder: str | Path) -> tuple[dict, dict[str, Tensor]]:
-    """What config.json and the .safetensors files of a checkpoint contain, whatever its model.
-
-    Raises:
-        ModelError: the folder is not a checkpoint.
-        CorruptModelError: a file cannot be read or one that the index names is missing.
-    """
+    """What config.json and the .safetensors files of a checkpoint contain, whatever its model."""
     path = Path(folder).expanduser()
     files = {file.name: file for file in sorted(path.glob("*.safetensors"))}
     if not (path / "config.json").is_file() or not files:
@@ -78,11 +67,6 @@ def fitted(
 
     A checkpoint's names begin with "model."; old ones also store RoPE's frequencies, and tied ones
     may store the embeddings a second time, as lm_head.
-
-    Raises:
-        CorruptModelError: tensors are missing, unknown or of the wrong shape, or if tied tensors
-            differ.
-        ModelError: they include an adapter that is not merged.
     """
     refuse_adapters(tensors, tied=tied)
     own = {
@@ -117,9 +101,7 @@ def fitted(
 def refuse_adapters(names: Iterable[str], *, tied: bool) -> None:
     """Raise ModelError if these tensors' names are those of a model with an unmerged adapter.
 
-    Args:
-        tied: the output matrix is the embedding matrix. The message names a module and says how to
-            merge the adapter, or why that is not possible.
+    The message says how to merge it. tied: the output matrix is the embedding matrix.
     """
     names = list(names)
     if any(name.startswith(VIRTUAL_TOKENS) for name in names):
@@ -179,13 +161,7 @@ def _parts_below(names: Iterable[str], wrapped: Iterable[str]) -> set[str]:
 
 
 def listed(names: list[str], kind: str) -> str:
-    """The first of some names, and how many more there are.
-
-    Example:
-
-        >>> listed(["a", "b", "c"], "tensor")
-        'a and 2 more tensors'
-    """
+    """The first of some names, and how many more there are."""
     if len(names) <= 2:
         return names[0] if len(names) == 1 else f"{names[0]} and 1 more {kind}"
     return f"{names[0]} and {len(names) - 1} more {kind}s"

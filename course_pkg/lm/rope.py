@@ -20,10 +20,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x: (batch, heads, tokens, head_dim). The product of a rotated query and a rotated key
             depends only on the distance between their positions.
 
-    Example:
-
-        >>> rotate(torch.tensor([1.0, 0.0]), torch.tensor([0.6]), torch.tensor([0.8]))
-        tensor([0.6000, 0.8000])
+    >>> rotate(torch.tensor([1.0, 0.0]), torch.tensor([0.6]), torch.tensor([0.8]))
+    tensor([0.6000, 0.8000])
     """
     first, second = x.chunk(2, dim=-1)  # (batch, heads, tokens, head_dim/2) each
     rotated = (first * cos - second * sin, second * cos + first * sin)
@@ -34,8 +32,7 @@ def rotation(config: DecoderConfig, positions: Tensor, dtype: torch.dtype) -> tu
     """RoPE's cosines and sines, (batch or 1, 1, tokens, head_dim/2).
 
     Args:
-        positions: (tokens,) or (batch, tokens). Two types of scaling ("dynamic", "longrope") also
-            depend on the longest position of the call.
+        positions: (tokens,) or (batch, tokens). "dynamic" and "longrope" depend on the longest one.
     """
     length = 0
     if config.rope["rope_type"] in ("dynamic", "longrope") and positions.numel():

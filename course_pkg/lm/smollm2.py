@@ -12,9 +12,7 @@ The conversion fixes three things:
 - generation stops at <|im_end|> (end of a turn) and at <|endoftext|> (end of a document).
 
 Not fixed: the vocabulary has no symbol for six control characters, such as U+0004. The tokenizer
-drops them, as the original does.
-
-Chapter: setup.
+drops them, as the original does. Chapter: setup.
 """
 
 import hashlib
@@ -59,19 +57,12 @@ def prepare() -> Path:
     """Return the folder with the converted model, after converting it if necessary.
 
     The first call takes about 25 s and 540 MB of disk, and shows a progress bar on stderr.
-
-    Raises:
-        ModelError: the message says how to fix the problem.
     """
     return ensure(cached_folder(), GGUF_SHA256, _convert_with_progress, NEEDED_BYTES)
 
 
 def find_gguf() -> Path:
-    """The GGUF file in the installed package; no code of the package runs.
-
-    Raises:
-        MissingPackageError: the package is absent, has another version, or lacks the file.
-    """
+    """The GGUF file in the installed package; no code of the package runs."""
     try:
         package = metadata.distribution(PACKAGE)
     except metadata.PackageNotFoundError:
@@ -102,15 +93,7 @@ def check_gguf(path: Path) -> None:
 
 
 def convert(folder: Path, report: Callable[[str], None] = lambda stage: None) -> None:
-    """Write the model and its tokenizer into a folder, as safetensors and tokenizer.json.
-
-    Args:
-        report: called with the name of each of STAGES as it begins.
-
-    Raises:
-        MissingPackageError: a package that converts the model is absent.
-        CorruptModelError: the model's file is not the published one.
-    """
+    """Write the model and its tokenizer into a folder, and report each of STAGES as it begins."""
     for module in ("gguf", "accelerate"):
         if util.find_spec(module) is None:
             raise MissingPackageError(

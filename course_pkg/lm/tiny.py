@@ -2,9 +2,7 @@
 
 It has every part of SmolLM2 (grouped-query attention, tied embeddings, the same names of modules
 and of special tokens, a chat template), but it is untrained: use it to check shapes, gradients and
-equalities, not to write text.
-
-Chapter: setup.
+equalities. Chapter: setup.
 """
 
 import torch
@@ -27,14 +25,7 @@ def byte_symbols() -> list[str]:
     """The 256 printable characters that represent bytes in a byte-level vocabulary.
 
     Printable Latin-1 bytes represent themselves; other bytes get characters from U+0100 on.
-
     Source: GPT-2 (Radford et al. 2019), section 2.2 and its released encoder.
-
-    Example:
-
-        >>> symbols = byte_symbols()
-        >>> symbols[65], symbols[32], len(set(symbols))
-        ('A', 'Ġ', 256)
     """
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
@@ -44,13 +35,10 @@ def byte_symbols() -> list[str]:
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level tokenizer: ids 0 to 255 are UTF-8 bytes; pad, bos and eos follow.
 
-    Decoding the ids of a string gives exactly that string. The special tokens have the names of
-    SmolLM2's, and the tokenizer recognizes them in text in the same way.
+    The special tokens have the names of SmolLM2's, and are recognized in text in the same way.
 
-    Example:
-
-        >>> tiny_tokenizer()("Aé").input_ids
-        [65, 195, 169]
+    >>> tiny_tokenizer()("Aé").input_ids
+    [65, 195, 169]
     """
     vocabulary = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
     tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=[]))

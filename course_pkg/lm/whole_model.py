@@ -1,9 +1,7 @@
 """A model and its tokenizer by transformers: whole, and without running code that lies beside them.
 
 transformers gives random numbers to tensors that the files lack, leaves out those that it has no
-place for, and mentions both in a log. Here each is an error that names the tensor.
-
-Chapter: setup.
+place for, and mentions both in a log. Here each is an error that names the tensor. Chapter: setup.
 """
 
 import os
@@ -28,10 +26,6 @@ def read_model(
         kind: a class of transformers with `from_pretrained`, which gets the options.
         headless: heads that are stored may be left out, and the pooler, which no hidden state
             depends on, may be absent.
-
-    Raises:
-        CorruptModelError: a tensor that is missing, unknown or of another shape.
-        ModelError: an adapter; otherwise what transformers raises.
     """
     model, loading = kind.from_pretrained(
         source,

@@ -40,7 +40,7 @@ def structure(code: str | ast.AST) -> str:
 
 
 def parsed(code: str) -> ast.Module:
-    """The syntax tree of Python code. Raises SyntaxError.
+    """The syntax tree of Python code.
 
     One thread at a time: Python 3.11 counts the depth of trees for all threads together, and fails
     with "AST constructor recursion depth mismatch" if they change over while it makes one.

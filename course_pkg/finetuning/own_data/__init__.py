@@ -1,8 +1,4 @@
-"""Fine-tuning an adapter on your own file: what `course finetune` does around the trainer.
-
-`finetune.finetune` is the whole run; `data_file` and `token_examples` prepare the data, and
-`finetune_report` says what came out and how to use it.
-"""
+"""Fine-tuning an adapter on your own file: what `course finetune` does around the trainer."""
 
 from course_pkg.common.errors import CourseError
 

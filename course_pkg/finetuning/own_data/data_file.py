@@ -1,9 +1,7 @@
 """A file of your own examples: its format is recognized, and every record must have it.
 
-`records` leaves out what it can't read, and reports it. Here nothing is left out: the first record
-that doesn't fit is an error with its line, so that no example is lost unnoticed.
-
-Chapter: finetuning/chat.
+`records` leaves out what it can't read, and reports it. Here the first record that doesn't fit is
+an error with its line, so that no example is lost unnoticed. Chapter: finetuning/chat.
 """
 
 import hashlib
@@ -45,16 +43,11 @@ class Columns:
     `\\n` in a template is a line break, because a shell passes it on as it is. A field that is null
     or absent is an error; one may be a number.
 
-    Raises:
-        FinetuneError: a template is not well formed or has no field.
-
-    Example:
-
-        >>> columns = Columns("{subject}\\n{body}", "{reply}")
-        >>> columns.fill({"subject": "Hi", "body": "Why?", "reply": "So.", "id": 3})
-        {'prompt': 'Hi\\nWhy?', 'completion': 'So.'}
-        >>> columns.unused
-        ('id',)
+    >>> columns = Columns("{subject}\\n{body}", "{reply}")
+    >>> columns.fill({"subject": "Hi", "body": "Why?", "reply": "So.", "id": 3})
+    {'prompt': 'Hi\\nWhy?', 'completion': 'So.'}
+    >>> columns.unused
+    ('id',)
     """
 
     def __init__(self, prompt: str, response: str):
@@ -69,11 +62,7 @@ class Columns:
         return tuple(self._unused)
 
     def fill(self, record: Any) -> dict[str, str]:
-        """The record in the format of prompts and completions.
-
-        Raises:
-            RecordError: one that lacks a field, or is no object.
-        """
+        """The record in the format of prompts and completions."""
         if isinstance(record, RecordError):
             raise record
         if not isinstance(record, Mapping):
@@ -130,7 +119,6 @@ class DataFile:
     """A file's examples in their order, and the line of each.
 
     Attributes:
-        format: what was recognized.
         sha256: of the file's bytes.
         unused: the names of fields that were not read.
     """
@@ -147,23 +135,18 @@ def read_data(path: str | os.PathLike, columns: Columns | None = None) -> DataFi
     """Read a file of which all records have one format.
 
     It has one of the SUFFIXES, or is plain text (.txt), with empty lines between the examples.
+    Nothing is left out: a FinetuneError names the line of the first record that doesn't fit.
 
     Args:
         columns: how a prompt and a response are made of a record's fields.
 
-    Raises:
-        FinetuneError: a record has no format or another one than the first, or can't be read, or
-            the file has none. The message names the line; nothing is left out.
-
-    Example:
-
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     file = Path(folder, "mine.jsonl")
-        ...     _ = file.write_text('{"instruction": "Say hi.", "output": "Hi!"}')
-        ...     data = read_data(file)
-        >>> data.format, [message.content for message in data.examples[0].messages]
-        ('Alpaca', ['Say hi.', 'Hi!'])
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "mine.jsonl")
+    ...     _ = file.write_text('{"instruction": "Say hi.", "output": "Hi!"}')
+    ...     data = read_data(file)
+    >>> data.format, [message.content for message in data.examples[0].messages]
+    ('Alpaca', ['Say hi.', 'Hi!'])
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -198,7 +181,7 @@ def _other_kind(path: Path, suffix: str) -> str:
 
 
 def _record_file(path: Path, content: bytes, columns: Columns | None) -> DataFile:
-    """The examples of a file of records. Raises FinetuneError that begins with the line."""
+    """The examples of a file of records."""
     records: list[tuple[int, Any]] = []
     first: tuple[int, str] | None = None  # the line and the mark of the first record
     problems: list[str] = []
@@ -236,7 +219,7 @@ def _record_file(path: Path, content: bytes, columns: Columns | None) -> DataFil
 
 
 def _mark(record: Any) -> str:
-    """The field that tells a record's format. Raises RecordError if it has none."""
+    """The field that tells a record's format."""
     if isinstance(record, RecordError):
         raise record
     if not isinstance(record, Mapping):

@@ -1,7 +1,6 @@
 """One run of `course finetune`: from a file of examples to an adapter with a report.
 
-The training loop is `trainer.train`. The output folder is the adapter's own, so any program that
-reads PEFT's format can load it:
+The output folder is the adapter's own, so any program that reads PEFT's format can load it:
 
     adapter_config.json, adapter_model.safetensors   the adapter
     chat_template.jinja                              only if all examples share a turn
@@ -70,11 +69,6 @@ def finetune(
             is finished, its result is returned.
         say: prints what was recognized and found.
         report: prints the progress; None for none.
-
-    Raises:
-        FinetuneError: the data, the settings or the folder can't be used.
-        ModelError: the model can't be used.
-        OSError: the folder can't be written.
     """
     data = read_data(settings.data, settings.columns)
     say(_recognized(data))

@@ -1,9 +1,7 @@
 """The report of a run, one HTML page with no script and no network; commands that use the adapter.
 
 It claims what the data show: a change of the loss on these validation examples, with an interval,
-for one run.
-
-Chapter: finetuning/sft-settings.
+for one run. Chapter: finetuning/sft-settings.
 """
 
 import math
@@ -145,15 +143,8 @@ def _settings(result: Result) -> dict[str, str]:
 def next_steps(model: str, folder: Path, method: str, chat: bool) -> list[tuple[str, list[str]]]:
     """What each command is for, and the command, perhaps in several lines.
 
-    `course serve` takes LoRA alone, so an adapter of another method is merged first.
-
-    Args:
-        chat: whether the adapter was trained on conversations.
-
-    Example:
-
-        >>> [what for what, _ in next_steps("tiny", Path("mine"), "lora", chat=True)]
-        ['chat', 'serve', 'ask it', 'evaluate', 'export']
+    `course serve` takes LoRA alone, so an adapter of another method is merged first. A chat is
+    offered to an adapter that was trained on conversations.
     """
     base = [] if model == "smollm2-135m" else ["--model", model]
     name = re.sub(r"[^\w.-]+", "-", folder.resolve().name).strip("-.") or "adapter"

@@ -22,14 +22,6 @@ def loss_chart(history: History, before: float, kept: int) -> str:
     Args:
         before: validation loss of the base, in nats per token.
         kept: the step whose weights are kept.
-
-    Example:
-
-        >>> from course_pkg.finetuning.training_state import Evaluation, StepRecord
-        >>> steps = [StepRecord(n, 3.0 - n, 1e-3, 1.0, 9, 0.1) for n in (1, 2)]
-        >>> svg = loss_chart(History(steps, [Evaluation(2, 1.5)]), 3.0, 2)
-        >>> svg.count("<polyline"), svg.count("<rect")
-        (5, 3)
     """
     training = [(record.step, record.loss) for record in history.steps]
     validation = [(0, before), *((e.step, e.value) for e in history.evaluations)]
@@ -81,10 +73,8 @@ def _moving_mean(points: Sequence[Point]) -> list[Point]:
 def _ticks(values: Sequence[float]) -> list[float]:
     """Round numbers around the values, three to seven of them.
 
-    Example:
-
-        >>> _ticks([2.51, 4.33])
-        [2.5, 3.0, 3.5, 4.0, 4.5]
+    >>> _ticks([2.51, 4.33])
+    [2.5, 3.0, 3.5, 4.0, 4.5]
     """
     low = min(values)
     high = max(values)

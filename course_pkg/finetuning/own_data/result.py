@@ -81,17 +81,7 @@ def write_result(folder: Path, identity: dict[str, Any], result: Result) -> None
 
 
 def read_file(folder: Path) -> tuple[dict[str, Any], Result | None]:
-    """The identity in a run's folder, and its result if it is finished.
-
-    Raises:
-        FinetuneError: there is no such file, or it is damaged.
-
-    >>> read_file(Path("/nowhere"))
-    Traceback (most recent call last):
-    ...
-    course_pkg.finetuning.own_data.FinetuneError: there is no run to resume in /nowhere: \
-leave --resume out, or give the --output of the run
-    """
+    """The identity in a run's folder, and its result if it is finished."""
     try:
         content = json.loads((folder / FILE).read_text("utf-8"))
         result = content["result"]
@@ -108,13 +98,7 @@ leave --resume out, or give the --output of the run
 
 
 def trained_on_chats(folder: Path) -> bool:
-    """Whether a folder has a finished run, on anything but plain text.
-
-    Example:
-
-        >>> trained_on_chats(Path("/nowhere"))
-        False
-    """
+    """Whether a folder has a finished run, on anything but plain text."""
     try:
         result = read_file(folder)[1]
     except FinetuneError:
@@ -148,17 +132,6 @@ def open_folder(folder: Path, identity: dict[str, Any], resume: bool) -> Iterato
 
     Args:
         identity: what a resumed run must share with the one that was begun there.
-
-    Raises:
-        FinetuneError: the folder has something else, another run or, for resume, none; nothing is
-            then changed.
-
-    Example:
-
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as parent, open_folder(Path(parent, "a"), {}, False) as found:
-        ...     found is None
-        True
     """
     if resume:
         before, _ = read_file(folder)

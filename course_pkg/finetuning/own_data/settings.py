@@ -43,14 +43,6 @@ class FinetuneSettings:
         learning_rate: None is `default_learning_rate`.
         epochs: passes through the training examples, which may be a fraction.
         steps: instead of epochs.
-
-    Raises:
-        FinetuneError: a value is out of range.
-
-    Example:
-
-        >>> FinetuneSettings(Path("mine.jsonl"), Path("adapter"), rank=4).scale
-        8.0
     """
 
     data: Path
@@ -119,14 +111,12 @@ class FinetuneSettings:
         return kind(rank=self.rank, alpha=self.scale, target_modules="all-linear")
 
     def train_config(self, pieces: int, parameters: int) -> TrainConfig:
-        """The trainer's settings. pieces: to train on. parameters: of the model.
+        """The trainer's settings, for so many pieces, and a model of so many parameters.
 
-        Example:
-
-            >>> settings = FinetuneSettings(Path("mine.jsonl"), Path("adapter"))
-            >>> config = settings.train_config(pieces=100, parameters=135_000_000)
-            >>> config.steps, config.warmup_steps, config.learning_rate, config.evaluate_every
-            (50, 7, 0.001, 7)
+        >>> settings = FinetuneSettings(Path("mine.jsonl"), Path("adapter"))
+        >>> config = settings.train_config(pieces=100, parameters=135_000_000)
+        >>> config.steps, config.warmup_steps, config.learning_rate, config.evaluate_every
+        (50, 7, 0.001, 7)
         """
         in_epoch = math.ceil(pieces / self.batch_size)
         steps = self.steps or max(1, round(self.epochs * in_epoch))
@@ -144,10 +134,8 @@ class FinetuneSettings:
 def default_learning_rate(method: str, parameters: int) -> float:
     """The peak rate for a method and a model of this size. Source: the module's docstring.
 
-    Example:
-
-        >>> default_learning_rate("lora", 135_000_000), default_learning_rate("lora", 7_000_000_000)
-        (0.001, 0.0002)
+    >>> default_learning_rate("lora", 135_000_000), default_learning_rate("lora", 7_000_000_000)
+    (0.001, 0.0002)
     """
     rate = next(rate for below, rate in RATES if parameters < below)
     return rate * IA3_FACTOR if method == "ia3" else rate

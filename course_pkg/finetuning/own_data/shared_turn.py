@@ -1,8 +1,8 @@
 """What all examples share, kept with the adapter: a system turn, or an instruction.
 
 A model that was trained with it answers badly without it. So a chat template of the adapter's own
-adds it to a chat that has none, and every program that uses the template does so too: chat, server,
-GGUF files, Ollama. Chapter: finetuning/chat.
+adds it to a chat that has none, and every program that uses the template does so too.
+Chapter: finetuning/chat.
 """
 
 from collections.abc import Sequence
@@ -35,14 +35,12 @@ class SharedTurn:
     def added_to(self, template: str) -> str:
         """A chat template that adds the text where it is missing, and writes all else as before.
 
-        Example:
-
-            >>> from course_pkg.finetuning.formats import chat_prompt, with_template
-            >>> from course_pkg.lm.tiny import tiny_tokenizer
-            >>> tokenizer = tiny_tokenizer()
-            >>> template = SharedTurn("user", "Translate:\\n\\n").added_to(tokenizer.chat_template)
-            >>> chat_prompt("Ja", with_template(tokenizer, template)).partition("<|im_end|>")[0]
-            '<|im_start|>user\\nTranslate:\\n\\nJa'
+        >>> from course_pkg.finetuning.formats import chat_prompt, with_template
+        >>> from course_pkg.lm.tiny import tiny_tokenizer
+        >>> tokenizer = tiny_tokenizer()
+        >>> template = SharedTurn("user", "Translate:\\n\\n").added_to(tokenizer.chat_template)
+        >>> chat_prompt("Ja", with_template(tokenizer, template)).partition("<|im_end|>")[0]
+        '<|im_start|>user\\nTranslate:\\n\\nJa'
         """
         adding = ADD_SYSTEM if self.role == "system" else ADD_INSTRUCTION
         return adding.replace("SHARED", _literal(self.text)) + template
@@ -58,13 +56,11 @@ def shared_turn(examples: Sequence[FileExample]) -> SharedTurn | None:
     An instruction ends in an empty line, and something different follows. None if they share
     neither, or have several questions each, of which later ones need no instruction.
 
-    Example:
-
-        >>> from course_pkg.finetuning.conversations import Message
-        >>> asked = ("Name it.\\n\\na", "Name it.\\n\\nb")
-        >>> answer = Message("assistant", "x")
-        >>> shared_turn([Conversation((Message("user", text), answer)) for text in asked])
-        SharedTurn(role='user', text='Name it.\\n\\n')
+    >>> from course_pkg.finetuning.conversations import Message
+    >>> asked = ("Name it.\\n\\na", "Name it.\\n\\nb")
+    >>> answer = Message("assistant", "x")
+    >>> shared_turn([Conversation((Message("user", text), answer)) for text in asked])
+    SharedTurn(role='user', text='Name it.\\n\\n')
     """
     chats = [example.messages for example in examples if isinstance(example, Conversation)]
     if len(chats) < max(2, len(examples)):

@@ -1,9 +1,7 @@
 """Examples as tokens, for training and validation: never the same question in both.
 
-Conversations have labels on the answers, plain texts on all tokens. What is longer than the limit
-is cut where an answer ends, so that no example loses the end token of its last answer. A plain text
-goes on in a further piece, so none of it is cut.
-
+What is longer than the limit is cut where an answer ends, so that no example loses the end token of
+its last answer. A plain text goes on in a further piece, so none of it is cut.
 Chapter: finetuning/instructions.
 """
 
@@ -72,18 +70,12 @@ def tokenize_file(
 ) -> TokenizedFile:
     """The examples of a file as token ids and labels, each piece of at most max_length tokens.
 
-    Raises:
-        FinetuneError: the tokenizer or its chat template can't take an example, whose line is in
-            the message, or no example fits.
-
-    Example:
-
-        >>> from pathlib import Path
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> data = DataFile(Path("a.txt"), "plain text", (PlainText("abcdefg"),), (1,), "")
-        >>> [example] = tokenize_file(data, tiny_tokenizer(), 5).examples
-        >>> [len(piece.input_ids) for piece in example.pieces]  # with the end token
-        [5, 3]
+    >>> from pathlib import Path
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> data = DataFile(Path("a.txt"), "plain text", (PlainText("abcdefg"),), (1,), "")
+    >>> [example] = tokenize_file(data, tiny_tokenizer(), 5).examples
+    >>> [len(piece.input_ids) for piece in example.pieces]  # with the end token
+    [5, 3]
     """
     examples: list[TokenExample] = []
     cut: list[str] = []
@@ -183,20 +175,11 @@ def split_examples(examples: Sequence[TokenExample], share: float, seed: int) ->
 
     Examples with the same key stay together, so a question that occurs twice is on one side only.
 
-    Args:
-        share: above 0 and below 1.
-
-    Raises:
-        FinetuneError: there are fewer than four different questions, or the share leaves nothing to
-            train on.
-
-    Example:
-
-        >>> from course_pkg.finetuning.own_data.token_examples import TokenExample
-        >>> asked = [TokenExample(str(n), str(n // 2), "", "", "", ()) for n in range(20)]
-        >>> split = split_examples(asked, 0.2, seed=0)
-        >>> [example.id for example in split.validation]
-        ['14', '15', '16', '17']
+    >>> from course_pkg.finetuning.own_data.token_examples import TokenExample
+    >>> asked = [TokenExample(str(n), str(n // 2), "", "", "", ()) for n in range(20)]
+    >>> split = split_examples(asked, 0.2, seed=0)
+    >>> [example.id for example in split.validation]
+    ['14', '15', '16', '17']
     """
     groups = list(dict.fromkeys(example.key for example in examples))
     if len(groups) < 4:
@@ -227,11 +210,7 @@ def split_examples(examples: Sequence[TokenExample], share: float, seed: int) ->
 def given_split(
     train: Sequence[TokenExample], validation: Sequence[TokenExample], name: str
 ) -> Split:
-    """The two sides from two files. name: of the validation file, for messages.
-
-    Raises:
-        FinetuneError: a question is in both.
-    """
+    """The two sides from two files, which may not ask the same. name: of the validation file."""
     lines = {example.key: example.id for example in train}
     both = [example for example in validation if example.key in lines]
     if both:
@@ -244,17 +223,15 @@ def given_split(
 
 
 def repeated_answers(split: Split) -> int:
-    """How many validation answers are mostly in the training data, although the questions
+    """How many validation answers are mostly in the training data, although the questions differ.
 
-    differ. Answers of fewer characters than a run, such as labels, don't count.
+    Answers of fewer characters than a run, such as labels, don't count.
 
-    Example:
-
-        >>> answers = ("Thank you for writing to us.", "Thank you for writing to us!", "Yes")
-        >>> one, two, short = (TokenExample("", "", "", "", answer, ()) for answer in answers)
-        >>> same = Split((one, short), (one, short))
-        >>> repeated_answers(same), repeated_answers(Split((one,), (two,)))
-        (1, 1)
+    >>> answers = ("Thank you for writing to us.", "Thank you for writing to us!", "Yes")
+    >>> one, two, short = (TokenExample("", "", "", "", answer, ()) for answer in answers)
+    >>> same = Split((one, short), (one, short))
+    >>> repeated_answers(same), repeated_answers(Split((one,), (two,)))
+    (1, 1)
     """
     known = {run for example in split.train for run in character_ngrams(example.reference, RUN)}
     return sum(

@@ -19,11 +19,7 @@ Say = Callable[[str], None]
 
 
 class Progress(Callback):
-    """The trainer's callback that reports. model: to be trained. say: prints a line; None: quiet.
-
-    Args:
-        done: steps of an earlier process.
-    """
+    """The trainer's callback that reports; say=None is quiet."""
 
     def __init__(self, model: nn.Module, say: Say | None, done: int = 0):
         self.say = say
@@ -35,12 +31,10 @@ class Progress(Callback):
         self._hook = model.register_forward_hook(self._read, with_kwargs=True)
 
     def start(self, model: nn.Module, steps: int) -> None:
-        """Learn how many steps there will be."""
         self._steps = steps
         self._began = self._reported = time.monotonic()
 
     def after_step(self, step: int) -> None:
-        """Report, if it is time."""
         if self.say is None or (step % math.ceil(self._steps / REPORTS) and step != self._steps):
             return
         now = time.monotonic()
@@ -54,12 +48,10 @@ class Progress(Callback):
         self._reported = now
 
     def evaluated(self, loss: float) -> None:
-        """Report a validation loss."""
         if self.say is not None:
             self.say(f"{'':15}validation loss {loss:.3f}")
 
     def close(self) -> None:
-        """Stop reading the model's output."""
         self._hook.remove()
 
     def _read(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
@@ -71,10 +63,8 @@ class Progress(Callback):
 def duration(seconds: float) -> str:
     """A time in words.
 
-    Example:
-
-        >>> duration(42.4), duration(200), duration(7300)
-        ('42 s', '3 min 20 s', '2 h 1 min')
+    >>> duration(42.4), duration(200), duration(7300)
+    ('42 s', '3 min 20 s', '2 h 1 min')
     """
     whole = round(seconds)
     if whole < 60:

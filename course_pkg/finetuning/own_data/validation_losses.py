@@ -66,10 +66,8 @@ def example_losses(model: nn.Module, examples: Sequence[TokenExample], pad: int)
 def change(before: Losses, after: Losses) -> LossChange | None:
     """The change per token with its paired interval; None for one example, which has none.
 
-    Example:
-
-        >>> change(Losses((10.0, 20.0), (5, 10)), Losses((9.0, 18.0), (5, 10))).nats
-        -0.2
+    >>> change(Losses((10.0, 20.0), (5, 10)), Losses((9.0, 18.0), (5, 10))).nats
+    -0.2
     """
     if len(before.nats) < 2:
         return None
