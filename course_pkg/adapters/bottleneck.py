@@ -36,10 +36,6 @@ class BottleneckLinear(AdapterLayer):
 
     Active adapters are applied one after the other. W_up and b_up start at zero, so a new adapter
     has no effect. It can't be merged into W, because gelu lies between the two matrices.
-
-    >>> layer = BottleneckLinear(torch.nn.Linear(3, 8), BottleneckConfig(size=2))
-    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 2·2·8 + 2 + 8
-    42
     """
 
     parts = ("bottleneck_down", "bottleneck_down_bias", "bottleneck_up", "bottleneck_up_bias")

@@ -21,13 +21,6 @@ def add_weighted_adapter(
 
     It stacks the adapters: A = [w1·s1·A1; w2·s2·A2; …], B = [B1, B2, …], with scale 1, so the rank
     is the sum of the ranks. PEFT calls this combination_type="cat". The new adapter is not active.
-
-    >>> from course_pkg.adapters.injection import inject
-    >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1), "a"))
-    >>> _ = inject(model, LoRAConfig(rank=2), "b")
-    >>> add_weighted_adapter(model, ["a", "b"], [0.5, -1.0], "mix")
-    >>> model[0].configs["mix"].rank
-    3
     """
     if isinstance(names, str):
         raise TypeError(f"names must be a list of adapters, got {names!r}; put it into [ ]")

@@ -31,10 +31,6 @@ class DoRALinear(LoRALinear):
     (out_features,). Several active adapters act in turn, as in PEFT, so their order matters. A row
     of W that is zero has no direction; it stays zero (PEFT's becomes NaN). A quantized base must
     have a `dequantized_weight` method.
-
-    >>> layer = DoRALinear(nn.Linear(768, 3072), DoRAConfig(rank=8))
-    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # LoRA's 30720, and 3072
-    33792
     """
 
     parts = ("lora_A", "lora_B", "lora_magnitude_vector")

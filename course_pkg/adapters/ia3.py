@@ -83,10 +83,6 @@ class IA3Linear(AdapterLayer):
     An adapter has one vector, `ia3_l[name]`: (1, in_features) if its config scales the input of
     `module_name`, and otherwise (out_features, 1). The vectors of several active adapters are
     multiplied. It scales 16-bit values in fp32 and rounds the product.
-
-    >>> layer = IA3Linear(nn.Linear(64, 16), IA3Config(), module_name="v_proj")
-    >>> layer.ia3_l["default"].shape
-    torch.Size([16, 1])
     """
 
     parts = ("ia3_l",)

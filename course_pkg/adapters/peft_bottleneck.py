@@ -112,16 +112,7 @@ class PeftBottleneckModel(BaseTuner):
 
 
 def register() -> None:
-    """Make the method known to PEFT; a second call does nothing.
-
-    >>> register(); register()
-    >>> from peft import get_peft_model
-    >>> from course_pkg.lm.load import load
-    >>> config = PeftBottleneckConfig(size=2, target_modules=["o_proj"], task_type="CAUSAL_LM")
-    >>> model = get_peft_model(load("tiny").model, config)
-    >>> model.get_nb_trainable_parameters()[0]  # 2·(4·64 + 66)
-    644
-    """
+    """Make the method known to PEFT; a second call does nothing."""
     if PEFT_TYPE in PeftType.__members__:
         return
     _add_peft_type(PEFT_TYPE)

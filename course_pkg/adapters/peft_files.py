@@ -134,12 +134,7 @@ def to_peft(config: AdapterConfig, forms: Sequence[PeftFormat] = FORMATS) -> dic
 
 
 def from_peft(raw: Mapping[str, Any], forms: Sequence[PeftFormat] = FORMATS) -> AdapterConfig:
-    """The config that PEFT's settings describe.
-
-    >>> settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["v_proj"]}
-    >>> from_peft(settings).rank
-    2
-    """
+    """The config that PEFT's settings describe."""
     kind = raw["peft_type"]
     fits = [form for form in forms if form.peft_type == kind and form.accepts(raw)]
     if not fits:

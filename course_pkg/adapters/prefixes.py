@@ -103,11 +103,6 @@ class PrefixTunedModel(VirtualTokenModel):
     The trained weights are `encoders[name]`'s, in fp32 (fp64 for a model in fp64); the prefix is
     cast to the model's dtype. In a layer with sliding-window attention, only tokens within the
     window see the prefix.
-
-    >>> from course_pkg.lm.load import load
-    >>> model = PrefixTunedModel(load("tiny").model, PrefixTuningConfig(num_virtual_tokens=5))
-    >>> model.weights_of("default")["prompt_embeddings"].shape  # 2 layers, 2 heads of 16
-    torch.Size([5, 128])
     """
 
     config_type = PrefixTuningConfig

@@ -87,11 +87,6 @@ class PromptTunedModel(VirtualTokenModel):
     The weights are `encoders[name].prompt_embeddings`, in fp32 (fp64 for a model in fp64), and are
     cast to the embeddings' dtype. `forward` returns the logits of the text only, (batch, tokens,
     vocabulary); PEFT returns the virtual tokens' too.
-
-    >>> from course_pkg.lm.load import load
-    >>> model = PromptTunedModel(load("tiny").model, PromptTuningConfig(num_virtual_tokens=5))
-    >>> model(torch.tensor([[7, 8, 9]])).logits.shape
-    torch.Size([1, 3, 259])
     """
 
     config_type = PromptTuningConfig

@@ -46,10 +46,6 @@ class Linear4bit(QuantizedLinear):
         compute_dtype: of the product, by default the input's; the result has the input's dtype.
 
     Source: Dettmers et al. 2023, equations 5 and 6.
-
-    >>> layer = Linear4bit(nn.Linear(128, 64, bias=False))
-    >>> layer.weight.dtype, layer.weight.nbytes, layer(torch.ones(2, 128)).shape
-    (torch.uint8, 4096, torch.Size([2, 64]))
     """
 
     def __init__(

@@ -110,11 +110,6 @@ def find_targets(
     Args:
         kinds: the layer classes of the method.
         modules_to_save: modules that are trained in full; they and what they contain are left out.
-
-    >>> layers = {"up": nn.Linear(2, 8), "act": nn.GELU(), "down": nn.Linear(8, 2)}
-    >>> model = nn.ModuleDict(layers)
-    >>> find_targets(model, ["down"]), find_targets(model, "all-linear")
-    (['down'], ['up', 'down'])
     """
     targets = selected_modules(model, target_modules)
     if takes_all(target_modules) and not targets:

@@ -36,10 +36,6 @@ def measure_memory(call: Callable[[], object]) -> Memory:
     Exact and repeatable on every device: it counts the bytes of each new storage, from the
     operation that returns it until it is freed. What an operation uses inside and never returns is
     not seen.
-
-    >>> a = torch.ones(256)  # 1 KiB
-    >>> measure_memory(lambda: (a + 1) * 2)  # a sum and a product; the sum is freed
-    Memory(peak=2048, kept=1024, largest=1024)
     """
     recorder = _Recorder()
     with recorder:

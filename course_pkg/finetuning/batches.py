@@ -65,10 +65,6 @@ def batches(
 
     Args:
         seed: shuffles the examples, the same way for the same seed; None keeps their order.
-
-    >>> examples = [TokenizedExample((token,), (token,)) for token in range(5)]
-    >>> [len(batch["labels"]) for batch in batches(examples, 2, pad_token_id=0)]
-    [2, 2, 1]
     """
     require_integer(batch_size, "batch_size")
     ordered = in_order(examples, seed)
@@ -119,10 +115,6 @@ def repeat_batches(
 
     A sequence is reshuffled every epoch, unless shuffle is False; an iterable keeps its order. The
     order follows from the seed and the epoch's number, so a resumed run needs no saved state.
-
-    >>> endless = repeat_batches(["a", "b", "c"], seed=0, shuffle=False, start=1)
-    >>> [next(endless) for _ in range(4)]
-    ['b', 'c', 'a', 'b']
     """
     if isinstance(require_batches(batches), Iterator):
         raise TypeError(
@@ -226,12 +218,7 @@ def first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int
 
 
 def pack(examples: Sequence[TokenizedExample], length: int) -> list[PackedRow]:
-    """Every example once, in rows of at most `length` tokens, by `first_fit_decreasing`.
-
-    >>> examples = [TokenizedExample((5, 6), (-100, 6)), TokenizedExample((7, 8, 9), (7, 8, 9))]
-    >>> pack(examples, length=8)[0].labels
-    (-100, 8, 9, -100, 6)
-    """
+    """Every example once, in rows of at most `length` tokens, by `first_fit_decreasing`."""
     if not examples:
         raise ValueError("packing needs at least one example, got 0")
     rows = []

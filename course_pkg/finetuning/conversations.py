@@ -101,10 +101,6 @@ class Conversation:
     """Messages in a valid order: at most one system turn, first; then user, assistant, and so on.
 
     The last message is an answer, and at least one is learned. The id finds it again in a report.
-
-    >>> turns = (Message("user", "Hi"), Message("assistant", "Hello!"))
-    >>> [message.content for message in Conversation(turns, id="greeting").answers]
-    ['Hello!']
     """
 
     messages: tuple[Message, ...]

@@ -111,12 +111,6 @@ def answer_spans(
     Raises:
         ChatTemplateError: the template shows the answers in neither way.
         RecordError: it refuses the conversation.
-
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> conversation = Conversation((Message("user", "Hi"), Message("assistant", "Yo")))
-    >>> text, [(start, end)] = answer_spans(conversation, tiny_tokenizer())
-    >>> text[start:end]
-    'Yo<|im_end|>\\n'
     """
     text = chat_text(conversation.messages, tokenizer)
     if MARK.search(tokenizer.get_chat_template()):
@@ -215,12 +209,7 @@ def _difference(text: str, prefix: str, turn: int) -> str:
 
 
 def with_template(tokenizer: "PreTrainedTokenizerBase", template: str) -> "PreTrainedTokenizerBase":
-    """A copy of a tokenizer that has another chat template, a Jinja text.
-
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> chat_prompt("Hi", with_template(tiny_tokenizer(), BARE))
-    'Hi\\n'
-    """
+    """A copy of a tokenizer that has another chat template, a Jinja text."""
     if not template.strip():
         raise ChatTemplateError("the chat template is blank; give a Jinja text, such as ALPACA")
     changed = copy.deepcopy(tokenizer)
@@ -242,12 +231,6 @@ def keep_recent(
     Args:
         limit: tokens of the rendered prompt, the start of the answer included; leave room for the
             answer itself.
-
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> turns = [("system", "Be brief."), ("user", "Hi"), ("assistant", "Yo"), ("user", "Bye")]
-    >>> chat = [Message(*turn) for turn in turns]
-    >>> [message.content for message in keep_recent(chat, tiny_tokenizer(), limit=50)]
-    ['Be brief.', 'Bye']
     """
     require_integer(limit, "limit")
     last = messages[-1].role if messages else "no message"

@@ -133,13 +133,6 @@ def tokenize_conversations(
     Args:
         max_length: in tokens; None for no limit. A longer conversation is left out, because
             truncation would lose the end of an answer with its end token.
-
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> chat = Conversation((Message("user", "Hi"), Message("assistant", "Yo" * 40)), "long")
-    >>> print(tokenize_conversations([chat], tiny_tokenizer(), max_length=40).report)
-    1 record: 0 kept, 1 problem
-      1 × too long
-          long: 102 tokens, the limit is 40
     """
     if max_length is not None:
         require_integer(max_length, "max_length", 2)

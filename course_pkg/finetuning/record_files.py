@@ -30,12 +30,6 @@ def file_records(path: str | os.PathLike) -> Iterator[tuple[int, Any]]:
     In place of a record that can't be read, or that has a field twice, the value is a RecordError,
     so a broken record doesn't hide the others. Nothing after a syntax error in an array can be
     read.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "a.csv").write_text("question,answer\\nWhy?,So.\\n")
-    ...     list(file_records(Path(folder, "a.csv")))
-    [(2, {'question': 'Why?', 'answer': 'So.'})]
     """
     path = Path(path)
     suffix = path.suffix.lower()

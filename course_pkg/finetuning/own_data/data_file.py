@@ -139,14 +139,6 @@ def read_data(path: str | os.PathLike, columns: Columns | None = None) -> DataFi
 
     Args:
         columns: how a prompt and a response are made of a record's fields.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     file = Path(folder, "mine.jsonl")
-    ...     _ = file.write_text('{"instruction": "Say hi.", "output": "Hi!"}')
-    ...     data = read_data(file)
-    >>> data.format, [message.content for message in data.examples[0].messages]
-    ('Alpaca', ['Say hi.', 'Hi!'])
     """
     path = Path(path)
     suffix = path.suffix.lower()

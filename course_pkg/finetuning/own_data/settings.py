@@ -111,13 +111,7 @@ class FinetuneSettings:
         return kind(rank=self.rank, alpha=self.scale, target_modules="all-linear")
 
     def train_config(self, pieces: int, parameters: int) -> TrainConfig:
-        """The trainer's settings, for so many pieces, and a model of so many parameters.
-
-        >>> settings = FinetuneSettings(Path("mine.jsonl"), Path("adapter"))
-        >>> config = settings.train_config(pieces=100, parameters=135_000_000)
-        >>> config.steps, config.warmup_steps, config.learning_rate, config.evaluate_every
-        (50, 7, 0.001, 7)
-        """
+        """The trainer's settings, for so many pieces, and a model of so many parameters."""
         in_epoch = math.ceil(pieces / self.batch_size)
         steps = self.steps or max(1, round(self.epochs * in_epoch))
         return TrainConfig(
@@ -132,11 +126,7 @@ class FinetuneSettings:
 
 
 def default_learning_rate(method: str, parameters: int) -> float:
-    """The peak rate for a method and a model of this size. Source: the module's docstring.
-
-    >>> default_learning_rate("lora", 135_000_000), default_learning_rate("lora", 7_000_000_000)
-    (0.001, 0.0002)
-    """
+    """The peak rate for a method and a model of this size. Source: the module's docstring."""
     rate = next(rate for below, rate in RATES if parameters < below)
     return rate * IA3_FACTOR if method == "ia3" else rate
 

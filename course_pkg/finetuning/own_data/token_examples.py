@@ -68,15 +68,7 @@ class TokenizedFile:
 def tokenize_file(
     data: DataFile, tokenizer: "PreTrainedTokenizerBase", max_length: int
 ) -> TokenizedFile:
-    """The examples of a file as token ids and labels, each piece of at most max_length tokens.
-
-    >>> from pathlib import Path
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> data = DataFile(Path("a.txt"), "plain text", (PlainText("abcdefg"),), (1,), "")
-    >>> [example] = tokenize_file(data, tiny_tokenizer(), 5).examples
-    >>> [len(piece.input_ids) for piece in example.pieces]  # with the end token
-    [5, 3]
-    """
+    """The examples of a file as token ids and labels, each piece of at most max_length tokens."""
     examples: list[TokenExample] = []
     cut: list[str] = []
     left_out: list[str] = []
@@ -174,12 +166,6 @@ def split_examples(examples: Sequence[TokenExample], share: float, seed: int) ->
     """Draw a share of the examples for validation, at least two and about 200 at most.
 
     Examples with the same key stay together, so a question that occurs twice is on one side only.
-
-    >>> from course_pkg.finetuning.own_data.token_examples import TokenExample
-    >>> asked = [TokenExample(str(n), str(n // 2), "", "", "", ()) for n in range(20)]
-    >>> split = split_examples(asked, 0.2, seed=0)
-    >>> [example.id for example in split.validation]
-    ['14', '15', '16', '17']
     """
     groups = list(dict.fromkeys(example.key for example in examples))
     if len(groups) < 4:
