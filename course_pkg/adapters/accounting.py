@@ -43,9 +43,6 @@ from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig
 from course_pkg.common.arguments import require_choice, require_integer
 
-Method = Literal[
-    "full", "lora", "qlora", "dora", "adalora", "ia3", "bottleneck", "prompt", "prefix"
-]
 MethodConfig = AdapterConfig | VirtualTokenConfig
 CONFIGS: dict[str, type[MethodConfig] | None] = {  # the config that each method needs
     "full": None,
@@ -98,7 +95,7 @@ def lora_parameters(out_features: int, in_features: int, rank: int) -> int:
 
 
 def count_parameters(
-    config: PreTrainedConfig, method: Method = "full", adapter: MethodConfig | None = None
+    config: PreTrainedConfig, method: str = "full", adapter: MethodConfig | None = None
 ) -> ParameterCount:
     """Parameters of a model, and how many of them a method trains.
 
@@ -133,7 +130,7 @@ def meta_model(config: PreTrainedConfig) -> PreTrainedModel:
         return kind.from_config(copy.deepcopy(config))
 
 
-def adapter_parameters(model: nn.Module, method: Method, adapter: MethodConfig | None) -> int:
+def adapter_parameters(model: nn.Module, method: str, adapter: MethodConfig | None) -> int:
     """Parameters that the method adds to a model on the meta device, which it changes."""
     kind = CONFIGS[require_choice(method, "method", CONFIGS)]
     if type(adapter) is not (kind or type(None)):
@@ -170,13 +167,12 @@ class MemoryEstimate:
 
 def estimate_memory(
     config: PreTrainedConfig,
-    method: Method = "full",
+    method: str = "full",
     adapter: MethodConfig | None = None,
     *,
     batch_size: int = 1,
     sequence_length: int = 512,
     activations: Activations = "stored",
-    master_weights: bool = True,
 ) -> MemoryEstimate:
     """Bytes for one training step in mixed precision with AdamW.
 
@@ -184,7 +180,6 @@ def estimate_memory(
         batch_size: in sequences.
         sequence_length: in tokens.
         activations: see `activation_bytes`.
-        master_weights: whether full fine-tuning keeps an fp32 copy of its 16-bit weights.
 
     Sources: Rajbhandari et al. 2020 (ZeRO), section 3.1, for 16 bytes per trained parameter;
     Dettmers et al. 2023 (QLoRA), section 3.
@@ -196,9 +191,9 @@ def estimate_memory(
     notes = ["AdamW with two fp32 moments; 16-bit base weights and activations"]
     if method == "full":
         weights = gradients = 2 * base
-        master = 4 * base if master_weights else 0
+        master = 4 * base
         state = 8 * base
-        notes.append(f"16-bit gradients; fp32 master weights: {'yes' if master_weights else 'no'}")
+        notes.append("16-bit gradients; fp32 master weights: yes")
     else:
         weights = 2 * base - packed + 4 * added
         master = 0
@@ -225,11 +220,6 @@ def activation_bytes(
 
     Source: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer
     Models", equation 1 and sections 4.3 and 5.
-
-    >>> from transformers import LlamaConfig
-    >>> sizes = dict(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=16)
-    >>> activation_bytes(LlamaConfig(**sizes), 1, 4)  # 34·4·8 + 5·2·4·4 + 4·4·(8 + 16)
-    1632
     """
     require_choice(keep, "activations", get_args(Activations))
     b = require_integer(batch_size, "batch_size")

@@ -2,13 +2,11 @@
 
     y = W x + b + scaling · P Λ Q dropout(x)        scaling = alpha / (initial_rank + 1e-5)
 
-P is (out_features, rank), Λ is diagonal, and Q is (rank, in_features). PEFT stores P as `lora_B`,
-Q as `lora_A`, and the diagonal of Λ as `lora_E`, (rank, 1). Λ starts at zero. An entry of Λ that
-is set to zero removes one triplet: a column of P, an entry of Λ, and a row of Q.
-`rank_allocator` chooses the triplets.
-
-Source: Zhang et al. 2023, "AdaLoRA: Adaptive Budget Allocation for Parameter-Efficient
-Fine-Tuning", equation 3; the scaling is PEFT's. Chapter: adapters/variants.
+P is (out_features, rank), Q is (rank, in_features), Λ is diagonal and starts at zero. PEFT calls
+them `lora_B`, `lora_A` and `lora_E`, (rank, 1). An entry of Λ that is set to zero removes one
+triplet: a column of P, an entry of Λ, and a row of Q. Source: Zhang et al. 2023, "AdaLoRA: Adaptive
+Budget Allocation for Parameter-Efficient Fine-Tuning", equation 3; the scaling is PEFT's.
+Chapter: adapters/variants.
 """
 
 import math

@@ -16,7 +16,13 @@ from transformers import PreTrainedModel
 
 from course_pkg.adapters.argument_checks import require_model
 from course_pkg.adapters.ia3 import IA3Config
-from course_pkg.adapters.injection import adapter_layers, adapter_names, layer_types, wrap
+from course_pkg.adapters.injection import (
+    adapter_layers,
+    adapter_names,
+    layer_types,
+    layers_with,
+    wrap,
+)
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 from course_pkg.adapters.peft_files import (
     CONFIG_FILE,
@@ -51,7 +57,11 @@ def save_adapter(
     model: nn.Module, folder: str | os.PathLike, adapter_name: str = "default"
 ) -> None:
     """Write one adapter to a folder that PeftModel.from_pretrained can load."""
-    layers = _layers_with(model, adapter_name)
+    layers = layers_with(model, adapter_name)
+    if not layers:
+        raise ValueError(
+            f"the model has no adapter {adapter_name!r}; its adapters are {adapter_names(model)}"
+        )
     config = next(iter(layers.values())).configs[adapter_name]
     described = to_peft(config)
     targets = [name for name, layer in layers.items() if not isinstance(layer, SavedModule)]
@@ -100,7 +110,7 @@ def load_adapter(
         config = replace(config, target_modules=names)
     wrap(model, names, config, adapter_name, saved=saved)
     with torch.no_grad():
-        for name, layer in _layers_with(model, adapter_name).items():
+        for name, layer in layers_with(model, adapter_name).items():
             for key, parameter in _file_keys(layer, adapter_name).items():
                 parameter.copy_(weights[name][key])
         for key, parameter in biases_of(model, adapter_layers(model), adapter_name).items():
@@ -131,17 +141,6 @@ def _file_keys(layer: AdapterLayer, adapter_name: str) -> dict[str, Tensor]:
         return layer.state_of(adapter_name)
     weights = layer.weights_of(adapter_name)
     return {layer.file_keys.get(part, part): weight for part, weight in weights.items()}
-
-
-def _layers_with(model: nn.Module, adapter_name: str) -> dict[str, AdapterLayer]:
-    layers = {
-        n: layer for n, layer in adapter_layers(model).items() if adapter_name in layer.configs
-    }
-    if not layers:
-        raise ValueError(
-            f"the model has no adapter {adapter_name!r}; its adapters are {adapter_names(model)}"
-        )
-    return layers
 
 
 def _embeddings(model: nn.Module) -> list[str]:

@@ -38,11 +38,7 @@ def regex_matches(value: str, name: str, setting: str, *, whole: bool = True) ->
 
 
 def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, ...]:
-    """A setting of names as a sorted tuple; or, if `whole`, a string as it is.
-
-    >>> read_names(["v_proj", "q_proj"], "target_modules")
-    ('q_proj', 'v_proj')
-    """
+    """A setting of names as a sorted tuple; or, if `whole`, a string as it is."""
     if isinstance(value, str) and whole:
         return value
     value = () if value is None and not whole else value

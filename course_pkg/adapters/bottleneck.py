@@ -3,11 +3,9 @@
     y = h + W_up gelu(W_down h + b_down) + b_up        h = W x + b, the frozen layer's output
 
 W_down is (size, out_features), W_up is (out_features, size). A method needs a config, a layer, a
-line in `injection.LAYERS`, and one in `peft_files.FORMATS`. `peft_bottleneck` adds it to PEFT.
-
-Source: Houlsby et al. 2019, "Parameter-Efficient Transfer Learning for NLP", section 2.1. They put
-the adapters behind the output layers of attention and of the feed-forward network ("o_proj" and
-"down_proj" in Llama). Chapter: adapters/peft.
+line in `injection.LAYERS`, and one in `peft_files.FORMATS`. Source: Houlsby et al. 2019,
+"Parameter-Efficient Transfer Learning for NLP", section 2.1, behind the output layers of attention
+and of the feed-forward network ("o_proj" and "down_proj" in Llama). Chapter: adapters/peft.
 """
 
 from dataclasses import dataclass

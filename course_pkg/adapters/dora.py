@@ -2,12 +2,10 @@
 
     y = m ⊙ ((W + ΔW) x) / ‖W + ΔW‖ + b        ΔW = scaling · B A
 
-W is (out_features, in_features). The norm ‖·‖ is taken of each row (the paper, which writes weights
-as (in, out), takes it of each column), so the norms and the magnitude m have out_features entries.
-m starts at ‖W‖. The bias is not scaled. The backward pass treats the norm as a constant.
-
-Sources: Liu et al. 2024, "DoRA: Weight-Decomposed Low-Rank Adaptation", equations 5 and 11 and
-section 4.3. Chapter: adapters/variants.
+W is (out_features, in_features); ‖·‖ is the norm of each row, (out_features,), where m starts. The
+bias is not scaled. The backward pass treats the norm as a constant. Source: Liu et al. 2024, "DoRA:
+Weight-Decomposed Low-Rank Adaptation", equations 5 and 11 and section 4.3.
+Chapter: adapters/variants.
 """
 
 from dataclasses import dataclass

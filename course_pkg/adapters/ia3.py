@@ -1,11 +1,9 @@
 """IA³: learned vectors that scale keys, values and the hidden units of the feed-forward network.
 
-    y = l ⊙ (W x + b)        for keys and values: l has out_features entries
-    y = W (l ⊙ x) + b        for the feed-forward network's last layer: l has in_features entries
+    y = l ⊙ (W x + b)        for keys and values: l is (out_features, 1)
+    y = W (l ⊙ x) + b        for the feed-forward network's last layer: l is (1, in_features)
 
 Every vector starts at one. Merging multiplies the rows of W (and b) or the columns of W by l.
-The vectors are matrices, as in PEFT: (out_features, 1) and (1, in_features).
-
 Source: Liu et al. 2022, "Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than
 In-Context Learning", section 3.3. Chapter: adapters/peft.
 """

@@ -125,6 +125,17 @@ def adapter_layers(model: nn.Module) -> dict[str, AdapterLayer]:
     return {name: layer for name, layer in modules if isinstance(layer, AdapterLayer)}
 
 
+def layers_with(
+    model: nn.Module, adapter_name: str, kind: type[AdapterLayer] = AdapterLayer
+) -> dict[str, AdapterLayer]:
+    """The layers of a kind that have the named adapter, by module name."""
+    return {
+        name: layer
+        for name, layer in adapter_layers(model).items()
+        if isinstance(layer, kind) and adapter_name in layer.configs
+    }
+
+
 def adapter_names(model: nn.Module) -> list[str]:
     """The names of all adapters in the model, oldest first."""
     layers = adapter_layers(model).values()

@@ -142,8 +142,7 @@ class LoRALinear(AdapterLayer):
 
     def delta_weight(self, name: str) -> Tensor:
         """delta_W = scaling * B A of one adapter, (out_features, in_features), in fp32 or fp64."""
-        A = self.lora_A[name].detach()
-        B = self.lora_B[name].detach()
+        A, B = (getattr(self, part)[name].detach() for part in self.parts[:2])
         wide = torch.promote_types(A.dtype, torch.float32)
         return self.scaling(name) * (B.to(wide) @ A.to(wide))
 
@@ -199,7 +198,4 @@ class LoRAEmbedding(LoRALinear):
 
     def delta_weight(self, name: str) -> Tensor:
         """scaling * (B A) transposed, (num_embeddings, embedding_dim), in fp32 or fp64."""
-        A = self.lora_embedding_A[name].detach()
-        B = self.lora_embedding_B[name].detach()
-        wide = torch.promote_types(A.dtype, torch.float32)
-        return self.scaling(name) * (B.to(wide) @ A.to(wide)).T
+        return super().delta_weight(name).T

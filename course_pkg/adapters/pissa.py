@@ -2,17 +2,15 @@
 
     W = U S Vᵀ        scaling · B A = U_r S_r V_rᵀ        base weight = W - scaling · B A
 
-A and B share the roots of the r largest singular values, and the frozen base keeps the rest, so
-the output is the same at the start. A saved adapter fits this changed base only.
-
-Source: Meng et al. 2024, "PiSSA: Principal Singular Values and Singular Vectors Adaptation of
-Large Language Models", section 3. Chapter: adapters/variants.
+The output is the same at the start. A saved adapter fits this changed base only. Source: Meng et
+al. 2024, "PiSSA: Principal Singular Values and Singular Vectors Adaptation of Large Language
+Models", section 3. Chapter: adapters/variants.
 """
 
 import torch
 from torch import Tensor, nn
 
-from course_pkg.adapters.injection import adapter_layers
+from course_pkg.adapters.injection import layers_with
 from course_pkg.adapters.lora import LoRAEmbedding, LoRALinear
 
 
@@ -20,10 +18,6 @@ def principal_factors(W: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """A, (rank, in_features), and B, (out_features, rank): BA is W's best rank-r approximation.
 
     A = S_r^½ V_rᵀ and B = U_r S_r^½. Source: Meng et al. 2024, equations 2 and 3.
-
-    >>> A, B = principal_factors(torch.diag(torch.tensor([9.0, 4.0, 1.0])), rank=2)
-    >>> (B @ A).diagonal().round().tolist()
-    [9.0, 4.0, 0.0]
     """
     if not 1 <= rank <= min(W.shape):
         raise ValueError(f"rank must be 1 to {min(W.shape)} for a {tuple(W.shape)} weight: {rank}")
@@ -43,13 +37,8 @@ def start_from_principal(
     Args:
         factors: module name → what `principal_factors` returned, if it was computed before.
     """
-    layers = {
-        name: layer
-        for name, layer in adapter_layers(model).items()
-        if adapter_name in layer.configs
-        and isinstance(layer, LoRALinear)
-        and not isinstance(layer, LoRAEmbedding)
-    }
+    layers = layers_with(model, adapter_name, LoRALinear)
+    layers = {name: la for name, la in layers.items() if not isinstance(la, LoRAEmbedding)}
     if not layers:
         raise ValueError(f"the model has no LoRA adapter {adapter_name!r}; inject one")
     for name, layer in layers.items():

@@ -2,13 +2,10 @@
 
     attention of layer l = softmax(q [K_l; k]^T / sqrt(d)) [V_l; v]
 
-K_l and V_l are (num_virtual_tokens, heads · head_dim) for each layer, counting key-value heads.
-They are put into the KV cache, so they have no position of their own: the model never rotates them.
-Li & Liang compute them with an MLP while training ("reparametrization") and drop it afterwards;
-P-tuning v2 trains them directly. PEFT has both as PREFIX_TUNING; its P_TUNING is P-tuning v1.
-
-Sources: Li & Liang 2021, "Prefix-Tuning: Optimizing Continuous Prompts for Generation", section
-4; Liu et al. 2022, "P-Tuning v2", section 3. Chapter: adapters/peft.
+K_l and V_l are (num_virtual_tokens, heads · head_dim), counting key-value heads; the model never
+rotates them. Li & Liang compute them with an MLP while training ("reparametrization"); P-tuning v2
+trains them directly. Sources: Li & Liang 2021, "Prefix-Tuning: Optimizing Continuous Prompts for
+Generation", section 4; Liu et al. 2022, "P-Tuning v2", section 3. Chapter: adapters/peft.
 """
 
 import math

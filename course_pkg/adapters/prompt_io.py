@@ -32,16 +32,14 @@ WRAPPERS: dict[type[VirtualTokenConfig], type[VirtualTokenModel]] = {
     PromptTuningConfig: PromptTunedModel,
     PrefixTuningConfig: PrefixTunedModel,
 }
-PROMPT_TYPES = ("PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT")
 TENSOR = "prompt_embeddings"
 
 _PROMPT = {"num_virtual_tokens": "num_virtual_tokens"}
 _PREFIX = _PROMPT | {"prefix_projection": "reparametrize", "encoder_hidden_size": "hidden_size"}
-_ONE_MODEL = {"num_transformer_submodules": 1}
-_NEEDED = ("num_virtual_tokens",)
+_SHARED = {"fixed": {"num_transformer_submodules": 1}, "required": ("num_virtual_tokens",)}
 _FORMS = (
-    PeftFormat(PromptTuningConfig, "PROMPT_TUNING", _PROMPT, _ONE_MODEL, required=_NEEDED),
-    PeftFormat(PrefixTuningConfig, "PREFIX_TUNING", _PREFIX, _ONE_MODEL, required=_NEEDED),
+    PeftFormat(PromptTuningConfig, "PROMPT_TUNING", _PROMPT, **_SHARED),
+    PeftFormat(PrefixTuningConfig, "PREFIX_TUNING", _PREFIX, **_SHARED),
 )
 _MODEL_SETTINGS = ("token_dim", "num_attention_heads", "num_layers")
 _TEXT_INIT = ("prompt_tuning_init_text", "tokenizer_name_or_path", "tokenizer_kwargs")
@@ -51,6 +49,7 @@ _OTHERS = {
     "MULTITASK_PROMPT_TUNING": "a prompt for each of several tasks",
     "CPT": "prompt tuning with the examples' own tokens",
 }
+PROMPT_TYPES = (*(form.peft_type for form in _FORMS), *_OTHERS)
 
 
 def save_prompt(
@@ -97,7 +96,11 @@ def load_prompt(
     if raw.get("task_type") not in (None, "CAUSAL_LM"):
         raise ValueError(f"{folder} is for the task {raw['task_type']}, expected CAUSAL_LM")
     config = read_config(folder, (*_MODEL_SETTINGS, *_INITIAL), _FORMS)
-    tensor = _only_tensor(read_weights(folder), folder)
+    weights = read_weights(folder)
+    if set(weights) != {TENSOR}:
+        names = ", ".join(sorted(weights)[:3]) or "no tensors"
+        raise ValueError(f"{folder} must contain {TENSOR} and nothing else, found {names}")
+    tensor = weights[TENSOR]
     wrapper = WRAPPERS[type(config)]
     wrapped = isinstance(model, VirtualTokenModel)
     if wrapped and type(model) is not wrapper:
@@ -111,13 +114,6 @@ def load_prompt(
         model = wrapper(model, config, adapter_name)
     model.set_embeddings(adapter_name, tensor)
     return model
-
-
-def _only_tensor(weights: Mapping[str, Tensor], folder: Path) -> Tensor:
-    if set(weights) != {TENSOR}:
-        names = ", ".join(sorted(weights)[:3]) or "no tensors"
-        raise ValueError(f"{folder} must contain {TENSOR} and nothing else, found {names}")
-    return weights[TENSOR]
 
 
 def _check_fit(

@@ -2,9 +2,7 @@
 
     input = [P; E(text)]        P is (num_virtual_tokens, hidden_size), E the frozen embedding
 
-Only P is trained. Positions, the attention mask and the labels cover the virtual tokens; their
-labels are -100, so no loss is computed there.
-
+Only P is trained. The labels of the virtual tokens are -100, so no loss is computed there.
 Source: Lester, Al-Rfou & Constant 2021, "The Power of Scale for Parameter-Efficient Prompt Tuning".
 Chapter: adapters/peft.
 """

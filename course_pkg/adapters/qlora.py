@@ -2,12 +2,10 @@
 
     y = dequantize(codes, scales) x + b
 
-The weight is stored in 4 bits and dequantized to the compute dtype for each product, forward and
-backward. The gradient goes to x only. Activations, biases, norms and embeddings are not quantized.
-
-`merge_adapters` refuses quantized weights: the merged weight must be rounded to 4 bits again, and
-the rounding error can be larger than the change that the adapter learned. `merge_quantized` does it
-on request. Source: Dettmers et al. 2023 (QLoRA), section 3. Chapter: adapters/qlora.
+The weight is dequantized for each product, forward and backward; the gradient goes to x only.
+`merge_adapters` refuses quantized weights: rounding the sum to 4 bits can cost more than the
+adapter learned. `merge_quantized` does it on request. Source: Dettmers et al. 2023 (QLoRA),
+section 3. Chapter: adapters/qlora.
 """
 
 from collections.abc import Sequence

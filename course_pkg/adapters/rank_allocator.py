@@ -5,10 +5,9 @@ budget b(t), a number of triplets in the whole model, falls from the initial to 
 
     b(t) = b_T + (b_0 - b_T) (1 - (t - tinit) / (T - tfinal - tinit))³
 
-The b(t) triplets with the highest scores keep their entry of Λ; the others' entries become zero.
-Their P and Q stay and get gradients, so a removed triplet can come back, until the final phase.
-
-Source: Zhang et al. 2023, sections 3.1 to 3.3, as PEFT implements it. Chapter: adapters/variants.
+The entries of Λ of all but the b(t) triplets with the highest scores become zero. A removed
+triplet can come back, until the final phase. Source: Zhang et al. 2023, sections 3.1 to 3.3, as
+PEFT implements it. Chapter: adapters/variants.
 """
 
 from collections.abc import Mapping
@@ -19,17 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from course_pkg.adapters.adalora import SUFFIX, AdaLoRAConfig, AdaLoRALinear
-from course_pkg.adapters.injection import adapter_layers
+from course_pkg.adapters.injection import layers_with
 
 
 def budget_at(step: int, config: AdaLoRAConfig, modules: int) -> int:
     """The number of triplets that the whole model may have at a step, counted from 1.
 
     modules: how many have this adapter. Source: Zhang et al. 2023, section 3.3, as in PEFT.
-
-    >>> config = AdaLoRAConfig(total_step=10, initial_rank=4, target_rank=2, tinit=2, tfinal=4)
-    >>> [budget_at(step, config, modules=4) for step in range(1, 8)]  # 8 + 8·(1 - (t - 2)/4)³
-    [16, 16, 11, 9, 8, 8, 8]
     """
     first = config.initial_rank * modules
     last = config.target_rank * modules
@@ -67,7 +62,7 @@ class RankAllocator:
     def __init__(self, model: nn.Module, adapter_name: str = "default") -> None:
         self.model = model
         self.name = adapter_name
-        self.layers: dict[str, AdaLoRALinear] = self._layers_of(model)
+        self.layers: dict[str, AdaLoRALinear] = layers_with(model, adapter_name, AdaLoRALinear)
         if not self.layers:
             raise ValueError(f"the model has no AdaLoRA adapter {adapter_name!r}; inject one")
         self.config: AdaLoRAConfig = next(iter(self.layers.values())).configs[adapter_name]
@@ -84,7 +79,7 @@ class RankAllocator:
 
     def start(self, model: nn.Module, steps: int) -> None:
         """Raise ValueError unless training is of this model, with total_step steps."""
-        if self._layers_of(model) != self.layers:
+        if layers_with(model, self.name, AdaLoRALinear) != self.layers:
             raise ValueError("the allocator is for another model; make a RankAllocator of this one")
         if steps != self.config.total_step:
             raise ValueError(
@@ -129,9 +124,8 @@ class RankAllocator:
         pattern = {module + SUFFIX: tuple(mask.tolist()) for module, mask in self.masks.items()}
         for module, layer in self.layers.items():
             layer.prune(self.name, self.masks[module])
-        for layer in adapter_layers(self.model).values():  # modules_to_save keep the config too
-            if layer.configs.get(self.name) == self.config:
-                layer.configs[self.name] = replace(self.config, rank_pattern=pattern)
+        for layer in layers_with(self.model, self.name).values():  # also those of modules_to_save
+            layer.configs[self.name] = replace(self.config, rank_pattern=pattern)
 
     def state_dict(self) -> dict[str, Any]:
         averages = {
@@ -154,13 +148,6 @@ class RankAllocator:
         self.masks = {module: mask.to(devices[module]) for module, mask in state["masks"].items()}
         self.allocations = [(step, ranks) for step, ranks in state["allocations"]]
         self.final = state["final"]
-
-    def _layers_of(self, model: nn.Module) -> dict[str, AdaLoRALinear]:
-        return {
-            module: layer
-            for module, layer in adapter_layers(model).items()
-            if isinstance(layer, AdaLoRALinear) and self.name in layer.configs
-        }
 
     @torch.no_grad()
     def _update_averages(self) -> None:

@@ -1,14 +1,10 @@
 """What of the base is trained in full beside an adapter: whole modules, and biases.
 
-Modules, such as a new classification head: PEFT calls the setting `modules_to_save`, and the
-adapter's file contains the whole module. An entry matches every name that ends with it, also within
-a word: "norm" finds "model.norm" and "layers.0.input_layernorm".
-
-Biases, by bias="all" and bias="lora_only": they have no copies. Training changes the base's own
-biases, and loading an adapter replaces them. So such an adapter is its model's only one, and
-neither disabling, unmerging nor removing it restores the biases.
-
-Source: PEFT 0.21, tuners/tuners_utils.py. Chapter: adapters/peft.
+Modules, such as a new classification head, are those that end with an entry of `modules_to_save`,
+also within a word: "norm" finds "model.norm" and "layers.0.input_layernorm". Biases, by bias="all"
+and bias="lora_only", have no copies: training changes the base's own, and nothing restores them. So
+such an adapter is its model's only one. Source: PEFT 0.21, tuners/tuners_utils.py.
+Chapter: adapters/peft.
 """
 
 import copy

@@ -1,10 +1,8 @@
 """Select the modules that get an adapter: by name endings, by regex, or all linear ones.
 
-The rules are PEFT's: a list matches whole names or endings after a dot ("q_proj" finds
-"layers.0.self_attn.q_proj"); a string is a regex that must match the whole name; "all-linear" is
-every nn.Linear except the output embedding. Modules inside one of modules_to_save are not targets.
-Stricter than PEFT: a list entry that matches nothing is an error. The experts that transformers
-fuses into one tensor are not matched. Chapter: adapters/lora.
+The rules are PEFT's: a list matches whole names or endings after a dot; a string is a regex for the
+whole name; "all-linear" is every nn.Linear except the output embedding. Stricter than PEFT: a list
+entry that matches nothing is an error. Chapter: adapters/lora.
 """
 
 import difflib
@@ -33,9 +31,6 @@ def in_saved_module(name: str, modules_to_save: Sequence[str]) -> bool:
     """Whether PEFT counts a module as trained in full, so that it can't be a target.
 
     An entry is a regex for whole parts of the name, unlike in `find_saved_modules`.
-
-    >>> in_saved_module("h.0.mlp.up_proj", ["mlp"]), in_saved_module("h.0.ln_mlp", ["mlp"])
-    (True, False)
     """
     for entry in modules_to_save:
         part = rf"(^|.*\.){entry}($|\..*)"
@@ -77,8 +72,7 @@ def selected_modules(
 
 def linear_modules(model: nn.Module) -> dict[str, nn.Module]:
     """Every nn.Linear and Conv1D (GPT-2), adapted or not, except the output embedding, by name."""
-    get_head = getattr(model, "get_output_embeddings", lambda: None)
-    head = get_head()
+    head = getattr(model, "get_output_embeddings", lambda: None)()
     return {
         name: module
         for name, module in adaptable_modules(model).items()
@@ -144,9 +138,6 @@ def shortest_targets(names: Sequence[str], others: Sequence[str]) -> list[str] |
 
     Each name's shortest ending behind a dot that fits none of the others covers the most names.
     Where even a whole name is another name's ending, the result is a regex for the names.
-
-    >>> shortest_targets(["h.0.q_proj", "h.1.q_proj", "h.0.up"], ["h", "h.0", "h.1", "h.1.up"])
-    ['0.up', 'q_proj']
     """
     taken = {ending for other in others for ending in _endings(other)}
     if taken.intersection(names):

@@ -42,8 +42,8 @@ def system_error_number(error: BaseException) -> int | None:
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
-    found = _RUST_NUMBER.search(str(error))
-    return int(found[1]) if found else None
+    match = _RUST_NUMBER.search(str(error))
+    return int(match[1]) if match else None
 
 
 @contextmanager
@@ -155,11 +155,7 @@ def private_folder(prefix: str) -> Iterator[Path]:
 
 
 def readable_size(count: float) -> str:
-    """A number of bytes to three significant digits, in units of powers of 1000.
-
-    >>> readable_size(512), readable_size(538_000_000), readable_size(16e9)
-    ('512 B', '538 MB', '16 GB')
-    """
+    """A number of bytes to three significant digits, in units of powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
         if float(f"{count:.3g}") < 1000:
             return f"{count:.3g} {unit}"

@@ -2,11 +2,9 @@
 
 A refused or broken connection, a time-out, and the statuses 408, 429 and 5xx are tried again after
 a pause, which the server may choose (Retry-After). Redirects are not followed, so that texts and
-the key go to the given address only, or through the proxy that the environment names (http_proxy).
-
-The server isn't trusted either: an answer has a limit in bytes, and a request one in seconds, from
-the connection to the last byte, however slowly these come. Chapter:
-evaluation/likelihood-and-generation.
+the key go to the given address only. The server isn't trusted: an answer has a limit in bytes, and
+a request one in seconds, however slowly the bytes come.
+Chapter: evaluation/likelihood-and-generation.
 """
 
 import http.client
@@ -137,11 +135,7 @@ class HttpClient:
         return self._send(path, None)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON object that answers a JSON object.
-
-        Raises RefusedError if the server refuses this request or fails on it, WrongServerError if
-        the address, the model's name or the key is wrong, ServerError if there is no answer at all.
-        """
+        """The JSON object that answers a JSON object."""
         return self._send(path, json.dumps(body).encode())
 
     def close(self) -> None:
@@ -169,7 +163,8 @@ class HttpClient:
                 return self._exchange(exchange, urllib.request.Request(url, body, headers))
             except urllib.error.HTTPError as error:
                 failure = _refused(url, error, attempt + 1)
-                wanted = _wanted_pause(error.headers.get("Retry-After"))
+                after = error.headers.get("Retry-After") or ""  # seconds; a date is ignored
+                wanted = min(float(after), MOST_PAUSE) if after.isdecimal() else 0.0
                 if error.code in NOT_THIS_REQUEST:
                     raise WrongServerError(
                         f"{failure}: correct the address, the model or the key"
@@ -298,24 +293,16 @@ def _refused(url: str, error: urllib.error.HTTPError, asked: int) -> RefusedErro
     said = data.decode(errors="replace")
     fields: Mapping[str, Any] = {}
     with suppress(ValueError):
-        found = parse_json(data)
-        inner = found.get("error", found) if isinstance(found, dict) else None
+        body = parse_json(data)
+        inner = body.get("error", body) if isinstance(body, dict) else None
         fields = inner if isinstance(inner, dict) else {}
-    texts = {name: fields.get(name) for name in ("message", "code", "param", "type")}
-    message, code, param, kind = (
-        each if isinstance(each, str) else None for each in texts.values()
-    )
-    said = " ".join((message or said).split())[:ERROR_CHARACTERS]
+    texts = {name: text for name, text in fields.items() if isinstance(text, str)}
+    said = " ".join((texts.get("message") or said).split())[:ERROR_CHARACTERS]
     return RefusedError(
         f"{url} answered {error.code}: {said}{f' (asked {asked} times)' if asked > 1 else ''}",
         error.code,
-        code=code,
-        param=param,
-        kind=kind,
+        code=texts.get("code"),
+        param=texts.get("param"),
+        kind=texts.get("type"),
         said=said,
     )
-
-
-def _wanted_pause(header: str | None) -> float:
-    """The seconds of a Retry-After header, at most MOST_PAUSE; 0 without, or for a date."""
-    return min(float(header), MOST_PAUSE) if header and header.isdecimal() else 0.0

@@ -55,8 +55,8 @@ def require_form(value: Any, form: Any, name: str) -> None:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{name} is {value!r:.40} ({type(value).__name__})")
     if isinstance(form, list):
-        for number, each in enumerate(value):
-            require_form(each, form[0], f"{name}[{number}]")
+        for number, item in enumerate(value):
+            require_form(item, form[0], f"{name}[{number}]")
     elif isinstance(form, dict):
         for key, inner in form.items():
             needed = key.removesuffix("?")

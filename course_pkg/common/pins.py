@@ -11,11 +11,7 @@ PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*==\s*([^\s;#\\]+)\s*(?:;([^#\\
 
 
 def read_pins(text: str) -> dict[str, str]:
-    """The names and versions that a requirements file pins for this system.
-
-    >>> read_pins("torch==2.13.0\\n# a comment\\nappnope==1 ; sys_platform == 'nowhere'")
-    {'torch': '2.13.0'}
-    """
+    """The names and versions that a requirements file pins for this system."""
     from packaging.markers import Marker
 
     pins = {}

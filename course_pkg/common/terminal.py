@@ -1,7 +1,6 @@
 """Texts on a terminal: of others, where what it would obey is shown instead; and durations.
 
-A model's answer, a server's error or a name in a file may hold control characters. A terminal obeys
-them: they can erase what stands above, change its title, or type into it.
+Control characters in an answer or a name can erase what stands above, or type into the terminal.
 Chapter: setup.
 """
 
@@ -21,7 +20,7 @@ def for_terminal(text: str) -> str:
     >>> for_terminal("é\tred: \x1b[31m\r\n")
     'é\tred: \\x1b[31m\n'
     """
-    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
+    return _OBEYED.sub(lambda match: ascii(match[0])[1:-1], text.replace("\r\n", "\n"))
 
 
 def duration_in_words(seconds: float) -> str:

@@ -263,9 +263,6 @@ def packed_mask(lengths: Sequence[Sequence[int]], length: int) -> Tensor:
 
     Args:
         lengths: of each row's samples.
-
-    >>> packed_mask([[2, 1]], length=3)[0, 0].tolist()
-    [[0.0, -inf, -inf], [0.0, 0.0, -inf], [-inf, -inf, 0.0]]
     """
     numbers = [
         list(chain.from_iterable([number] * count for number, count in enumerate(row)))
@@ -283,9 +280,6 @@ def padding_waste(lengths: Sequence[int], batch_size: int, row_length: int) -> P
     Args:
         lengths: of the samples, in tokens; a batch is padded to its longest one.
         row_length: tokens of a packed row.
-
-    >>> padding_waste([1, 4, 1, 4], batch_size=2, row_length=5)
-    PaddingWaste(plain=0.375, sorted=0.0, packed=0.0)
     """
     require_integer(batch_size, "batch_size")
     if not lengths:

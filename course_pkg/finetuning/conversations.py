@@ -39,14 +39,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class ProblemReport:
-    """The number of records seen and kept, and every problem in their order.
-
-    >>> problem = Problem("line 2", "missing field", "no output")
-    >>> print(ProblemReport(total=6, kept=5, problems=(problem,)))
-    6 records: 5 kept, 1 problem
-      1 × missing field
-          line 2: no output
-    """
+    """The number of records seen and kept, and every problem in their order."""
 
     total: int
     kept: int
@@ -124,13 +117,8 @@ class Conversation:
     @property
     def until_learned(self) -> tuple[Message, ...]:
         """The messages up to the last answer that is learned."""
-        numbers = range(len(self.messages), 0, -1)
-        last = next(n for n in numbers if _is_learned(self.messages[n - 1]))
-        return self.messages[:last]
-
-
-def _is_learned(message: Message) -> bool:
-    return message.role == "assistant" and message.learned
+        learned = [m.role == "assistant" and m.learned for m in self.messages]
+        return self.messages[: len(learned) - learned[::-1].index(True)]
 
 
 def _check_order(roles: Sequence[Role]) -> None:

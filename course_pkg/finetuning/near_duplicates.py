@@ -24,11 +24,7 @@ class SimilarPair:
 
 
 def character_ngrams(text: str, size: int = SIZE) -> set[str]:
-    """The different runs of `size` characters, in lower case, with one space for any white space.
-
-    >>> sorted(character_ngrams("Rank  8", size=5))
-    ['ank 8', 'rank ']
-    """
+    """The different runs of `size` characters, in lower case, each white space one space."""
     require_integer(size, "size")
     plain = " ".join(require_string(text, "text").lower().split())
     return {plain[start : start + size] for start in range(max(1, len(plain) - size + 1))}

@@ -1,15 +1,13 @@
 """Training on several processes: what they share, deal out and add up, around the plain loop.
 
 `torchrun` starts N processes, the ranks. Each has the whole model (on GPUs, a part of each weight:
-FSDP2), and computes its share of a step's batches; the gradients are added up, so all ranks take
-the same step. Whole batches are dealt, so a step has the same targets for every N.
+FSDP2), and computes its share of a step's batches; the gradients are added up. Not torch's
+DistributedDataParallel, which accelerate uses too: it communicates inside `backward`, so a rank
+that fails there leaves the others waiting. Here a failure on one rank becomes the same error on
+all.
 
-Not torch's DistributedDataParallel, which accelerate uses too: it communicates inside `backward`.
-A rank that fails there leaves the others waiting until a timeout ends them, with another error.
-Here a failure on one rank becomes the same error on all.
-
-Sources: Li et al. 2020, "PyTorch Distributed"; Zhao et al. 2023, "PyTorch FSDP".
-Chapter: finetuning/sft.
+Sources: Li et al. 2020, "PyTorch Distributed"; Zhao et al. 2023, "PyTorch FSDP". Chapter:
+finetuning/sft.
 """
 
 import contextlib
@@ -90,7 +88,7 @@ class Ranks:
                 raise error
             return [value]
         messages: list = [None] * self.size
-        dist.all_gather_object(messages, (value, None if error is None else _portable(error)))
+        dist.all_gather_object(messages, (value, _portable(error)))
         for rank, (_, failure) in enumerate(messages):
             if failure is None:
                 continue
@@ -279,11 +277,6 @@ def deal(
         weights: of all batches. One with weight 0 has no target, and is left out.
         equally: a rank with too few batches computes another one's again, with weight 0, because
             ranks with parts of a model compute together.
-
-    >>> deal([0.75, 0.0, 0.25], rank=0, size=2)
-    [(0, 0.75)]
-    >>> deal([1.0], rank=1, size=2, equally=True)
-    [(0, 0.0)]
     """
     indices = [index for index, weight in enumerate(weights) if weight > 0]
     own = [(index, weights[index]) for index in indices[rank::size]]
@@ -351,7 +344,7 @@ def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
     return distribute_tensor(tensor, mesh, parameter.placements, src_data_rank=None)
 
 
-def _portable(error: Exception) -> Exception:
+def _portable(error: Exception | None) -> Exception | None:
     """The error, or one that can be sent."""
     try:
         return pickle.loads(pickle.dumps(error))

@@ -5,10 +5,8 @@
 - "messages": a list `messages` of objects with `role` and `content`;
 - "sharegpt": a list `conversations` of objects with `from` (human, gpt, system) and `value`.
 
-Each may have `id`, `system` and `history`, earlier questions with their answers. An answer of a
-list with `"weight": 0` or `"train": false` is read and not learned. A field that would change what
-is learned, such as `tools`, is a problem; others are left out and named.
-Chapter: finetuning/instructions.
+Each may have `id`, `system` and `history`. An answer of a list with `"weight": 0` or
+`"train": false` is read and not learned. Chapter: finetuning/instructions.
 """
 
 import os
@@ -181,15 +179,16 @@ def _listed(
         raise RecordError("wrong type", f"{field} must be a list, got {turns!r:.80}")
     for number, turn in enumerate(turns, start=1):
         fields = _fields(turn, f"turn {number}")
-        speaker = _text(fields, role, number)
+        place = f"turn {number}: "
+        speaker = _text(fields, role, place)
         if field == "conversations":
             speaker = SHAREGPT_ROLES.get(speaker, speaker)
         try:
             _check_unused(fields, (role, content, *TURN_MARKS), f"{field}[].", unused)
             learned = _learned(fields, speaker)
         except RecordError as error:
-            raise RecordError(error.kind, f"turn {number}: {error.detail}") from None
-        yield Message(speaker, _text(fields, content, number), learned)
+            raise RecordError(error.kind, f"{place}{error.detail}") from None
+        yield Message(speaker, _text(fields, content, place), learned)
 
 
 def _learned(fields: Mapping[str, Any], speaker: str) -> bool:
@@ -212,8 +211,7 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
     return {field: content for field, content in value.items() if content is not None}
 
 
-def _text(fields: Mapping[str, Any], field: str, turn: int | None = None) -> str:
-    place = "" if turn is None else f"turn {turn}: "
+def _text(fields: Mapping[str, Any], field: str, place: str = "") -> str:
     if field not in fields:
         names = ", ".join(map(str, fields)) or "no field"
         raise RecordError("missing field", f"{place}no {field}; found {names:.80}")

@@ -153,11 +153,9 @@ class TrainingState:
         # Weight decay is for matrices, not for vectors (biases, weights of norms).
         matrices = [p for p in self.parameters.values() if p.ndim >= 2]
         vectors = [p for p in self.parameters.values() if p.ndim < 2]
-        groups = [
-            {"params": matrices, "weight_decay": config.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ]
-        self.optimizer = torch.optim.AdamW([group for group in groups if group["params"]])
+        decays = ((matrices, config.weight_decay), (vectors, 0.0))
+        groups = [{"params": part, "weight_decay": decay} for part, decay in decays if part]
+        self.optimizer = torch.optim.AdamW(groups)
 
     @property
     def finished(self) -> bool:

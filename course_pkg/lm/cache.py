@@ -112,7 +112,9 @@ def ensure(folder: Path, key: str, build: Callable[[Path], None], needed_bytes: 
         with _build_lock(folder.parent / f".{folder.name}.lock"):
             if inspect(folder, key).state == "valid":  # another process has built it
                 return folder
-            _delete_leftovers(folder)
+            for kind in ("partial", "old"):  # what interrupted builds left behind
+                for leftover in folder.parent.glob(f".{folder.name}.{kind}-*"):
+                    shutil.rmtree(leftover, ignore_errors=True)
             _check_space(folder.parent, needed_bytes)
             partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
             try:
@@ -148,13 +150,6 @@ def _replace(partial: Path, folder: Path) -> None:
         folder.rename(old / folder.name)
     partial.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _delete_leftovers(folder: Path) -> None:
-    """Delete what interrupted builds left behind. Call it only while holding the lock."""
-    for kind in ("partial", "old"):
-        for leftover in folder.parent.glob(f".{folder.name}.{kind}-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _check_space(root: Path, needed_bytes: int) -> None:

@@ -1,17 +1,12 @@
 """A Llama-style decoder in one file: it runs Llama, Mistral and Qwen2 checkpoints, such as SmolLM2.
 
-A pass embeds the tokens, runs the layers, and scores every token of the vocabulary as the next one.
-A layer is attention and then a SwiGLU network; each reads a normalized copy of the vectors, and its
-result is added to them. Positions enter as rotations of queries and keys (`course_pkg.lm.rope`).
-
-How tokens see each other is an argument. `attend(layer, query, key, value)` gets one layer's heads
+How tokens see each other is an argument: `attend(layer, query, key, value)` gets one layer's heads
 and returns what each query has read. The default, `causal_attend`, lets a token see itself and the
 tokens before it in the same call; a cache (`course_pkg.serving.kv_cache`) adds earlier calls.
 
 Shapes: "hidden" is the width of a vector; a layer has "heads" query heads of width "head_dim", and
 "kv_heads" key and value heads, each shared by heads / kv_heads query heads. Modules have the names
-of a checkpoint's tensors. Not here: reading files (`course_pkg.lm.pretrained`), tokenizers,
-sampling, dropout.
+of a checkpoint's tensors. Not here: reading files, tokenizers, sampling, dropout.
 
 Sources: Llama 2 (Touvron et al. 2023), RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021),
 SwiGLU (Shazeer 2020), grouped queries (Ainslie et al. 2023). Chapter: serving/kv-cache.

@@ -109,10 +109,6 @@ def token_vectors(
             default); higher layers do not run.
         batch_tokens: the most tokens in a batch, padding included. Texts of similar length share a
             batch. Equal texts are encoded once.
-
-    >>> [text] = token_vectors(load_encoder(), ["a cat"])
-    >>> text.vectors.shape, text.special.tolist()
-    (torch.Size([4, 384]), [True, False, False, True])
     """
     layer = check_layer(encoder, layer)
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):

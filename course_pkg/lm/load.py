@@ -73,7 +73,12 @@ def load(
     elif HUB_ID.fullmatch(name):
         model, tokenizer = _from_hub(name, dtype)
     else:
-        raise _unknown(name)
+        close = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f' (did you mean "{close[0]}"?)' if close else ""
+        raise UnknownModelError(
+            f'there is no model "{name}"{hint}: give one of {", ".join(NAMES)}, '
+            'a hub id ("owner/model"), or a folder that exists'
+        )
     stop_at_answer_end(model, tokenizer)
     return LoadedModel(model.to(target).eval(), tokenizer)
 
@@ -242,12 +247,3 @@ def _checked(name: str | os.PathLike) -> str:
             'a hub id ("owner/model"), or a folder'
         )
     return os.fspath(name)
-
-
-def _unknown(name: str) -> UnknownModelError:
-    close = difflib.get_close_matches(name, NAMES, n=1)
-    hint = f' (did you mean "{close[0]}"?)' if close else ""
-    return UnknownModelError(
-        f'there is no model "{name}"{hint}: give one of {", ".join(NAMES)}, '
-        'a hub id ("owner/model"), or a folder that exists'
-    )

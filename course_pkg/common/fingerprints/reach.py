@@ -1,12 +1,9 @@
 """Which code a piece of Python can run: definitions of the course's package, found by parsing.
 
-Starting from some code, names are followed through imports to the functions, classes and values
-that they stand for, and through those to others. A definition that nobody uses is not reached, and
-neither is a name that a folder exports lazily and nobody asks for. A class counts whole, and so
-does a module that is passed on as an object. A string that is a module's dotted name, such as a
-fork server is given, counts as its import. Names that are put together at run time are not seen.
-
-Chapter: appendix/for-instructors.
+Names are followed through imports to the functions, classes and values that they stand for, and
+through those to others. A class counts whole, and so does a module that is passed on as an object.
+A string that is a module's dotted name, such as a fork server is given, counts as its import. Names
+that are put together at run time are not seen. Chapter: appendix/for-instructors.
 """
 
 import ast
@@ -174,23 +171,23 @@ class Sources:
         if self.module(f"{owner}.{name}") is not None:
             return f"{owner}.{name}", LOADED
         for star in module.stars:
-            if found := self.resolve((star, name)):
-                return found
+            if target := self.resolve((star, name)):
+                return target
         return None
 
     def reach(self, *roots: Name | Module) -> Reached:
         """What the roots can run: names of modules, and modules from `parsed`, as scripts."""
-        found = Reached()
+        reached = Reached()
         done: set[Name] = set()
         waiting: list[Name] = []
 
         def add(module: Module, numbers: Iterable[int]) -> None:
             for number in numbers:
-                if number in found.modules[module.name]:
+                if number in reached.modules[module.name]:
                     continue
-                found.modules[module.name].add(number)
+                reached.modules[module.name].add(number)
                 used = self.used(module, number)
-                found.strings[module.path] |= used.strings
+                reached.strings[module.path] |= used.strings
                 waiting.extend(used.others)
                 waiting.extend((module.name, name) for name in used.own)
 
@@ -209,7 +206,7 @@ class Sources:
             if module is None:
                 continue
             if name == LOADED:
-                found.modules.setdefault(owner, set())
+                reached.modules.setdefault(owner, set())
                 if parent := owner.rpartition(".")[0]:
                     waiting.append((parent, LOADED))
                 loads = filter(None, map(self.resolve, module.loads))
@@ -227,18 +224,18 @@ class Sources:
                 waiting.append(module.lazy[name])
             if name in module.imported and (imported := self.resolve(module.imported[name])):
                 waiting.append(imported)
-        return found
+        return reached
 
     def hashes(self, reached: Reached) -> dict[str, str]:
         """A short hash of what was reached in each file, by its path from the root."""
-        found = {}
+        hashes = {}
         for name, numbers in reached.modules.items():
             module = self.module(name)
             texts = [module.units[number].structure for number in sorted(numbers)]
             if texts:
                 path = module.path.relative_to(self.root).as_posix()
-                found[path] = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:DIGITS]
-        return dict(sorted(found.items()))
+                hashes[path] = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:DIGITS]
+        return dict(sorted(hashes.items()))
 
 
 class _Uses:
@@ -257,9 +254,9 @@ class _Uses:
         inside = [n for n in ast.walk(node) if isinstance(n, ast.Import | ast.ImportFrom)]
         for statement in inside:
             for bound, target in imports(statement, self.package):
-                if found := self.sources.resolve(target):
-                    self.local[bound] = found
-                    self.others.add(found)
+                if resolved := self.sources.resolve(target):
+                    self.local[bound] = resolved
+                    self.others.add(resolved)
         self._visit(node)
         return Used(frozenset(self.others), frozenset(self.own), frozenset(self.strings))
 
@@ -369,16 +366,16 @@ def _changed(node: ast.stmt) -> set[str]:
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         changed.append(node.value.func)
     elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        calls = [each for each in node.decorator_list if isinstance(each, ast.Call)]
+        calls = [call for call in node.decorator_list if isinstance(call, ast.Call)]
         changed += [call.func for call in calls if isinstance(call.func, ast.Attribute)]
-    found = set()
-    for each in changed:
-        inside = each
+    names = set()
+    for target in changed:
+        inside = target
         while isinstance(inside, ast.Attribute | ast.Subscript):
             inside = inside.value
-        if isinstance(inside, ast.Name) and inside is not each:
-            found.add(inside.id)
-    return found
+        if isinstance(inside, ast.Name) and inside is not target:
+            names.add(inside.id)
+    return names
 
 
 def _lazy_names(init: Path, package: str) -> dict[str, Name]:

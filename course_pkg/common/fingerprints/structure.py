@@ -1,9 +1,7 @@
 """What a piece of Python says, without the words: two texts are equal if the code does the same.
 
 Comments, formatting, docstrings, the annotations of functions, the texts of messages and the names
-of local variables do not count. Everything else does, names of parameters included, as a caller
-may use them. Nothing is run.
-
+of local variables do not count. Names of parameters do. Nothing is run.
 Chapter: appendix/for-instructors.
 """
 
@@ -22,18 +20,7 @@ _PARSING = threading.Lock()
 
 
 def structure(code: str | ast.AST) -> str:
-    """The structure of Python code, the same in every version of Python.
-
-    >>> structure("def f(x):  # a comment\\n    y = x\\n    return y") == structure(
-    ...     'def f(x: int) -> int:\\n    "Words."\\n    z = x\\n    return z')
-    True
-    >>> structure("raise E('one text')") == structure("raise E(f'{1} other')")
-    True
-    >>> structure("f(x=1)") == structure("f(y=1)")
-    False
-
-    Raises SyntaxError.
-    """
+    """The structure of Python code, the same in every version of Python."""
     writer = _Writer()
     writer.write(parsed(code) if isinstance(code, str) else code)
     return "".join(writer.parts)
@@ -257,7 +244,7 @@ class _Writer:
 
     def write_Assign(self, node: ast.Assign | ast.AugAssign) -> None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if all(isinstance(each, ast.Name) and each.id in self.messages for each in targets):
+        if all(isinstance(t, ast.Name) and t.id in self.messages for t in targets):
             self.put(f"{type(node).__name__}(")
             self.write(targets)
             self.message(node.value)
@@ -332,8 +319,8 @@ def only_in_messages(function: ast.AST) -> set[str]:
 
 def all_parameters(arguments: ast.arguments) -> list[ast.arg]:
     """The parameters of a function, in their order."""
-    found = [*arguments.posonlyargs, *arguments.args, arguments.vararg]
-    return [each for each in (*found, *arguments.kwonlyargs, arguments.kwarg) if each]
+    first = (*arguments.posonlyargs, *arguments.args, arguments.vararg)
+    return list(filter(None, (*first, *arguments.kwonlyargs, arguments.kwarg)))
 
 
 def _signature(arguments: ast.arguments) -> str:
@@ -341,7 +328,7 @@ def _signature(arguments: ast.arguments) -> str:
     groups = (arguments.posonlyargs, arguments.args, arguments.kwonlyargs)
     names = [[parameter.arg for parameter in group] for group in groups]
     with_default = [default is not None for default in arguments.kw_defaults]
-    rest = [getattr(each, "arg", None) for each in (arguments.vararg, arguments.kwarg)]
+    rest = [getattr(arg, "arg", None) for arg in (arguments.vararg, arguments.kwarg)]
     return f"{names}{with_default}{rest}"
 
 

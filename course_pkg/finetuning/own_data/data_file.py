@@ -42,12 +42,6 @@ class Columns:
 
     `\\n` in a template is a line break, because a shell passes it on as it is. A field that is null
     or absent is an error; one may be a number.
-
-    >>> columns = Columns("{subject}\\n{body}", "{reply}")
-    >>> columns.fill({"subject": "Hi", "body": "Why?", "reply": "So.", "id": 3})
-    {'prompt': 'Hi\\nWhy?', 'completion': 'So.'}
-    >>> columns.unused
-    ('id',)
     """
 
     def __init__(self, prompt: str, response: str):
@@ -85,11 +79,7 @@ def _parts(template: str, option: str) -> list[tuple[str, str | None]]:
             raise FinetuneError(f"{option} {template!r:.80}: expected names of fields in braces")
     if not any(name for _, name, _, _ in parts):
         raise FinetuneError(f"{option} {template!r:.80}: it names no field, such as {{question}}")
-    return [(_unescaped(text), name) for text, name, _, _ in parts]
-
-
-def _unescaped(text: str) -> str:
-    return text.replace("\\n", "\n").replace("\\t", "\t")
+    return [(text.replace("\\n", "\n").replace("\\t", "\t"), name) for text, name, _, _ in parts]
 
 
 def _text(record: Mapping[str, Any], name: str) -> str:
@@ -214,9 +204,8 @@ def _mark(record: Any) -> str:
     """The field that tells a record's format."""
     if isinstance(record, RecordError):
         raise record
-    if not isinstance(record, Mapping):
-        raise RecordError("no format is recognized", f"{_short(record)}; expected\n{_wanted()}")
-    mark = next((field for field in FORMATS if record.get(field) is not None), None)
+    fields = record if isinstance(record, Mapping) else {}
+    mark = next((field for field in FORMATS if fields.get(field) is not None), None)
     if mark is None:
         raise RecordError("no format is recognized", f"{_short(record)}; expected\n{_wanted()}")
     return mark

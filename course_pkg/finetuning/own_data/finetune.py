@@ -1,15 +1,8 @@
 """One run of `course finetune`: from a file of examples to an adapter with a report.
 
-The output folder is the adapter's own, so any program that reads PEFT's format can load it:
-
-    adapter_config.json, adapter_model.safetensors   the adapter
-    chat_template.jinja                              only if all examples share a turn
-    report.html                                      what to look at
-    finetune.json                                    settings, sizes, losses, samples, history
-    checkpoints/                                     only until the run is finished
-
-A run that was killed goes on from its last checkpoint with `resume`, and ends with the same adapter
-as one that was not. Chapter: finetuning/chat.
+The output folder is the adapter's own, in PEFT's format, with report.html, finetune.json, and
+chat_template.jinja if all examples share a turn. A run that was killed goes on from its last
+checkpoint, and ends with the same adapter as one that was not. Chapter: finetuning/chat.
 """
 
 import shutil
@@ -75,12 +68,8 @@ def finetune(
     other = None
     if settings.validation is not None:
         other = read_data(settings.validation, settings.columns)
-    if other is not None:
         say(_recognized(other))
-    identity = settings.identity | {
-        "data": data.sha256,
-        "validation": other and other.sha256,
-    }
+    identity = settings.identity | {"data": data.sha256, "validation": other and other.sha256}
     with open_folder(settings.output, identity, resume) as finished:
         if finished is not None:
             say(f"the run in {settings.output} is finished; nothing is left to do")
@@ -107,13 +96,18 @@ def _run(
     report: Say | None,
 ) -> Result:
     model: nn.Module
-    model, tokenizer = _load(settings)
+    if settings.dtype not in TYPES:
+        raise FinetuneError(f"--dtype {settings.dtype}: expected {', '.join(TYPES)}")
+    model, tokenizer = load(settings.model, device=settings.device, dtype=TYPES[settings.dtype])
     longest = getattr(model.config, "max_position_embeddings", None) or settings.max_length
     if settings.max_length > longest:
         raise FinetuneError(f"--max-length {settings.max_length}: the model takes {longest} tokens")
     data_files = [data] if other is None else [data, other]
     files = [tokenize_file(file, tokenizer, settings.max_length) for file in data_files]
-    split = _split(settings, files, other)
+    if other is None:
+        split = split_examples(files[0].examples, settings.validation_share, settings.seed)
+    else:
+        split = given_split(files[0].examples, files[1].examples, str(other.path))
     if shared := shared_turn(data.examples):
         say(f"all examples have {shared}: the adapter's chat template adds it where it is missing")
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
@@ -133,6 +127,7 @@ def _run(
     trained = sum(parameter.numel() for parameter in trainable_parameters(model).values())
     history = _train(model, train_batches, validation, settings, sizes, parameters, resume, report)
 
+    peak = max(record.learning_rate for record in history.steps)
     after = example_losses(model, split.validation, pad)
     texts.append(write_samples(model, tokenizer, shown))
     save(model, settings.output)
@@ -147,7 +142,7 @@ def _run(
         data=str(data.path),
         validation_file=None if other is None else str(other.path),
         formats=tuple(file.format for file in data_files),
-        settings=settings.identity | {"alpha": settings.scale, "learning_rate": _peak(history)},
+        settings=settings.identity | {"alpha": settings.scale, "learning_rate": peak},
         sizes=sizes,
         history=history,
         before=before,
@@ -159,18 +154,6 @@ def _run(
         versions=versions(),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-
-
-def _load(settings: FinetuneSettings) -> tuple[nn.Module, Tokenizer]:
-    if settings.dtype not in TYPES:
-        raise FinetuneError(f"--dtype {settings.dtype}: expected {', '.join(TYPES)}")
-    return load(settings.model, device=settings.device, dtype=TYPES[settings.dtype])
-
-
-def _split(settings: FinetuneSettings, files: list[TokenizedFile], other: DataFile | None) -> Split:
-    if other is not None:
-        return given_split(files[0].examples, files[1].examples, str(other.path))
-    return split_examples(files[0].examples, settings.validation_share, settings.seed)
 
 
 def _batches(examples, settings: FinetuneSettings, pad: int, seed: int | None) -> list:
@@ -255,7 +238,3 @@ def _train(
         ) from None
     finally:
         progress.close()
-
-
-def _peak(history: History) -> float:
-    return max(record.learning_rate for record in history.steps)

@@ -70,14 +70,10 @@ class Result:
     finished: str
 
 
-def start_file(folder: Path, identity: dict[str, Any]) -> None:
-    """Write what a resumed run must share into a new folder."""
-    _write(folder, {"format": FORMAT, "identity": identity, "result": None})
-
-
-def write_result(folder: Path, identity: dict[str, Any], result: Result) -> None:
-    """Write what a run found; from now on it counts as finished."""
-    _write(folder, {"format": FORMAT, "identity": identity, "result": asdict(result)})
+def write_result(folder: Path, identity: dict[str, Any], result: Result | None) -> None:
+    """Write what a resumed run must share, and what a run found if it is finished."""
+    content = {"format": FORMAT, "identity": identity, "result": result and asdict(result)}
+    write_atomically(folder / FILE, json.dumps(content, indent=1) + "\n")
 
 
 def read_file(folder: Path) -> tuple[dict[str, Any], Result | None]:
@@ -107,20 +103,13 @@ def trained_on_chats(folder: Path) -> bool:
 
 
 def _result(fields: dict[str, Any]) -> Result:
-    sizes = {name: _tuple(value) for name, value in fields["sizes"].items()}
+    sizes = fields["sizes"]
+    sizes |= {name: tuple(sizes[name]) for name in ("cut", "left_out")}
     losses = {name: Losses(*map(tuple, fields[name].values())) for name in ("before", "after")}
     samples = tuple(AnswerPair(**sample) for sample in fields["samples"])
     history = History.from_json(json.dumps(fields["history"]))
     rest = {"sizes": DataSizes(**sizes), "samples": samples, "history": history, **losses}
     return Result(**{**fields, "formats": tuple(fields["formats"]), **rest})
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _write(folder: Path, content: dict[str, Any]) -> None:
-    write_atomically(folder / FILE, json.dumps(content, indent=1) + "\n")
 
 
 @contextmanager
@@ -144,7 +133,7 @@ def open_folder(folder: Path, identity: dict[str, Any], resume: bool) -> Iterato
     try:
         with lock(folder / LOCK, wait=False):
             if not resume:
-                start_file(folder, identity)
+                write_result(folder, identity, None)
             try:
                 yield read_file(folder)[1]
             except Exception:

@@ -43,7 +43,8 @@ class SharedTurn:
         '<|im_start|>user\\nTranslate:\\n\\nJa'
         """
         adding = ADD_SYSTEM if self.role == "system" else ADD_INSTRUCTION
-        return adding.replace("SHARED", _literal(self.text)) + template
+        escaped = self.text.encode("unicode_escape").decode("ascii").replace("'", "\\'")
+        return adding.replace("SHARED", f"'{escaped}'") + template
 
     def __str__(self) -> str:
         what = "the system turn" if self.role == "system" else "the beginning of each question"
@@ -55,12 +56,6 @@ def shared_turn(examples: Sequence[FileExample]) -> SharedTurn | None:
 
     An instruction ends in an empty line, and something different follows. None if they share
     neither, or have several questions each, of which later ones need no instruction.
-
-    >>> from course_pkg.finetuning.conversations import Message
-    >>> asked = ("Name it.\\n\\na", "Name it.\\n\\nb")
-    >>> answer = Message("assistant", "x")
-    >>> shared_turn([Conversation((Message("user", text), answer)) for text in asked])
-    SharedTurn(role='user', text='Name it.\\n\\n')
     """
     chats = [example.messages for example in examples if isinstance(example, Conversation)]
     if len(chats) < max(2, len(examples)):
@@ -77,9 +72,3 @@ def shared_turn(examples: Sequence[FileExample]) -> SharedTurn | None:
     if not shared.strip() or shared in questions:
         return None
     return SharedTurn("user", shared)
-
-
-def _literal(text: str) -> str:
-    """A text as Jinja writes it, in ASCII."""
-    escaped = text.encode("unicode_escape").decode("ascii").replace("'", "\\'")
-    return f"'{escaped}'"

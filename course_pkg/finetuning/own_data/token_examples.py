@@ -6,11 +6,13 @@ Chapter: finetuning/instructions.
 """
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING
 
-from course_pkg.finetuning.conversations import Conversation, Message
+from course_pkg.finetuning.conversations import Conversation
 from course_pkg.finetuning.formats import chat_text
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample, tokenize_conversation
 from course_pkg.finetuning.near_duplicates import character_ngrams
@@ -145,13 +147,9 @@ def _key(example: FileExample) -> str:
     if isinstance(example, PlainText):
         asked = example.text
     else:
-        asked = "\n".join(_until_first_answer(example.messages))
+        before = takewhile(lambda message: message.role != "assistant", example.messages)
+        asked = "\n".join(message.content for message in before)
     return " ".join(asked.casefold().split())
-
-
-def _until_first_answer(messages: Sequence[Message]) -> list[str]:
-    roles = [message.role for message in messages]
-    return [message.content for message in messages[: roles.index("assistant")]]
 
 
 @dataclass(frozen=True)
@@ -177,16 +175,9 @@ def split_examples(examples: Sequence[TokenExample], share: float, seed: int) ->
         )
     wanted = min(max(2, round(share * len(examples))), MOST)
     random.Random(seed).shuffle(groups)
-    counts = {key: 0 for key in groups}
-    for example in examples:
-        counts[example.key] += 1
-    chosen: set[str] = set()
-    size = 0
-    for key in groups:
-        if size >= wanted:
-            break
-        chosen.add(key)
-        size += counts[key]
+    counts = Counter(example.key for example in examples)
+    before = accumulate((counts[key] for key in groups), initial=0)
+    chosen = {key for key, size in zip(groups, before, strict=False) if size < wanted}
     train = tuple(example for example in examples if example.key not in chosen)
     if not train:
         raise FinetuneError(f"a validation share of {share:g} leaves nothing to train on: lower it")
@@ -212,12 +203,6 @@ def repeated_answers(split: Split) -> int:
     """How many validation answers are mostly in the training data, although the questions differ.
 
     Answers of fewer characters than a run, such as labels, don't count.
-
-    >>> answers = ("Thank you for writing to us.", "Thank you for writing to us!", "Yes")
-    >>> one, two, short = (TokenExample("", "", "", "", answer, ()) for answer in answers)
-    >>> same = Split((one, short), (one, short))
-    >>> repeated_answers(same), repeated_answers(Split((one,), (two,)))
-    (1, 1)
     """
     known = {run for example in split.train for run in character_ngrams(example.reference, RUN)}
     return sum(

@@ -21,9 +21,8 @@ Say = Callable[[str], None]
 class Progress(Callback):
     """The trainer's callback that reports; say=None is quiet."""
 
-    def __init__(self, model: nn.Module, say: Say | None, done: int = 0):
+    def __init__(self, model: nn.Module, say: Say | None):
         self.say = say
-        self._done = done
         self._steps = 0
         self._losses: list[float] = []  # of the steps since the last report
         self._tokens = 0  # targets since the last report
@@ -39,7 +38,7 @@ class Progress(Callback):
             return
         now = time.monotonic()
         speed = self._tokens / max(now - self._reported, 1e-9)
-        left = (now - self._began) / (step - self._done) * (self._steps - step)
+        left = (now - self._began) / step * (self._steps - step)
         loss = sum(self._losses) / len(self._losses)
         rest = f"   {duration(left)} left" if step < self._steps else ""
         self.say(f"step {step:>4} of {self._steps}   loss {loss:.3f}   {speed:.0f} tokens/s{rest}")

@@ -64,11 +64,7 @@ def example_losses(model: nn.Module, examples: Sequence[TokenExample], pad: int)
 
 
 def change(before: Losses, after: Losses) -> LossChange | None:
-    """The change per token with its paired interval; None for one example, which has none.
-
-    >>> change(Losses((10.0, 20.0), (5, 10)), Losses((9.0, 18.0), (5, 10))).nats
-    -0.2
-    """
+    """The change per token with its paired interval; None for one example, which has none."""
     if len(before.nats) < 2:
         return None
     return loss_change(after.nats, before.nats, before.tokens)
