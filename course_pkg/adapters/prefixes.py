@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 
-from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
+from course_pkg.adapters.virtual_tokens import TokenEncoder, VirtualTokenConfig, VirtualTokenModel
 from course_pkg.common.arguments import require_bool, require_choice, require_integer
 
 Init = Literal["random", "zero"]
@@ -69,27 +69,14 @@ def cache_shape(config: PreTrainedConfig) -> CacheShape:
     return CacheShape(text.num_hidden_layers, heads, size)
 
 
-class PrefixEncoder(nn.Module):
+class PrefixMLP(TokenEncoder):
     """Computes the prefix of all layers, (num_virtual_tokens, layers · 2 · heads · head_dim).
 
-    Either `prompt_embeddings` is that tensor, or an MLP computes it from `embedding`. A row holds a
-    token's keys of layer 0, its values of layer 0, its keys of layer 1, and so on.
+    A row holds a token's keys of layer 0, its values of layer 0, its keys of layer 1, and so on.
     """
 
-    def __init__(self, **parts: Tensor) -> None:
-        super().__init__()
-        for name, weights in parts.items():
-            setattr(self, name, nn.Parameter(weights))
-
-    @property
-    def reparametrized(self) -> bool:
-        """Whether an MLP computes the prefix."""
-        return hasattr(self, "embedding")
-
     def forward(self) -> Tensor:
-        """tanh(embedding · down^T + down_bias) · up^T + up_bias, or `prompt_embeddings`."""
-        if not self.reparametrized:
-            return self.prompt_embeddings
+        """tanh(embedding · down^T + down_bias) · up^T + up_bias."""
         hidden = torch.tanh(nn.functional.linear(self.embedding, self.down, self.down_bias))
         return nn.functional.linear(hidden, self.up, self.up_bias)
 
@@ -105,7 +92,7 @@ class PrefixTunedModel(VirtualTokenModel):
     config_type = PrefixTuningConfig
     method = "prefix tuning"
 
-    def new_encoder(self, config: PrefixTuningConfig, generator: torch.Generator) -> PrefixEncoder:
+    def new_encoder(self, config: PrefixTuningConfig, generator: torch.Generator) -> TokenEncoder:
         """A standard normal prefix or embedding and PyTorch's usual linear layers, as in PEFT."""
         layers, heads, size = cache_shape(self.config)
         n = config.num_virtual_tokens
@@ -123,9 +110,9 @@ class PrefixTunedModel(VirtualTokenModel):
 
         factor = 0.0 if config.init == "zero" else 1.0
         if not config.reparametrize:
-            return PrefixEncoder(prompt_embeddings=factor * normal(width))
+            return TokenEncoder(prompt_embeddings=factor * normal(width))
         h = config.hidden_size or keys
-        return PrefixEncoder(
+        return PrefixMLP(
             embedding=normal(keys),
             down=uniform(h, keys, fan_in=keys),
             down_bias=uniform(h, fan_in=keys),

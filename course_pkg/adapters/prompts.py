@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
+from course_pkg.adapters.virtual_tokens import TokenEncoder, VirtualTokenConfig, VirtualTokenModel
 from course_pkg.common.arguments import require_string
 
 IGNORE_INDEX = -100
@@ -68,17 +68,6 @@ class PromptTuningConfig(VirtualTokenConfig):
         return cls(len(ids) if num_virtual_tokens is None else num_virtual_tokens, ids)
 
 
-class PromptEncoder(nn.Module):
-    """P itself, `prompt_embeddings`, (num_virtual_tokens, hidden_size)."""
-
-    def __init__(self, prompt_embeddings: Tensor) -> None:
-        super().__init__()
-        self.prompt_embeddings = nn.Parameter(prompt_embeddings)
-
-    def forward(self) -> Tensor:
-        return self.prompt_embeddings
-
-
 class PromptTunedModel(VirtualTokenModel):
     """A frozen language model with any number of named prompts, one of them active.
 
@@ -90,14 +79,14 @@ class PromptTunedModel(VirtualTokenModel):
     config_type = PromptTuningConfig
     method = "prompt tuning"
 
-    def new_encoder(self, config: PromptTuningConfig, generator: torch.Generator) -> PromptEncoder:
+    def new_encoder(self, config: PromptTuningConfig, generator: torch.Generator) -> TokenEncoder:
         """P as `init` says."""
         embed = self.base.get_input_embeddings()
         tokens, width = embed.weight.shape
         n = config.num_virtual_tokens
         if config.init == "random":
             weights = torch.empty(n, width, dtype=self.adapter_dtype()).normal_(generator=generator)
-            return PromptEncoder(weights)
+            return TokenEncoder(prompt_embeddings=weights)
         if config.init == "vocabulary":
             ids = torch.randint(tokens, (n,), generator=generator, device="cpu")
         else:
@@ -109,7 +98,7 @@ class PromptTunedModel(VirtualTokenModel):
             )
         with torch.no_grad():
             weights = embed(ids.to(embed.weight.device)).to(self.adapter_dtype(), copy=True)
-        return PromptEncoder(weights)
+        return TokenEncoder(prompt_embeddings=weights)
 
     def forward(self, input_ids: Tensor | None = None, **inputs: Any) -> Any:
         """The base's result; its logits and loss cover the text only."""

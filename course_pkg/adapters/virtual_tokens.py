@@ -27,6 +27,19 @@ class VirtualTokenConfig:
         require_integer(self.num_virtual_tokens, "num_virtual_tokens")
 
 
+class TokenEncoder(nn.Module):
+    """An adapter's weights: its virtual tokens, `prompt_embeddings`, or what computes them."""
+
+    def __init__(self, **parts: Tensor) -> None:
+        super().__init__()
+        for name, weights in parts.items():
+            setattr(self, name, nn.Parameter(weights))
+
+    def forward(self) -> Tensor:
+        """The virtual tokens, (num_virtual_tokens, width)."""
+        return self.prompt_embeddings
+
+
 class VirtualTokenModel(AdapterLayer):
     """A frozen language model in front of whose text each adapter puts trained virtual tokens.
 
@@ -70,8 +83,8 @@ class VirtualTokenModel(AdapterLayer):
         known = isinstance(module, PreTrainedModel) and module.can_generate()
         return known and not module.config.is_encoder_decoder
 
-    def new_encoder(self, config: Any, generator: torch.Generator) -> nn.Module:
-        """A module that computes what an adapter's file holds, (num_virtual_tokens, width)."""
+    def new_encoder(self, config: Any, generator: torch.Generator) -> TokenEncoder:
+        """A module that computes what an adapter's file holds."""
         raise NotImplementedError
 
     def add_virtual_tokens(self, inputs: dict[str, Any], encoder: nn.Module) -> dict[str, Any]:
@@ -100,7 +113,7 @@ class VirtualTokenModel(AdapterLayer):
     def set_embeddings(self, name: str, prompt_embeddings: Tensor) -> None:
         """Give an adapter these weights, (num_virtual_tokens, width), and drop its MLP."""
         weights = prompt_embeddings.detach().to(self.device, self.adapter_dtype(), copy=True)
-        self.encoders[name] = type(self.encoders[name])(prompt_embeddings=weights)
+        self.encoders[name] = TokenEncoder(prompt_embeddings=weights)
         self.set_active(self.active)
 
     def forward(self, input_ids: Tensor | None = None, **inputs: Any) -> Any:

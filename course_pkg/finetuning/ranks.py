@@ -16,7 +16,7 @@ import math
 import os
 import pickle
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -113,16 +113,6 @@ class Ranks:
                 self.gather(error=error)
             raise
         self.gather()
-
-    def on_first(self, function: Callable, *arguments: Any) -> None:
-        """Call a function on rank 0 alone; all wait for it, and raise what it raises."""
-        error = None
-        if self.rank == 0:
-            try:
-                function(*arguments)
-            except Exception as raised:
-                error = raised
-        self.gather(error=error)
 
     def require_same(self, name: str, value: Any) -> None:
         """Raise ValueError on all ranks unless the value, tensors included, is the same on each."""
@@ -239,7 +229,9 @@ class SharedState(TrainingState):
         content = whole(self.content(), keep=self.ranks.rank == 0)
         first, *others = self.ranks.gather(random_states())
         content |= {**first, "other_ranks": others}
-        self.ranks.on_first(write_checkpoint, path, content)
+        with self.ranks.agreement():
+            if self.ranks.rank == 0:
+                write_checkpoint(path, content)
 
     def read(self, path: FilePath) -> dict[str, Any]:
         """A checkpoint's content, with this rank's parts and random states."""

@@ -7,8 +7,9 @@ an error with its line, so that no example is lost unnoticed. Chapter: finetunin
 import hashlib
 import os
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -139,18 +140,19 @@ def read_data(path: str | os.PathLike, columns: Columns | None = None) -> DataFi
         if suffix == ".txt":
             if columns is not None:
                 raise FinetuneError("line 1: a text has no columns for --prompt and --response")
-            data = _text_file(path, content)
+            format, examples, lines, unused = PLAIN, *_text_file(content), ()
         else:
-            data = _record_file(path, content, columns)
+            format, examples, lines, unused = _record_file(path, columns)
     except FileNotFoundError:
         raise FinetuneError(f"there is no file {path}") from None
     except IsADirectoryError:
         raise FinetuneError(f"{path} is a folder: give a file") from None
     except FinetuneError as error:
         raise FinetuneError(f"{path}, {error}") from None
-    if not data.examples:
+    if not examples:
         raise FinetuneError(f"{path} has no example; one record on each line, such as\n{_wanted()}")
-    return data
+    sha256 = hashlib.sha256(content).hexdigest()
+    return DataFile(path, format, tuple(examples), tuple(lines), sha256, unused)
 
 
 def _other_kind(path: Path, suffix: str) -> str:
@@ -162,8 +164,10 @@ def _other_kind(path: Path, suffix: str) -> str:
     return f"{text}; one record on each line, such as\n{_wanted()}"
 
 
-def _record_file(path: Path, content: bytes, columns: Columns | None) -> DataFile:
-    """The examples of a file of records."""
+def _record_file(
+    path: Path, columns: Columns | None
+) -> tuple[str, Sequence[FileExample], Sequence[int], tuple[str, ...]]:
+    """The format, the examples and the lines of a file of records, and the fields not read."""
     records: list[tuple[int, Any]] = []
     first: tuple[int, str] | None = None  # the line and the mark of the first record
     problems: list[str] = []
@@ -186,18 +190,17 @@ def _record_file(path: Path, content: bytes, columns: Columns | None) -> DataFil
             problems.append(f"line {line}: {error}{fix}")
     if problems:
         raise _first_of(problems)
-    sha256 = hashlib.sha256(content).hexdigest()
     if first is None:
-        return DataFile(path, "", (), (), sha256)
+        return "", (), (), ()
     name = FORMATS[first[1]][0]
-    lines = tuple(line for line, _ in records)
+    lines = [line for line, _ in records]
     if first[1] == TEXT:
-        return DataFile(path, name, tuple(text for _, text in records), lines, sha256)
+        return name, [text for _, text in records], lines, ()
     read = read_located((f"line {line}", record) for line, record in records)
     if read.report.problems:
         raise _first_of([str(problem) for problem in read.report.problems])
     unused = columns.unused if columns is not None else read.unused
-    return DataFile(path, name, read.conversations, lines, sha256, unused)
+    return name, read.conversations, lines, unused
 
 
 def _mark(record: Any) -> str:
@@ -224,31 +227,22 @@ def _plain_text(record: Mapping[str, Any]) -> PlainText:
     return PlainText(text)
 
 
-def _text_file(path: Path, content: bytes) -> DataFile:
-    """Plain text, one example between empty lines."""
+def _text_file(content: bytes) -> tuple[list[PlainText], list[int]]:
+    """The examples of plain text, one between empty lines, and the first line of each."""
     try:
         text = content.removeprefix(BOM).decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise FinetuneError(f"line {line}: not UTF-8; save the file as UTF-8") from None
-    paragraphs = list(_paragraphs(text))
-    texts = tuple(text for _, text in paragraphs)
-    lines = tuple(line for line, _ in paragraphs)
-    return DataFile(path, PLAIN, texts, lines, hashlib.sha256(content).hexdigest())
-
-
-def _paragraphs(text: str) -> Iterator[tuple[int, PlainText]]:
-    """The first line and the text of each."""
-    lines: list[str] = []
-    start = 1
-    for number, line in enumerate([*text.replace("\r\n", "\n").split("\n"), ""], start=1):
-        if line.strip():
-            if not lines:
-                start = number
-            lines.append(line)
-        elif lines:
-            yield start, PlainText("\n".join(lines))
-            lines = []
+    texts: list[PlainText] = []
+    firsts: list[int] = []
+    numbered = enumerate(text.replace("\r\n", "\n").split("\n"), start=1)
+    for has_text, group in groupby(numbered, key=lambda pair: bool(pair[1].strip())):
+        if has_text:
+            numbers, lines = zip(*group, strict=True)
+            firsts.append(numbers[0])
+            texts.append(PlainText("\n".join(lines)))
+    return texts, firsts
 
 
 def _first_of(problems: list[str]) -> FinetuneError:
