@@ -105,7 +105,6 @@ class AdaLoRAConfig(AdapterConfig):
         return self.alpha / (self.initial_rank + 1e-5)
 
     def rank_of(self, module_name: str) -> int:
-        """The number of triplets of the named module."""
         mask = (self.rank_pattern or {}).get(module_name + SUFFIX)
         return self.initial_rank if mask is None else mask.count(True)
 

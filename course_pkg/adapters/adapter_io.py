@@ -86,11 +86,6 @@ def load_adapter(
 
     As with `inject`, a model's first adapter becomes active. `adapter_name` may differ from the
     name under which it was trained.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: a file is damaged, needs something that is not implemented, or belongs to a
-            different model. The model is then unchanged.
     """
     folder = Path(folder)
     settings = read_settings(folder)
@@ -136,7 +131,6 @@ def _targets_for_file(
 
 
 def _file_keys(layer: AdapterLayer, adapter_name: str) -> dict[str, Tensor]:
-    """The adapter's weights by the end of their key in the file."""
     if isinstance(layer, SavedModule):
         return layer.state_of(adapter_name)
     weights = layer.weights_of(adapter_name)
@@ -232,7 +226,6 @@ def _check_fit(
     folder: Path,
     narrowed: bool,
 ) -> None:
-    """Raise ValueError unless the file has exactly the weights that this model needs."""
     modules = dict(require_model(model).named_modules())
     expected = {*selected_modules(model, config.target_modules, config.modules_to_save), *saved}
     problems = []

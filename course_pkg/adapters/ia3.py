@@ -58,7 +58,6 @@ class IA3Config(AdapterConfig):
             )
 
     def scales_input(self, module_name: str) -> bool:
-        """Whether the vector of the named module scales its input."""
         return _ends_or_matches(module_name, self.feedforward_modules)
 
     def check_modules(self, names: Sequence[str]) -> None:
@@ -110,7 +109,6 @@ class IA3Linear(AdapterLayer):
         return result if outer is None else (result * outer).to(result.dtype)
 
     def merged_weight(self) -> Tensor:
-        """W with its rows and columns scaled by the active adapters."""
         inner = self._product(of_inputs=True)
         outer = self._product(of_inputs=False)
         W = self.base_weight()

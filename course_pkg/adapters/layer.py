@@ -99,12 +99,10 @@ class AdapterLayer(nn.Module):
 
     @property
     def in_features(self) -> int:
-        """The length of the input vectors."""
         return self.base.nx if is_conv1d(self.base) else self.base.in_features
 
     @property
     def out_features(self) -> int:
-        """The length of the output vectors."""
         return self.base.nf if is_conv1d(self.base) else self.base.out_features
 
     def new_weights(self, config: Any, generator: torch.Generator) -> dict[str, Tensor]:
@@ -142,7 +140,6 @@ class AdapterLayer(nn.Module):
         self.set_active(self.active or [name])
 
     def add_weights(self, name: str, config: Any, generator: torch.Generator) -> None:
-        """Store the initial weights of a new adapter."""
         weights = self.new_weights(config, generator)
         for part in self.parts:
             getattr(self, part)[name] = nn.Parameter(weights[part].to(self.base.weight.device))
@@ -159,7 +156,6 @@ class AdapterLayer(nn.Module):
         return dtype if dtype in (torch.float32, torch.float64) else torch.float32
 
     def weights_of(self, name: str) -> dict[str, nn.Parameter]:
-        """The weights of one adapter by part."""
         return {part: getattr(self, part)[name] for part in self.parts}
 
     def set_active(self, names: str | Sequence[str]) -> None:

@@ -71,7 +71,6 @@ class LoRAConfig(AdapterConfig):
             require_between(alpha, f"alpha_pattern[{key!r}]", 0, math.inf)
 
     def rank_of(self, module_name: str) -> int:
-        """The rank of the named module."""
         return first_match(self.rank_pattern, module_name, self.rank)
 
     def scaling_of(self, module_name: str = "") -> float:

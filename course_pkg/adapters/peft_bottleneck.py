@@ -69,7 +69,6 @@ class PeftBottleneckLayer(nn.Module, BaseTunerLayer):
         self.set_adapter(self.active_adapters)
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """h + W_up gelu(W_down h + b_down) + b_up for each active adapter."""
         h = self.base_layer(x, *args, **kwargs)
         if self.disable_adapters:
             return h

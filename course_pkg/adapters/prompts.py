@@ -80,7 +80,6 @@ class PromptTunedModel(VirtualTokenModel):
     method = "prompt tuning"
 
     def new_encoder(self, config: PromptTuningConfig, generator: torch.Generator) -> TokenEncoder:
-        """P as `init` says."""
         embed = self.base.get_input_embeddings()
         tokens, width = embed.weight.shape
         n = config.num_virtual_tokens

@@ -161,7 +161,6 @@ def quantize_model(
 
 
 def _left_out(model: nn.Module) -> list[str]:
-    """The names of a transformers model's output head and last module."""
     if not isinstance(model, PreTrainedModel):
         return []
     head = model.get_output_embeddings()

@@ -114,7 +114,6 @@ class RankAllocator:
             self.averages = {}
 
     def ranks(self) -> dict[str, int]:
-        """The number of triplets that each module keeps."""
         return {module: int(mask.sum()) for module, mask in self.masks.items()}
 
     def prune(self) -> None:

@@ -36,7 +36,6 @@ class TokenEncoder(nn.Module):
             setattr(self, name, nn.Parameter(weights))
 
     def forward(self) -> Tensor:
-        """The virtual tokens, (num_virtual_tokens, width)."""
         return self.prompt_embeddings
 
 
@@ -125,8 +124,6 @@ class VirtualTokenModel(AdapterLayer):
         return self.base(**self.base_inputs({"input_ids": input_ids, **inputs}))
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Generate as the base does."""
-
         def prepare(_: nn.Module, positional: tuple, inputs: dict[str, Any]) -> tuple[tuple, dict]:
             if not inputs.get("use_cache", True):  # the last pass returned its prefix as a cache
                 inputs = {**inputs, "past_key_values": None}
@@ -184,7 +181,6 @@ class VirtualTokenModel(AdapterLayer):
         raise TypeError(f"take model.base, the unchanged model, out of the {type(self).__name__}")
 
     def get_base_model(self) -> PreTrainedModel:
-        """The wrapped model."""
         return self.base
 
     def can_generate(self) -> bool:
@@ -192,12 +188,10 @@ class VirtualTokenModel(AdapterLayer):
 
     @property
     def config(self) -> Any:
-        """The wrapped model's config."""
         return self.base.config
 
     @property
     def device(self) -> torch.device:
-        """The wrapped model's device."""
         return self.base.device
 
     def adapter_dtype(self) -> torch.dtype:

@@ -131,7 +131,6 @@ class HttpClient:
         self._opener = urllib.request.build_opener(_NoRedirects, _Http, _Https)
 
     def get(self, path: str) -> dict[str, Any]:
-        """The JSON object at a path."""
         return self._send(path, None)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,7 +221,6 @@ class _Exchange:
         self._timer.start()
 
     def watch(self, connected: socket.socket) -> None:
-        """The connection that was made."""
         connected.settimeout(self._seconds)
         with self._lock:
             self._socket = connected
@@ -236,7 +234,6 @@ class _Exchange:
             self._shut()
 
     def end(self) -> None:
-        """The request is over."""
         self._timer.cancel()
         with self._lock:
             self._socket = None
@@ -252,8 +249,6 @@ class _Exchange:
 
 
 def _watched(kind: type[http.client.HTTPConnection], exchange: _Exchange) -> Callable[..., Any]:
-    """Connections of this kind that an exchange watches."""
-
     def connected(*arguments: Any) -> socket.socket:
         made = socket.create_connection(*arguments)
         exchange.watch(made)

@@ -121,7 +121,6 @@ def _setting(name: str) -> str:
 
 
 def _pem(name: str, path: Path) -> str:
-    """The text of a certificate's file."""
     try:
         text = path.read_bytes()[:MAX_PEM].decode("ascii")
     except (OSError, ValueError) as error:

@@ -111,7 +111,6 @@ class Conversation:
 
     @property
     def answers(self) -> tuple[Message, ...]:
-        """The messages of the assistant."""
         return tuple(message for message in self.messages if message.role == "assistant")
 
     @property

@@ -72,7 +72,6 @@ def _row(names: list[str], row: list[str]) -> dict[str, str] | RecordError:
 
 
 def _json(data: bytes) -> Iterator[tuple[int, Any]]:
-    """The records of a file of JSON, whatever its shape."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

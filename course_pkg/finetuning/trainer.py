@@ -68,14 +68,6 @@ def train(
             `after_step()` runs after each update; AdaLoRA's is a RankAllocator.
         sharded: each process holds only a part of each weight while it trains (FSDP2), and at the
             end the model has them whole; None means yes on GPUs, unless there is a callback.
-
-    Raises:
-        ValueError: there is no data, no target or nothing to train.
-        TypeError: an argument has another type.
-        RuntimeError: adapters are merged.
-        OSError: a checkpoint can't be written (before the first step, if that is known then).
-        FloatingPointError: a loss or a gradient is not finite (fp16 skips such a gradient and
-            lowers its scale).
     """
     ranks = Ranks()
     with ranks.agreement():
@@ -196,7 +188,6 @@ def _check_arguments(
     best_checkpoint: FilePath | None,
     restore_best: bool,
 ) -> None:
-    """Raise TypeError or ValueError for arguments of `train` that are wrong or don't fit."""
     if not isinstance(config, TrainConfig):
         raise TypeError(f"config must be a TrainConfig, got {config!r:.80}")
     if not (evaluate is None or callable(evaluate)):

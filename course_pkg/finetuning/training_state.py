@@ -159,7 +159,6 @@ class TrainingState:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are done, or patience is exhausted."""
         exhausted = 0 < self.config.patience <= self.history.evaluations_since_best
         return exhausted or len(self.history.steps) == self.config.steps
 
@@ -212,7 +211,6 @@ class TrainingState:
         write_checkpoint(path, self.content())
 
     def content(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
         return {
             "format": FORMAT,
             "settings": self._settings(),
@@ -237,7 +235,6 @@ class TrainingState:
         self.history = History.from_json(content["history"])
 
     def load_weights(self, path: FilePath) -> None:
-        """Restore the weights and the callback's state alone."""
         self._restore_weights(self.read(path))
 
     def check_best(self, path: FilePath) -> None:
@@ -303,7 +300,6 @@ class TrainingState:
             self.callback.load_state_dict(content["callback"])
 
     def _settings(self) -> dict[str, Any]:
-        """The settings that a resumed run must share."""
         settings = asdict(self.config)
         return {name: value for name, value in settings.items() if name not in CHANGEABLE}
 

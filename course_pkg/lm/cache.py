@@ -131,7 +131,6 @@ def ensure(folder: Path, key: str, build: Callable[[Path], None], needed_bytes: 
 
 
 def _write_manifest(folder: Path, key: str) -> None:
-    """Write the manifest, and let other users read all files."""
     files = {
         path.name: {"bytes": path.stat().st_size, "digest": digest(path)}
         for path in sorted(folder.iterdir())

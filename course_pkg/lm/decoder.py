@@ -121,7 +121,6 @@ class Decoder(nn.Module):
         tensors: dict[str, Tensor],
         quantized: Mapping[str, nn.Linear] = MappingProxyType({}),
     ) -> "Decoder":
-        """quantized: layers by path, which take the place of this decoder's own."""
         with torch.device("meta"):  # parameters without memory, replaced below
             decoder = cls(config)
         for path in quantized:

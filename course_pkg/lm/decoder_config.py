@@ -58,7 +58,6 @@ class DecoderConfig:
     mlp_bias: bool
 
     def window(self, layer: int) -> int | None:
-        """How many tokens a token sees in this layer, itself included; None means all."""
         return self.windows[layer]
 
     @classmethod

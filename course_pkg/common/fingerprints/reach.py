@@ -33,7 +33,6 @@ class Unit:
 
     @property
     def structure(self) -> str:
-        """Its structure, computed once."""
         self._structure = self._structure or structure(self.node)
         return self._structure
 
@@ -151,7 +150,6 @@ class Sources:
                 module.imported[bound] = target
 
     def used(self, module: Module, number: int) -> Used:
-        """What a statement of a module uses."""
         if number not in module.known:
             package = module.name
             if module.path.name != "__init__.py":
@@ -239,8 +237,6 @@ class Sources:
 
 
 class _Uses:
-    """Collects what a statement of a module uses."""
-
     def __init__(self, sources: Sources, module: Module, package: str) -> None:
         self.sources = sources
         self.module = module
@@ -345,7 +341,6 @@ def all_imports(tree: ast.AST, package: str = "") -> Iterator[Name]:
 
 
 def _runs_on_import(node: ast.stmt) -> bool:
-    """Whether the statements inside of this one run when the module is imported."""
     return isinstance(node, ast.If | ast.Try | ast.With | ast.For | ast.While)
 
 

@@ -54,8 +54,6 @@ class _Scope:
 
 
 class _Writer:
-    """Writes the structure of a syntax tree."""
-
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.put = self.parts.append
@@ -324,7 +322,6 @@ def all_parameters(arguments: ast.arguments) -> list[ast.arg]:
 
 
 def _signature(arguments: ast.arguments) -> str:
-    """The kinds and names of a function's parameters."""
     groups = (arguments.posonlyargs, arguments.args, arguments.kwonlyargs)
     names = [[parameter.arg for parameter in group] for group in groups]
     with_default = [default is not None for default in arguments.kw_defaults]

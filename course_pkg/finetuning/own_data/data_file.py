@@ -57,7 +57,6 @@ class Columns:
         return tuple(self._unused)
 
     def fill(self, record: Any) -> dict[str, str]:
-        """The record in the format of prompts and completions."""
         if isinstance(record, RecordError):
             raise record
         if not isinstance(record, Mapping):
@@ -156,7 +155,6 @@ def read_data(path: str | os.PathLike, columns: Columns | None = None) -> DataFi
 
 
 def _other_kind(path: Path, suffix: str) -> str:
-    """What to do with a file that is not read."""
     text = f"{path}: expected a {', '.join(SUFFIXES)} or .txt file"
     if kind := CONVERTED.get(suffix):
         new = str(path.with_suffix(".jsonl"))
@@ -204,7 +202,6 @@ def _record_file(
 
 
 def _mark(record: Any) -> str:
-    """The field that tells a record's format."""
     if isinstance(record, RecordError):
         raise record
     fields = record if isinstance(record, Mapping) else {}

@@ -187,7 +187,6 @@ def _say_sizes(sizes: DataSizes, settings: FinetuneSettings, say: Say) -> None:
 
 
 def _shown(split: Split, tokenizer: Tokenizer, longest: int, seed: int) -> list:
-    """The validation examples that the model answers, before and after."""
     fitting = [
         example
         for example in split.validation

@@ -75,7 +75,6 @@ def _sentences(result: Result) -> str:
 
 
 def _limits(result: Result) -> list[str]:
-    """What the numbers don't show."""
     last = len(result.history.steps)
     points = [
         "Perplexity says how probable the model finds the answers in your data. It doesn't say "

@@ -85,7 +85,6 @@ class FinetuneSettings:
 
     @property
     def scale(self) -> float:
-        """LoRA's alpha."""
         return 2.0 * self.rank if self.alpha is None else self.alpha
 
     @property

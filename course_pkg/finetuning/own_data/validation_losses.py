@@ -36,7 +36,6 @@ class Losses:
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean."""
         return math.exp(self.mean)
 
 
