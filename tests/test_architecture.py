@@ -94,7 +94,6 @@ def key(name: str) -> str:
 
 
 def layer(name: str) -> tuple[str, float]:
-    """A module's folder and its layer."""
     return name.removeprefix(f"{PACKAGE}.").split(".")[0], LAYERS[key(name)]
 
 
@@ -151,7 +150,6 @@ def test_imports_go_down():
 
 
 def package(root: Path, sources: dict[str, str]) -> Path:
-    """Write a package of these modules below `root`."""
     for name, source in sources.items():
         path = root / PACKAGE / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -154,7 +154,6 @@ def test_a_book_that_fails_stops_nothing_else_and_is_built_again(tmp_path):
 
 
 def step(folder: Path, script: str, **variables: str) -> subprocess.CompletedProcess:
-    """Run a shell script as a step of the Makefile."""
     command = [str(ROOT / "tools" / "step"), "demo", "the result", "do this", "sh", "-c", script]
     env = os.environ | {"STEP_LOGS": str(folder)} | variables
     return subprocess.run(command, capture_output=True, text=True, env=env)

@@ -40,7 +40,6 @@ def requirements(text: str) -> list[Requirement]:
 
 
 def locked() -> dict[str, Requirement]:
-    """requirements.txt by canonical name."""
     lines = requirements((ROOT / "requirements.txt").read_text("utf-8"))
     return {canonicalize_name(line.name): line for line in lines}
 

@@ -24,11 +24,9 @@ def adapted(config, name="default", seed=1):
 
 
 def loaded(folder):
-    """A new model with the folder's adapter."""
     return load(build(), folder)
 
 
 def edit_config(folder, **changes):
-    """Change settings of the folder's configuration file."""
     path = folder / CONFIG
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))

@@ -23,6 +23,7 @@ from course_pkg.adapters.prefixes import PrefixTuningConfig
 from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.adapters.qlora import quantize_model
 from tests.parity.small_models import FAMILIES, family, gpt2, llama
+from tests.refusals import require_refusals
 from tests.tables import each_row
 
 LLAMA = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
@@ -121,14 +122,12 @@ def test_a_reparametrized_prefix_counts_its_mlp():
     assert count_parameters(SMALL, "prefix", prefix).trainable == expected
 
 
-def test_full_fine_tuning_takes_16_bytes_per_parameter_or_12_without_master_weights():
+def test_full_fine_tuning_takes_16_bytes_per_parameter():
     n = 6_738_415_616
     estimate = estimate_memory(LLAMA_2_7B)
     parts = estimate.weights, estimate.gradients, estimate.master_weights, estimate.optimizer_state
     assert parts == (2 * n, 2 * n, 4 * n, 8 * n)
     assert estimate.total == 16 * n + estimate.activations
-    without = estimate_memory(LLAMA_2_7B, master_weights=False)
-    assert without.master_weights == 0 and without.total == 12 * n + estimate.activations
 
 
 def test_qlora_quantizes_the_linear_layers_only():
@@ -176,19 +175,15 @@ def test_activation_modes_by_hand():
     assert activation_bytes(config, 2, 4, "checkpointed") == 3 * 128 + 2496 + 768
 
 
-@each_row(
-    ("method", "adapter", "says"),
-    [
-        ("lora", None, 'method "lora" needs a LoRAConfig'),
-        ("full", LoRAConfig(), "takes no adapter config"),
-        ("dora", LoRAConfig(), "needs a DoRAConfig"),
-        ("full tuning", None, "method must be one of full"),
-        ("lora", LoRAConfig(target_modules=["x"]), "'x'"),
-    ],
-)
-def test_a_method_and_its_config_must_fit(method, adapter, says):
-    with pytest.raises(ValueError, match=says):
-        count_parameters(SMALL, method, adapter)
+def test_a_method_and_its_config_must_fit():
+    require_refusals(
+        (SMALL, "lora", None, 'method "lora" needs a LoRAConfig'),
+        (SMALL, "full", LoRAConfig(), "takes no adapter config"),
+        (SMALL, "dora", LoRAConfig(), "needs a DoRAConfig"),
+        (SMALL, "full tuning", None, "method must be one of full"),
+        (SMALL, "lora", LoRAConfig(target_modules=["x"]), "'x'"),
+        of=count_parameters,
+    )
 
 
 @each_row(
@@ -216,8 +211,6 @@ BATCH = {"input_ids": TOKENS, "labels": TOKENS}
 
 
 class Squares(nn.Module):
-    """The sum of the squares of a layer's outputs."""
-
     def __init__(self, layer):
         super().__init__()
         self.layer = layer

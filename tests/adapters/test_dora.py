@@ -8,7 +8,7 @@ from torch import nn
 
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.adapters.dora import DoRAConfig, DoRALinear
-from course_pkg.adapters.injection import adapter_layers, inject, merge_adapters
+from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.qlora import Linear4bit
 
@@ -84,13 +84,3 @@ def test_a_layer_takes_the_config_of_its_own_method():
         DoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1))
     with pytest.raises(TypeError, match="has LoRA, which takes a LoRAConfig, got DoRAConfig"):
         LoRALinear(nn.Linear(2, 2), DoRAConfig(rank=1))
-
-
-def test_a_merge_that_is_not_finite_is_refused():
-    layer = by_hand()
-    with torch.no_grad():
-        layer.lora_magnitude_vector["default"][0] = math.inf
-    before = layer.base.weight.clone()
-    with pytest.raises(ValueError, match="not finite"):
-        merge_adapters(layer)
-    assert torch.equal(layer.base.weight, before) and not layer.merged

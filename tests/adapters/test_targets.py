@@ -11,6 +11,7 @@ from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.targets import find_targets, matches, shortest_targets
 from tests.adapters.builders import build
+from tests.refusals import require_refusals
 from tests.tables import each_row
 
 
@@ -46,34 +47,27 @@ def test_adapted_modules_are_found_under_the_same_names(model, targets):
     assert find_targets(model, targets) == before
 
 
-@each_row(
-    ("targets", "says"),
-    [
-        (["q_pro"], r"'q_pro' matches no module of LlamaForCausalLM; did you mean 'q_proj'"),
-        (["q_proj", "query"], r"'query' matches no module"),
-        (["qproj"], r"linear modules end in: q_proj, k_proj, v_proj, o_proj, gate_proj"),
-        ("q_proj", r"a string is a regex for the whole name, so write \['q_proj'\]"),
-        (r".*\.query", "matches no module"),
-        ("(", r"'\(' is not a regex"),
-    ],
-)
-def test_the_error_for_an_unknown_target_suggests_names(model, targets, says):
-    with pytest.raises(ValueError, match=says):
-        find_targets(model, targets)
+def test_the_error_for_an_unknown_target_suggests_names(model):
+    require_refusals(
+        (model, ["q_pro"], r"'q_pro' matches no module of LlamaForCausalLM; did you mean 'q_proj'"),
+        (model, ["q_proj", "query"], r"'query' matches no module"),
+        (model, ["qproj"], r"linear modules end in: q_proj, k_proj, v_proj, o_proj, gate_proj"),
+        (model, "q_proj", r"a string is a regex for the whole name, so write \['q_proj'\]"),
+        (model, r".*\.query", "matches no module"),
+        (model, "(", r"'\(' is not a regex"),
+        of=find_targets,
+    )
 
 
-@each_row(
-    ("targets", "says"),
-    [
-        (["mlp"], "type LlamaMLP; .* it contains gate_proj, up_proj, down_proj; name those"),
-        (["embed_tokens"], "embed_tokens' is of type Embedding; LoRA wraps an nn.Linear"),
-        (["norm"], "'model.norm' is of type LlamaRMSNorm"),
-        (r".*proj|.*norm", "LlamaRMSNorm"),
-    ],
-)
-def test_the_error_for_a_target_that_is_not_linear_names_its_class(model, targets, says):
-    with pytest.raises(TypeError, match=says):
-        find_targets(model, targets)
+def test_the_error_for_a_target_that_is_not_linear_names_its_class(model):
+    require_refusals(
+        (model, ["mlp"], "type LlamaMLP; .* it contains gate_proj, up_proj, down_proj; name those"),
+        (model, ["embed_tokens"], "embed_tokens' is of type Embedding; LoRA wraps an nn.Linear"),
+        (model, ["norm"], "'model.norm' is of type LlamaRMSNorm"),
+        (model, r".*proj|.*norm", "LlamaRMSNorm"),
+        of=find_targets,
+        errors=TypeError,
+    )
 
 
 @each_row("targets", ["all-linear", ["dt_proj"], ["out_proj"]])

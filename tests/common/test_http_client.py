@@ -62,7 +62,6 @@ def trickle(start):
 
 
 def silence(connection, ended):
-    """No answer, as long as it runs."""
     ended.wait()
 
 

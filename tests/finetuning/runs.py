@@ -1,5 +1,8 @@
 """Small training runs for the tests of the loop, of its checkpoints, and of its references."""
 
+import os
+import signal
+
 import torch
 
 from course_pkg.adapters.injection import inject, trainable_parameters
@@ -34,13 +37,21 @@ def config(steps, **changes):
 
 
 def weights(model):
-    """Copies of the trained parameters."""
     return {name: p.detach().clone() for name, p in trainable_parameters(model).items()}
 
 
 def same(one, other):
     """Whether weights are equal to the last bit."""
     return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def dies(work):
+    """Run something in a child, which must kill itself."""
+    if (child := os.fork()) == 0:
+        work()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
 
 
 # Settings of transformers' Trainer: on the CPU, in the order of the rows, each step logged.

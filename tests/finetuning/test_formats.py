@@ -15,6 +15,7 @@ from course_pkg.finetuning.formats import (
 )
 from course_pkg.finetuning.masking import tokenize_conversation
 from course_pkg.lm.tiny import tiny_tokenizer
+from tests.refusals import require_refusals
 from tests.tables import each_row
 
 from .templates import NO_SYSTEM, chat, learned, tokenizer_with
@@ -108,15 +109,11 @@ def test_the_system_turn_always_stays(bare, limit, kept):
     assert keep_recent([SYSTEM, *CHAT], bare, limit) == (SYSTEM, *CHAT[-kept:])
 
 
-@each_row(
-    ("messages", "limit", "says"),
-    [
-        (CHAT, 5, "need 6 tokens, the limit is 5; raise the limit"),
-        (CHAT[:2], 99, "end with a user turn, got assistant"),
-        ([], 99, "end with a user turn, got no message"),
-        (CHAT, 0, "limit"),
-    ],
-)
-def test_what_cannot_be_shortened_is_an_error(bare, messages, limit, says):
-    with pytest.raises(ValueError, match=says):
-        keep_recent(messages, bare, limit)
+def test_what_cannot_be_shortened_is_an_error(bare):
+    require_refusals(
+        (CHAT, bare, 5, "need 6 tokens, the limit is 5; raise the limit"),
+        (CHAT[:2], bare, 99, "end with a user turn, got assistant"),
+        ([], bare, 99, "end with a user turn, got no message"),
+        (CHAT, bare, 0, "limit"),
+        of=keep_recent,
+    )

@@ -4,11 +4,12 @@ import itertools
 import os
 import signal
 
+import pytest
 import torch
 
 from course_pkg.finetuning.trainer import mean_loss, train
 
-from .runs import adapted, config, same, weights
+from .runs import adapted, config, dies, same, weights
 
 # Step 2 is the best, and step 3 the last: five files, each of which replaces the one before.
 CONFIG = config(5, learning_rate=0.3, evaluate_every=1, checkpoint_every=1, patience=1)
@@ -40,20 +41,17 @@ def killed_at(number, work):
 
     os.replace: what every file comes by.
     """
-    if (child := os.fork()) == 0:
-        replace = os.replace
-        numbers = itertools.count(1)
+    replace = os.replace
+    numbers = itertools.count(1)
 
-        def dying(*paths):
-            if next(numbers) == number:
-                os.kill(os.getpid(), signal.SIGKILL)
-            replace(*paths)
+    def dying(*paths):
+        if next(numbers) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(*paths)
 
-        os.replace = dying
-        work()
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert os.WTERMSIG(status) == signal.SIGKILL
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", dying)
+        dies(work)
 
 
 def test_a_killed_run_resumes_bit_for_bit_with_both_files(tmp_path):

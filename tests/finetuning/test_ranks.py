@@ -40,12 +40,10 @@ CASES = {  # batches of a step: fewer than ranks, as many, and a number that nei
 
 
 def whole_model():
-    """The tiny model, of which every weight is trained."""
     return load("tiny").model
 
 
 def run(fresh, settings, **arguments):
-    """Train a new model: losses, norms, evaluations and weights."""
     model = fresh()
     history = train(model, make_batches(), settings, **arguments)
     norms = [record.grad_norm for record in history.steps]
@@ -65,7 +63,6 @@ def assert_close(one, other):
 
 
 def equal_runs(one, other):
-    """Whether two runs are equal to the last bit."""
     numbers = ("losses", "norms", "evaluations")
     return same(one["weights"], other["weights"]) and all(one[n] == other[n] for n in numbers)
 
@@ -87,7 +84,6 @@ def resumed(path, dropout=0.0, **arguments):
 
 
 def adalora(**arguments):
-    """Train with AdaLoRA: the masks, and the ranks after each allocation."""
     model = load("tiny").model
     plan = AdaLoRAConfig(total_step=6, initial_rank=3, target_rank=1, tinit=1, tfinal=2)
     inject(model, plan)
@@ -124,7 +120,7 @@ def skipped_step(path, **arguments):
 
 
 class Quiet(Callback):
-    """It does nothing."""
+    pass
 
 
 class Unsent(Exception):
@@ -146,7 +142,6 @@ class FailsOnOne(list):
 
 
 def failures(rank, folder):
-    """For each failure, the error that this rank got."""
     toy = {"config": config(2, accumulation=2, shuffle=False), "batches": numbered(2)}
     rotten = FailsOnOne(numbered(2))
     rotten.rank = rank
@@ -185,7 +180,6 @@ def failures(rank, folder):
 
 
 def drawn():
-    """The random numbers that a model draws on this rank."""
     numbers = []
 
     def loss(weight, token):
@@ -197,7 +191,6 @@ def drawn():
 
 
 def bar():
-    """What the progress bar of this rank prints."""
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed):
         train(adapted(), make_batches(1), config(1, progress=True))
@@ -215,7 +208,6 @@ def disturbed(rank):
 
 
 def equalities(group, folder):
-    """Runs that must equal one process's, on one rank."""
     result = {name: run(adapted, config(3, **each)) for name, each in CASES.items()}
     result["full"] = run(whole_model, config(2, accumulation=2))
     result["first's weights"] = run(lambda: disturbed(group.rank), config(2))
@@ -247,7 +239,6 @@ def all_of_it(group, folder):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """What one process computes, and the folder of its checkpoints."""
     folder = tmp_path_factory.mktemp("alone")
     result = {name: run(adapted, config(3, **each)) for name, each in CASES.items()}
     result["full"] = run(whole_model, config(2, accumulation=2))
@@ -263,21 +254,18 @@ def alone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pair(alone):
-    """What each of 2 ranks has."""
     folder, _ = alone
     return launch(all_of_it, 2, folder, timeout=200)
 
 
 @pytest.fixture(scope="module")
 def trio(alone):
-    """What each of 3 ranks has."""
     folder, _ = alone
     return launch(equalities, 3, folder, timeout=200)
 
 
 @pytest.fixture(params=["pair", pytest.param("trio", marks=pytest.mark.exhaustive)])
 def ranks(request):
-    """What each of 2 or 3 ranks has."""
     return request.getfixturevalue(request.param)
 
 
@@ -373,7 +361,6 @@ def test_only_the_first_rank_shows_a_bar(pair):
 
 
 def in_parts(group, folder):
-    """Runs with FSDP2, on one rank."""
     held_out = make_batches(2)
     score = {"evaluate": lambda model: mean_loss(model, held_out)}
     result = {"one": run(adapted, config(2, weight_decay=0.1), sharded=True, **score)}
@@ -494,5 +481,4 @@ def test_gpus_train_in_parts_as_a_cpu_does(alone):
 
 
 def on_gpus(group, folder):
-    """Resume what one process on a CPU began."""
     return resumed(folder / "one.pt")

@@ -102,6 +102,7 @@ def test_fields_that_do_not_matter_are_named_once_in_their_order():
     assert read.unused == ("topic", "source", "prompt", "messages[].name")
 
 
+UNLEARNED = "field that can't be learned"
 TOOL = {"type": "function", "function": {"name": "get_weather"}}
 
 
@@ -168,29 +169,21 @@ def test_all_sources_give_the_same_conversations(tmp_path):
         ({**CHAT, "system": "Be kind."}, "second system turn", "turn 2"),
         ({"conversations": CHAT["messages"]}, "missing field", "turn 1: no from; found role"),
         *(
-            (CHAT | {field: [TOOL]}, "field that can't be learned", f"{field} .*learned; take it")
+            (CHAT | {field: [TOOL]}, UNLEARNED, f"{field} .*learned; take it")
             for field in ("tools", "functions", "documents", "images", "rejected")
         ),
         *(
-            (turns([{}, {field: "x"}]), "field that can't be learned", rf"turn 4: .*\[\]\.{field} ")
+            (turns([{}, {field: "x"}]), UNLEARNED, rf"turn 4: .*\[\]\.{field} ")
             for field in ("tool_calls", "function_call", "reasoning_content", "thinking")
         ),
-        (
-            {"prompt": "Hi", "completion": "x", "label": False},
-            "field that can't be learned",
-            "want",
-        ),
-        ({**ALPACA, "weight": 0.5}, "field that can't be learned", "weight 0.5"),
-        (
-            turns([{}, {"weight": 0.5}]),
-            "field that can't be learned",
-            "weight 0.5: expected 0 or 1",
-        ),
-        (turns([{}, {"train": "no"}]), "field that can't be learned", "train 'no'"),
+        ({"prompt": "Hi", "completion": "x", "label": False}, UNLEARNED, "want"),
+        ({**ALPACA, "weight": 0.5}, UNLEARNED, "weight 0.5"),
+        (turns([{}, {"weight": 0.5}]), UNLEARNED, "weight 0.5: expected 0 or 1"),
+        (turns([{}, {"train": "no"}]), UNLEARNED, "train 'no'"),
         (turns([{"weight": 0}, {"train": False}]), "nothing to learn", "every answer"),
         (
             {"messages": [{"role": "user", "content": "?", "train": True}]},
-            "field that can't be learned",
+            UNLEARNED,
             "only answers are learned",
         ),
         ({**ALPACA, "history": [["Hi"]]}, "wrong type", r"history must have \[question, answer\]"),

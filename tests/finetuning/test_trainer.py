@@ -36,7 +36,6 @@ class Toy(nn.Module):
 
 
 def numbered(count):
-    """Batches with the tokens 0, 1, …"""
     labels = torch.ones(1, 3).long()
     return [{"input_ids": torch.full((1, 3), i), "labels": labels} for i in range(count)]
 
@@ -102,7 +101,6 @@ def test_evaluation_runs_in_eval_mode_and_changes_nothing():
 
 
 def order_of(batches, settings):
-    """The numbers of the batches in the order in which training saw them."""
     seen = []
     train(Toy(lambda weight, token: seen.append(token) or weight * 1.0), batches, settings)
     return seen

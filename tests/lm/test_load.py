@@ -31,7 +31,6 @@ def refused(error, *says, name="smollm2-135m", **options):
 
 @pytest.fixture
 def saved(tmp_path, tiny):
-    """A folder with the tiny model."""
     tiny.model.save_pretrained(tmp_path)
     tiny.tokenizer.save_pretrained(tmp_path)
     return tmp_path

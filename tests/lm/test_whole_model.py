@@ -25,7 +25,6 @@ Q = "model.layers.0.self_attn.q_proj"
 
 
 def saved(folder, change=lambda tensors: tensors):
-    """A folder with the tiny model, whose tensors are changed."""
     for each in load("tiny"):
         each.save_pretrained(folder)
     file = folder / "model.safetensors"

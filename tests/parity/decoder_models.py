@@ -26,7 +26,6 @@ def pair(family, **settings):
 
 
 def tokens(batch, length, seed=0):
-    """Random token ids."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(SIZES["vocab_size"], (batch, length), generator=generator)
 

@@ -71,7 +71,6 @@ def llama(sizes=SIZES, **settings):
 
 
 def gpt2(**settings):
-    """A GPT-2 of two layers without dropout."""
     torch.manual_seed(0)
     sizes = {"n_layer": 2, "n_embd": 16, "n_head": 2, "vocab_size": 32}
     dropout = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
@@ -103,7 +102,6 @@ def padded_batch(padding, positions=False):
 
 
 def run(model, inputs):
-    """The model's output, without gradients."""
     with torch.no_grad():
         return model(**inputs)
 

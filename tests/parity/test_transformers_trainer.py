@@ -57,7 +57,6 @@ class Recorder(Trainer):
         )
 
     def run(self):
-        """Train; return the loss, the norm and the rate of each step."""
         self.train()
         logged = [entry for entry in self.state.log_history if "loss" in entry]
         return tuple(

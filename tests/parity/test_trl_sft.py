@@ -32,7 +32,6 @@ NEWLINE = ord("\n")  # a token of the tiny tokenizer
 
 
 def turns(texts):
-    """Messages of the user and the assistant in turn."""
     return as_dicts(chat(*texts).messages)
 
 

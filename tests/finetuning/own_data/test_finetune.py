@@ -5,7 +5,6 @@ import os
 import signal
 
 import pytest
-import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -21,13 +20,14 @@ from course_pkg.finetuning.own_data.finetune import finetune
 from course_pkg.finetuning.own_data.finetune_report import summary
 from course_pkg.finetuning.own_data.result import FILE, read_file
 from course_pkg.finetuning.own_data.settings import FinetuneSettings
-from course_pkg.finetuning.own_data.token_examples import tokenize_file
+from course_pkg.finetuning.own_data.token_examples import split_examples, tokenize_file
 from course_pkg.finetuning.own_data.training_progress import Progress
 from course_pkg.finetuning.own_data.validation_losses import Losses, change, example_losses
 from course_pkg.lm.load import load
 from course_pkg.lm.model_errors import ModelError
 from course_pkg.lm.tiny import tiny_tokenizer
 from course_pkg.serving.text_stream import end_tokens
+from tests.finetuning.runs import dies, same
 
 WORDS = ("red", "blue", "green", "black", "white", "brown", "pink", "gold", "gray", "lime")
 USUAL = {"model": "tiny", "steps": 6, "max_length": 128, "learning_rate": 3e-2}
@@ -59,10 +59,6 @@ def settings(data, name="out", **given):
 
 def weights(folder):
     return load_file(folder / "adapter_model.safetensors")
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
 def course(*arguments):
@@ -101,29 +97,22 @@ def test_the_losses_of_the_result_are_those_of_the_base_and_of_the_saved_adapter
 
 
 def validation_of(data):
-    from course_pkg.finetuning.own_data.data_file import read_data
-    from course_pkg.finetuning.own_data.token_examples import split_examples, tokenize_file
-    from course_pkg.lm.tiny import tiny_tokenizer
-
     tokenized = tokenize_file(read_data(data), tiny_tokenizer(), 128)
     return split_examples(tokenized.examples, 0.1, 0).validation
 
 
 def killed_at(step, work):
     """Run something in a child that kills itself while it writes the checkpoint of a step."""
-    if (child := os.fork()) == 0:
-        write = training_state.write_checkpoint
+    write = training_state.write_checkpoint
 
-        def dying(path, content):
-            if len(json.loads(content["history"])["steps"]) == step and path.name == "last.pt":
-                os.kill(os.getpid(), signal.SIGKILL)
-            write(path, content)
+    def dying(path, content):
+        if len(json.loads(content["history"])["steps"]) == step and path.name == "last.pt":
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(path, content)
 
-        training_state.write_checkpoint = dying
-        work()
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert os.WTERMSIG(status) == signal.SIGKILL
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_state, "write_checkpoint", dying)
+        dies(work)
 
 
 @pytest.mark.parametrize("step", [1, 4])

@@ -36,8 +36,6 @@ RESULT = Result(
 
 
 class Tags(HTMLParser):
-    """The tags and attributes of a page."""
-
     def __init__(self, text):
         super().__init__()
         self.found = []
