@@ -86,6 +86,11 @@ def load_adapter(
 
     As with `inject`, a model's first adapter becomes active. `adapter_name` may differ from the
     name under which it was trained.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is damaged, needs something that is not implemented, or belongs to
+            another model. The model is then unchanged.
     """
     folder = Path(folder)
     settings = read_settings(folder)

@@ -68,6 +68,11 @@ def train(
             `after_step()` runs after each update; AdaLoRA's is a RankAllocator.
         sharded: each process holds only a part of each weight while it trains (FSDP2), and at the
             end the model has them whole; None means yes on GPUs, unless there is a callback.
+
+    Raises:
+        OSError: a checkpoint can't be written (before the first step, if that is known then).
+        FloatingPointError: a loss or a gradient is not finite (fp16 skips such a gradient and
+            lowers its scale).
     """
     ranks = Ranks()
     with ranks.agreement():
