@@ -71,8 +71,7 @@ def chat_text(
 
     Raises:
         ChatTemplateError: the tokenizer has no template.
-        RecordError: the template refuses the turns, for example a system
-            turn.
+        RecordError: the template refuses the turns, for example a system turn.
     """
     return _render(as_dicts(messages), tokenizer, generation_prompt, template)
 
