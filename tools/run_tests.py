@@ -160,11 +160,11 @@ def _alone(names: list[str], arguments: list[str]) -> tuple[set[str], dict[str, 
         file = Path(folder, "tests.json")
         file.write_text(json.dumps(names))
         code = _start([AGAIN, str(file), *arguments])
-        found = json.loads(file.read_text())
-    if not isinstance(found, dict):
+        outcome = json.loads(file.read_text())
+    if not isinstance(outcome, dict):
         print(f"the process of the second try ended with {code} before its tests did")
         return set(), dict.fromkeys(names, "the process ended")
-    return set(found["passed"]) - found["failures"].keys(), found["failures"]
+    return set(outcome["passed"]) - outcome["failures"].keys(), outcome["failures"]
 
 
 def _start(arguments: list[str], **variables: str) -> int:
@@ -186,8 +186,8 @@ def run_alone(file: Path, arguments: list[str]) -> int:
     names = json.loads(file.read_text())
     recorder = Recorder()
     code = int(pytest.main([*arguments, "-n", "0"], plugins=[recorder, Only(names)]))
-    found = {"passed": sorted(recorder.passed), "failures": recorder.failures}
-    file.write_text(json.dumps(found))
+    outcome = {"passed": sorted(recorder.passed), "failures": recorder.failures}
+    file.write_text(json.dumps(outcome))
     return code
 
 

@@ -28,25 +28,25 @@ def pages(root: Path) -> list[str]:
 def title(page: Path) -> str:
     """The first heading of a MyST page, in its source form."""
     body = re.sub(r"\A---\n.*?\n---\n", "", page.read_text("utf8"), flags=re.DOTALL)
-    found = re.search(r"^# (.+?)\s*$", body, re.MULTILINE)
-    if found is None:
+    heading = re.search(r"^# (.+?)\s*$", body, re.MULTILINE)
+    if heading is None:
         raise ValueError(f"{page} has no title: add a line `# Title` as its first heading")
-    return found[1]
+    return heading[1]
 
 
 def problems(root: Path) -> list[str]:
     """A line for each page that was not extracted."""
-    found = []
+    lines = []
     for page in pages(root):
         template = (root / OUT / page).with_suffix(".pot")
         if not template.is_file():
-            found.append(f"{page}: no {OUT / page}.pot")
+            lines.append(f"{page}: no {OUT / page}.pot")
             continue
         with template.open("rb") as file:
             messages = {message.id for message in read_po(file)}
         if (expected := title((root / page).with_suffix(".md"))) not in messages:
-            found.append(f"{page}: its title, {expected!r}, is not in {OUT / page}.pot")
-    return found
+            lines.append(f"{page}: its title, {expected!r}, is not in {OUT / page}.pot")
+    return lines
 
 
 def extract(root: Path) -> int:

@@ -156,17 +156,15 @@ def next_steps(model: str, folder: Path, method: str, chat: bool) -> list[tuple[
             ["course", "serve", "--model", merged, "--served-model-name", name],
         ]
     task = ["course", "eval", "--task", "short-answers", *base]
-    commands = {
-        "chat": [["course", "chat", *base, "--adapter", adapter]],
-        "serve": serve,
-        "evaluate": [[*task], [*task, "--adapter", adapter]],
-        "export": [["course", "export", adapter, "--base", model, "--format", "gguf"]],
-    }
-    if not chat:
-        commands.pop("chat")
-    steps = [(what, [shlex.join(line) for line in lines]) for what, lines in commands.items()]
-    at = [what for what, _ in steps].index("serve") + 1
-    steps.insert(at, ("ask it", [_request(name, chat)]))
+    export = ["course", "export", adapter, "--base", model, "--format", "gguf"]
+    steps = [
+        ("serve", list(map(shlex.join, serve))),
+        ("ask it", [_request(name, chat)]),
+        ("evaluate", [shlex.join(task), shlex.join([*task, "--adapter", adapter])]),
+        ("export", [shlex.join(export)]),
+    ]
+    if chat:
+        steps.insert(0, ("chat", [shlex.join(["course", "chat", *base, "--adapter", adapter])]))
     return steps
 
 
