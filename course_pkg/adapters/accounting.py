@@ -3,7 +3,6 @@
 Parameters are counted without weights: the model is built on torch's meta device, where tensors
 have shapes but no storage. `estimate_memory` leaves out allocator overhead, temporary buffers and
 the CUDA context; `measure_step` counts tensor by tensor, so it is exact and repeatable on a CPU.
-Chapter: adapters/qlora.
 """
 
 import copy

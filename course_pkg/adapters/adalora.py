@@ -6,7 +6,6 @@ P is (out_features, rank), Q is (rank, in_features), Λ is diagonal and starts a
 them `lora_B`, `lora_A` and `lora_E`, (rank, 1). An entry of Λ that is set to zero removes one
 triplet: a column of P, an entry of Λ, and a row of Q. Source: Zhang et al. 2023, "AdaLoRA: Adaptive
 Budget Allocation for Parameter-Efficient Fine-Tuning", equation 3; the scaling is PEFT's.
-Chapter: adapters/variants.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Save and load adapters in PEFT's format, so that each library can read the other's files.
 
 A folder holds adapter_config.json (see `peft_files`) and adapter_model.safetensors, whose keys are
-base_model.model.<module>.lora_A.weight and so on. Chapter: adapters/lora-training.
+base_model.model.<module>.lora_A.weight and so on.
 """
 
 import copy

@@ -1,7 +1,4 @@
-"""Checks of arguments that the methods share: names, patterns, models and generators.
-
-Chapter: adapters/peft.
-"""
+"""Checks of arguments that the methods share: names, patterns, models and generators."""
 
 import re
 from collections.abc import Iterable, Mapping

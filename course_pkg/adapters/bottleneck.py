@@ -5,7 +5,7 @@
 W_down is (size, out_features), W_up is (out_features, size). A method needs a config, a layer, a
 line in `injection.LAYERS`, and one in `peft_files.FORMATS`. Source: Houlsby et al. 2019,
 "Parameter-Efficient Transfer Learning for NLP", section 2.1, behind the output layers of attention
-and of the feed-forward network ("o_proj" and "down_proj" in Llama). Chapter: adapters/peft.
+and of the feed-forward network ("o_proj" and "down_proj" in Llama).
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Combine LoRA adapters: a new one whose change is a weighted sum of others' changes.
-
-Chapter: adapters/lora-training.
-"""
+"""Combine LoRA adapters: a new one whose change is a weighted sum of others' changes."""
 
 import math
 import re

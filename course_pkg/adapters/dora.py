@@ -5,7 +5,6 @@
 W is (out_features, in_features); ‖·‖ is the norm of each row, (out_features,), where m starts. The
 bias is not scaled. The backward pass treats the norm as a constant. Source: Liu et al. 2024, "DoRA:
 Weight-Decomposed Low-Rank Adaptation", equations 5 and 11 and section 4.3.
-Chapter: adapters/variants.
 """
 
 from dataclasses import dataclass

@@ -5,7 +5,7 @@
 
 Every vector starts at one. Merging multiplies the rows of W (and b) or the columns of W by l.
 Source: Liu et al. 2022, "Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than
-In-Context Learning", section 3.3. Chapter: adapters/peft.
+In-Context Learning", section 3.3.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,6 @@
 
 Every function changes any nn.Module in place and finds its adapter layers. There is no
 wrapper around the model, so its class, methods and module names stay the same.
-Chapter: adapters/lora.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

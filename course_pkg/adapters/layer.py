@@ -2,7 +2,7 @@
 
 A method's layer names its weights in `parts`, draws them in `new_weights`, and computes its
 `forward` and, where merging exists, `delta_weight` or `merged_weight`. Everything else is here, so
-that one set of functions (`injection`, `adapter_io`) serves every method. Chapter: adapters/peft.
+that one set of functions (`injection`, `adapter_io`) serves every method.
 """
 
 from collections.abc import Sequence

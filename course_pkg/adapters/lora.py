@@ -7,7 +7,6 @@ An embedding gets LoRA too: row(token) = E[token] + scaling * B A[:, token].
 
 Sources: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1;
 Kalajdzievski 2023, "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA" (rsLoRA).
-Chapter: adapters/lora.
 """
 
 import math

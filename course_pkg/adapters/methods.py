@@ -2,7 +2,7 @@
 
 LoRA and other layer methods change layers inside the model; prompt and prefix tuning wrap the
 model. So use the model that `adapt` or `load` returns. `merge_adapters` raises NotImplementedError
-for bottleneck adapters, prompts and prefixes. Chapter: adapters/peft.
+for bottleneck adapters, prompts and prefixes.
 """
 
 import os

@@ -1,7 +1,6 @@
 """The tokenizer and the chat template that an adapter was trained with, if its folder has them.
 
 A model that reads another template than it was trained with answers badly, without an error.
-Chapter: finetuning/chat.
 """
 
 import copy

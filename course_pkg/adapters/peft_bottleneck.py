@@ -4,7 +4,6 @@ PEFT needs a config (a dataclass with a peft_type), a layer (a BaseTunerLayer, w
 weights), a model (a BaseTuner, which puts the layer into a module's place), a call of
 `register_peft_method`, and an entry in its enum PeftType, which `_add_peft_type` adds. PEFT is in
 the package's `parity` extra. Source: PEFT 0.21, register_peft_method and tuners/tuners_utils.py.
-Chapter: adapters/own-method.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """PEFT's adapter folder: adapter_config.json, with settings, and adapter_model.safetensors.
 
 Reading refuses settings that this package does not implement (such as `layer_replication`)
-instead of ignoring them. Chapter: adapters/lora-training.
+instead of ignoring them.
 """
 
 import json

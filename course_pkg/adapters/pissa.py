@@ -4,7 +4,7 @@
 
 The output is the same at the start. A saved adapter fits this changed base only. Source: Meng et
 al. 2024, "PiSSA: Principal Singular Values and Singular Vectors Adaptation of Large Language
-Models", section 3. Chapter: adapters/variants.
+Models", section 3.
 """
 
 import torch

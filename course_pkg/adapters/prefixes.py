@@ -5,7 +5,7 @@
 K_l and V_l are (num_virtual_tokens, heads · head_dim), counting key-value heads; the model never
 rotates them. Li & Liang compute them with an MLP while training ("reparametrization"); P-tuning v2
 trains them directly. Sources: Li & Liang 2021, "Prefix-Tuning: Optimizing Continuous Prompts for
-Generation", section 4; Liu et al. 2022, "P-Tuning v2", section 3. Chapter: adapters/peft.
+Generation", section 4; Liu et al. 2022, "P-Tuning v2", section 3.
 """
 
 import math

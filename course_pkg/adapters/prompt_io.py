@@ -2,7 +2,7 @@
 
 adapter_model.safetensors has one tensor, prompt_embeddings: P, (num_virtual_tokens, hidden_size),
 or the prefix of all layers, (num_virtual_tokens, layers · 2 · heads · head_dim). The file has what
-a prefix's MLP computes, not the MLP, so a loaded prefix never has one. Chapter: adapters/peft.
+a prefix's MLP computes, not the MLP, so a loaded prefix never has one.
 """
 
 import os

@@ -4,7 +4,6 @@
 
 Only P is trained. The labels of the virtual tokens are -100, so no loss is computed there.
 Source: Lester, Al-Rfou & Constant 2021, "The Power of Scale for Parameter-Efficient Prompt Tuning".
-Chapter: adapters/peft.
 """
 
 from collections.abc import Iterable, Sequence

@@ -5,7 +5,7 @@
 The weight is dequantized for each product, forward and backward; the gradient goes to x only.
 `merge_adapters` refuses quantized weights: rounding the sum to 4 bits can cost more than the
 adapter learned. `merge_quantized` does it on request. Source: Dettmers et al. 2023 (QLoRA),
-section 3. Chapter: adapters/qlora.
+section 3.
 """
 
 from collections.abc import Sequence

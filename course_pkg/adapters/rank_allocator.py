@@ -7,7 +7,7 @@ budget b(t), a number of triplets in the whole model, falls from the initial to 
 
 The entries of Λ of all but the b(t) triplets with the highest scores become zero. A removed
 triplet can come back, until the final phase. Source: Zhang et al. 2023, sections 3.1 to 3.3, as
-PEFT implements it. Chapter: adapters/variants.
+PEFT implements it.
 """
 
 from collections.abc import Mapping

@@ -4,7 +4,6 @@ Modules, such as a new classification head, are those that end with an entry of 
 also within a word: "norm" finds "model.norm" and "layers.0.input_layernorm". Biases, by bias="all"
 and bias="lora_only", have no copies: training changes the base's own, and nothing restores them. So
 such an adapter is its model's only one. Source: PEFT 0.21, tuners/tuners_utils.py.
-Chapter: adapters/peft.
 """
 
 import copy

@@ -2,7 +2,7 @@
 
 The rules are PEFT's: a list matches whole names or endings after a dot; a string is a regex for the
 whole name; "all-linear" is every nn.Linear except the output embedding. Stricter than PEFT: a list
-entry that matches nothing is an error. Chapter: adapters/lora.
+entry that matches nothing is an error.
 """
 
 import difflib

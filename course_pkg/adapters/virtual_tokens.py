@@ -2,7 +2,7 @@
 
 Both methods change the input or the cache of a model, so they wrap the whole model. The wrapper is
 an adapter layer, so that `trainable_parameters`, `disable_adapters` and `set_adapter` work as they
-do for LoRA. Nothing can be merged. Chapter: adapters/peft.
+do for LoRA. Nothing can be merged.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 In Python a string is also a sequence of strings, and True an integer: a text in place of a list
 would be processed letter by letter. Public functions therefore check their arguments first; what
-they call does not check again. Chapter: metrics/comparison.
+they call does not check again.
 """
 
 import math

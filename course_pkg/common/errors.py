@@ -2,7 +2,7 @@
 
 A command prints only the message of such an error, one line that says what was found and how to fix
 it, and ends with its exit code. Whoever must decide by an error asks for its type or a field, never
-for a word of its message. Chapter: setup.
+for a word of its message.
 """
 
 REQUEST = 2  # the request is not possible as it is

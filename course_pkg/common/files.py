@@ -1,7 +1,4 @@
-"""Write files whole, lock them between processes, and print sizes, by the standard library alone.
-
-Chapter: setup.
-"""
+"""Write files whole, lock them between processes, print sizes: by the standard library alone."""
 
 import errno
 import os

@@ -2,8 +2,6 @@
 
 `page.html` is the frame of every page: it has its own style, and tells a browser to run and to
 fetch nothing. Every text is escaped.
-
-Chapter: setup.
 """
 
 from typing import Any

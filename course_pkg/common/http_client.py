@@ -4,7 +4,6 @@ A refused or broken connection, a time-out, and the statuses 408, 429 and 5xx ar
 a pause, which the server may choose (Retry-After). Redirects are not followed, so that texts and
 the key go to the given address only. The server isn't trusted: an answer has a limit in bytes, and
 a request one in seconds, however slowly the bytes come.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 import http.client

@@ -1,7 +1,7 @@
 """JSON that others wrote, or may have changed: what can't be read is an error in plain words.
 
 `json.loads` also raises RecursionError, and for an integer of more than 4300 digits an error about
-Python's settings. Chapter: setup.
+Python's settings.
 """
 
 import json

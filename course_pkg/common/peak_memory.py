@@ -1,7 +1,4 @@
-"""The memory that a computation needs, measured tensor by tensor.
-
-Chapter: acceleration/flash-attention.
-"""
+"""The memory that a computation needs, measured tensor by tensor."""
 
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """What requirements.txt pins, and which installed packages differ from it.
 
 It reads exact pins (`name==version`) with their environment markers, and ignores hashes, options
-and ranges. Chapter: setup.
+and ranges.
 """
 
 import re

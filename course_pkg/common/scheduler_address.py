@@ -1,8 +1,6 @@
 """The address of a scheduler, and the certificates for it: from options, or from Dask's settings.
 
 What is not encrypted stays on this machine: another address than a loopback one needs TLS.
-
-Chapter: appendix/for-instructors.
 """
 
 import re

@@ -1,7 +1,6 @@
 """Texts on a terminal: of others, where what it would obey is shown instead; and durations.
 
 Control characters in an answer or a name can erase what stands above, or type into the terminal.
-Chapter: setup.
 """
 
 import math

@@ -3,7 +3,6 @@
 Triton reads TRITON_INTERPRET when a kernel is defined. Without a CUDA device, importing this module
 therefore sets TRITON_INTERPRET=1 for the process, unless you have set it. Where triton is not
 installed (macOS, Windows), kernels can be defined, and running one raises an error.
-Chapter: acceleration/flash-attention.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 Padding has no loss, so a batch has the same loss as its examples computed one by one. In a packed
 row, positions restart at each example, and the mask hides the row's other examples: losses and
-gradients equal those of separate rows. Chapter: finetuning/sft.
+gradients equal those of separate rows.
 """
 
 import itertools

@@ -1,7 +1,4 @@
-"""What a training run is given: its settings, its learning rate at each step, and a callback.
-
-Chapter: finetuning/sft.
-"""
+"""What a training run is given: its settings, its learning rate at each step, and a callback."""
 
 import math
 import os

@@ -1,8 +1,7 @@
 """Conversations that a model can learn from, and reports of the records that hold none.
 
 Every `Conversation` is valid. Reading and tokenizing (`records`, `masking`) leave out what they
-can't use, and report the place, the kind of problem and the detail. Chapter:
-finetuning/instructions.
+can't use, and report the place, the kind of problem and the detail.
 """
 
 from collections import Counter

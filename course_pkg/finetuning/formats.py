@@ -2,7 +2,7 @@
 
 A template may mark what the assistant generates, by `{% generation %}`. Otherwise the conversation
 is rendered turn by turn: an answer is what its turn adds. Nothing searches for the text of an
-answer, because the prompt may contain the same words. Chapter: finetuning/chat.
+answer, because the prompt may contain the same words.
 """
 
 import copy

@@ -2,7 +2,6 @@
 
 The labels equal the token ids in each answer and its end-of-turn token; elsewhere they are
 IGNORE_INDEX. They depend on positions, so a padding token may equal the end token.
-Chapter: finetuning/sft.
 """
 
 import re

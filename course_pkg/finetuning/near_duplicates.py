@@ -3,7 +3,6 @@
 The measure compares spelling: it does not find a paraphrase, and it does not see that a "not"
 reverses the meaning. Sources: Broder 1997, "On the Resemblance and Containment of Documents"; Lee
 et al. 2022, "Deduplicating Training Data Makes Language Models Better".
-Chapter: finetuning/instructions.
 """
 
 from collections.abc import Sequence

@@ -6,8 +6,7 @@ DistributedDataParallel, which accelerate uses too: it communicates inside `back
 that fails there leaves the others waiting. Here a failure on one rank becomes the same error on
 all.
 
-Sources: Li et al. 2020, "PyTorch Distributed"; Zhao et al. 2023, "PyTorch FSDP". Chapter:
-finetuning/sft.
+Sources: Li et al. 2020, "PyTorch Distributed"; Zhao et al. 2023, "PyTorch FSDP".
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Files of records: JSON in the usual shapes, and tables with a line of column names.
 
 What is read: one JSON value on each line; values over several lines, one after the other; an array;
-`{"data": […]}`, or another name for the only field; CSV and TSV. Chapter: finetuning/instructions.
+`{"data": […]}`, or another name for the only field; CSV and TSV.
 """
 
 import csv

@@ -6,7 +6,7 @@
 - "sharegpt": a list `conversations` of objects with `from` (human, gpt, system) and `value`.
 
 Each may have `id`, `system` and `history`. An answer of a list with `"weight": 0` or
-`"train": false` is read and not learned. Chapter: finetuning/instructions.
+`"train": false` is read and not learned.
 """
 
 import os

@@ -1,7 +1,7 @@
 """A training loop, and the loss on held-out batches; `masking` and `batches` make the data.
 
 AdamW, warm-up and decay, gradient accumulation, clipping, mixed precision, evaluation, early
-stopping, and checkpoints from which a run resumes bit for bit. Chapter: finetuning/sft.
+stopping, and checkpoints from which a run resumes bit for bit.
 """
 
 import itertools

@@ -1,7 +1,6 @@
 """The state of a training run between two steps: weights, AdamW, record; and its checkpoints.
 
 The position in the data and the learning rate follow from the step number, so they are not saved.
-Chapter: finetuning/sft.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 The folder is complete or absent, because it is built under a temporary name, then renamed. If a
 file was truncated or one of its bits changed, it is built again. Processes that need it at the
-same time build it once. Chapter: setup.
+same time build it once.
 """
 
 import errno

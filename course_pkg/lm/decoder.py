@@ -9,7 +9,7 @@ Shapes: "hidden" is the width of a vector; a layer has "heads" query heads of wi
 of a checkpoint's tensors. Not here: reading files, tokenizers, sampling, dropout.
 
 Sources: Llama 2 (Touvron et al. 2023), RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021),
-SwiGLU (Shazeer 2020), grouped queries (Ainslie et al. 2023). Chapter: serving/kv-cache.
+SwiGLU (Shazeer 2020), grouped queries (Ainslie et al. 2023).
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """The sizes and settings of a decoder, from a config.json of transformers 4 or 5.
 
 What `course_pkg.lm.decoder` lacks is refused: other families than Llama, Mistral and Qwen2, other
-activations, rotations of a part of a head. Chapter: serving/kv-cache.
+activations, rotations of a part of a head.
 """
 
 from collections.abc import Mapping

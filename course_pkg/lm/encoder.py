@@ -1,7 +1,7 @@
 """Sentence encoders: `load_encoder()` returns MiniLM-L6 from a pip package, without a network.
 
 An encoder reads a text in both directions and turns each token into a vector. MiniLM-L6 has 22.7
-million parameters, six layers of width 384, and reads uncased English. Chapter: metrics/bertscore.
+million parameters, six layers of width 384, and reads uncased English.
 """
 
 import copy

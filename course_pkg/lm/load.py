@@ -2,7 +2,7 @@
 
 Names: "smollm2-135m" (135 million parameters, from the cache folder), "tiny" (a random model of two
 layers, in milliseconds), the id of a model on the Hugging Face hub, or a folder that
-`save_pretrained` wrote. Chapter: setup.
+`save_pretrained` wrote.
 """
 
 import difflib

@@ -1,4 +1,4 @@
-"""Errors from preparing and loading models, one class for each kind of fix. Chapter: setup."""
+"""Errors from preparing and loading models, one class for each kind of fix."""
 
 from course_pkg.common.errors import CourseError
 

@@ -1,7 +1,7 @@
 """A model's folder before anything reads it whole: its files may be anybody's.
 
 A link to a device never ends, and a config.json of a billion layers fills the memory before a
-weight is read. Both are refused here, by the kind and the size of the files. Chapter: setup.
+weight is read. Both are refused here, by the kind and the size of the files.
 """
 
 from pathlib import Path

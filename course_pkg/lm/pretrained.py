@@ -3,7 +3,6 @@
 Quantized weights are refused, and so are adapters that are not merged. Their tensors have names
 that depend on the library: `q_proj.base.weight` and `q_proj.lora_A.default` in course_pkg.adapters,
 `q_proj.base_layer.weight` in PEFT, and `base_model.` before all names of a PeftModel.
-Chapter: serving/kv-cache.
 """
 
 from collections.abc import Iterable, Mapping

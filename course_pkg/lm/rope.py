@@ -2,7 +2,6 @@
 
 The types of scaling are those of transformers: linear, dynamic, llama3, yarn and longrope.
 Sources: RoFormer (Su et al. 2021), YaRN (Peng et al. 2023), LongRoPE (Ding et al. 2024).
-Chapter: serving/kv-cache.
 """
 
 import math

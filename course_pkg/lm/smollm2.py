@@ -7,7 +7,7 @@ read. So the first use writes the same values as fp32 safetensors, and fixes thr
   here <|endoftext|> pads, on the left, as generation needs;
 - generation stops at <|im_end|> (end of a turn) and at <|endoftext|> (end of a document).
 
-As in the original, the tokenizer drops six control characters, such as U+0004. Chapter: setup.
+As in the original, the tokenizer drops six control characters, such as U+0004.
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 It has every part of SmolLM2 (grouped-query attention, tied embeddings, the same names of modules
 and of special tokens, a chat template), but it is untrained: use it to check shapes, gradients and
-equalities. Chapter: setup.
+equalities.
 """
 
 import torch

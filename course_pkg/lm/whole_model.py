@@ -1,7 +1,7 @@
 """A model and its tokenizer by transformers: whole, and without running code that lies beside them.
 
 transformers gives random numbers to tensors that the files lack, leaves out those that it has no
-place for, and mentions both in a log. Here each is an error that names the tensor. Chapter: setup.
+place for, and mentions both in a log. Here each is an error that names the tensor.
 """
 
 import os

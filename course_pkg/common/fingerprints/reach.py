@@ -3,7 +3,7 @@
 Names are followed through imports to the functions, classes and values that they stand for, and
 through those to others. A class counts whole, and so does a module that is passed on as an object.
 A string that is a module's dotted name, such as a fork server is given, counts as its import. Names
-that are put together at run time are not seen. Chapter: appendix/for-instructors.
+that are put together at run time are not seen.
 """
 
 import ast

@@ -2,7 +2,6 @@
 
 Comments, formatting, docstrings, the annotations of functions, the texts of messages and the names
 of local variables do not count. Names of parameters do. Nothing is run.
-Chapter: appendix/for-instructors.
 """
 
 import ast

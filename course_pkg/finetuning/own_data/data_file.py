@@ -1,7 +1,7 @@
 """A file of your own examples: its format is recognized, and every record must have it.
 
 `records` leaves out what it can't read, and reports it. Here the first record that doesn't fit is
-an error with its line, so that no example is lost unnoticed. Chapter: finetuning/chat.
+an error with its line, so that no example is lost unnoticed.
 """
 
 import hashlib

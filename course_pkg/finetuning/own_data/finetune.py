@@ -2,7 +2,7 @@
 
 The output folder is the adapter's own, in PEFT's format, with report.html, finetune.json, and
 chat_template.jinja if all examples share a turn. A run that was killed goes on from its last
-checkpoint, and ends with the same adapter as one that was not. Chapter: finetuning/chat.
+checkpoint, and ends with the same adapter as one that was not.
 """
 
 import shutil

@@ -1,7 +1,7 @@
 """The report of a run, one HTML page with no script and no network; commands that use the adapter.
 
 It claims what the data show: a change of the loss on these validation examples, with an interval,
-for one run. Chapter: finetuning/sft-settings.
+for one run.
 """
 
 import math

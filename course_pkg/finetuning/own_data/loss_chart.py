@@ -1,7 +1,4 @@
-"""The loss curve of a run as an SVG picture, whose colors are those of the page around it.
-
-Chapter: finetuning/sft.
-"""
+"""The loss curve of a run as an SVG picture, whose colors are those of the page around it."""
 
 import math
 from collections.abc import Sequence

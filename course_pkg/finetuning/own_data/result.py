@@ -1,7 +1,4 @@
-"""The output folder of a run, which one process uses at a time, and the result that it holds.
-
-Chapter: finetuning/sft.
-"""
+"""The output folder of a run, which one process uses at a time, and the result that it holds."""
 
 import json
 from collections.abc import Iterator

@@ -8,7 +8,7 @@ IA³'s is a third of its best there, 3e-2. Models of half a billion parameters a
 that QLoRA (Dettmers et al. 2023) used for Llama: 2e-4 up to 13 billion, 1e-4 from 33 billion.
 
 Epochs: in sft_settings the second pass through 64 examples lowered the validation loss, and the
-third did not. Chapter: finetuning/sft-settings.
+third did not.
 """
 
 import math

@@ -2,7 +2,6 @@
 
 A model that was trained with it answers badly without it. So a chat template of the adapter's own
 adds it to a chat that has none, and every program that uses the template does so too.
-Chapter: finetuning/chat.
 """
 
 from collections.abc import Sequence

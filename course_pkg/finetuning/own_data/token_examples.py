@@ -2,7 +2,6 @@
 
 What is longer than the limit is cut where an answer ends, so that no example loses the end token of
 its last answer. A plain text goes on in a further piece, so none of it is cut.
-Chapter: finetuning/instructions.
 """
 
 import random

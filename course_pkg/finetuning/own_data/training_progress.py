@@ -1,7 +1,7 @@
 """How a run reports on its way: a line for each report, on a terminal only.
 
 The trainer tells a callback when a step is over, but not its loss, which is therefore read from the
-model's own output. Chapter: finetuning/sft.
+model's own output.
 """
 
 import math

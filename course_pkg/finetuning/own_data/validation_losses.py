@@ -1,7 +1,4 @@
-"""What a run has changed: the loss on validation examples, with an interval, and what is written.
-
-Chapter: finetuning/sft-settings.
-"""
+"""What a run has changed: the loss on validation examples, and what the model writes."""
 
 import math
 import random
