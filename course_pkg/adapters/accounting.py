@@ -63,7 +63,6 @@ class ParameterCount:
     Attributes:
         base: parameters of the model, tied ones counted once.
         adapter: parameters that it adds.
-        trainable: parameters that get a gradient.
     """
 
     method: str
@@ -252,7 +251,6 @@ class StepCost:
     Attributes:
         weights: parameters and buffers, shared ones counted once.
         saved: what autograd keeps from the forward pass for the backward pass, without the weights.
-        gradients: of the parameters.
     """
 
     loss: float

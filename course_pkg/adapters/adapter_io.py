@@ -287,6 +287,6 @@ def _bias_problems(needed: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -
     return problems
 
 
-def _first_few(items: Sequence[str], limit: int = 3) -> str:
-    more = f" and {len(items) - limit} more" if len(items) > limit else ""
-    return "; ".join(items[:limit]) + more
+def _first_few(items: Sequence[str]) -> str:
+    more = f" and {len(items) - 3} more" if len(items) > 3 else ""
+    return "; ".join(items[:3]) + more

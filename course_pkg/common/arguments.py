@@ -13,7 +13,9 @@ from typing import Any
 def require_string(value: Any, name: str = "a text", fix: str = "") -> str:
     """Return the value if it is a string (which may be empty); otherwise raise TypeError.
 
-    name: what to call the value in the message. fix: how to correct it, added to the message.
+    Args:
+        name: what to call the value in the message.
+        fix: how to correct it, added to the message.
     """
     if not isinstance(value, str):
         problem = f"{name} must be a string, got {value!r:.80} ({type(value).__name__})"

@@ -49,7 +49,8 @@ def atomic_file(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
 
     A reader sees the old file or the new one, never a partial file, even after a power failure.
 
-    mode: permission bits of the new file; by default those that `open` gives.
+    Args:
+        mode: permission bits of the new file; by default those that `open` gives.
     """
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -104,8 +105,10 @@ def lock(path: Path, *, wait: bool = True, mode: int = 0o600) -> Iterator[int]:
     """Hold an exclusive lock on a file, created if absent, and yield its open descriptor.
 
     The lock is released when the block ends or the process dies, so a dead process blocks nobody.
-    wait: wait until another holder is done; if False, raise BlockingIOError at once.
-    mode: permission bits of the lock file; 0o666 lets every user of the machine take the lock.
+
+    Args:
+        wait: until another holder is done; if False, raise BlockingIOError at once.
+        mode: permission bits of the lock file; 0o666 lets every user of the machine take the lock.
     """
     import fcntl  # a browser's Python lacks it
 

@@ -45,8 +45,10 @@ class ServerError(FailedError, RuntimeError):
 class RefusedError(RuntimeError):
     """The server refuses this request or fails on it; another one may succeed.
 
-    status: HTTP's; 200 for an answer that is not usable. code, param, kind: as OpenAI's API names
-    the reason, the field at fault and the type of the error; None if the server does not say.
+    Attributes:
+        status: HTTP's; 200 for an answer that is not usable.
+        code, param, kind: as OpenAI's API names the reason, the field at fault and the type of the
+            error; None if the server does not say.
     """
 
     def __init__(
@@ -97,8 +99,11 @@ def is_loopback(host: str) -> bool:
 class HttpClient:
     """A server, by its address up to the version; several threads may use it.
 
-    key: sent as a bearer token. timeout: seconds for a request, all of it. retries: further tries.
-    pause: seconds before the first of them, doubled each time.
+    Args:
+        key: sent as a bearer token.
+        timeout: seconds for a request, all of it.
+        retries: further tries.
+        pause: seconds before the first of them, doubled each time.
     """
 
     def __init__(

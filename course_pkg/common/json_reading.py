@@ -39,8 +39,9 @@ class Maybe:
 def require_form(value: Any, form: Any, name: str) -> None:
     """Raise TypeError or ValueError, with the place, for a value of another form.
 
-    form: a type, or several; [form] for a list; {key: form} for an object, which may have further
-    keys, and lack those that end in "?". True and False are no numbers. name: of the value.
+    Args:
+        form: a type, or several; [form] for a list; {key: form} for an object, which may have
+            further keys, and lack those that end in "?". True and False are no numbers.
 
     >>> require_form({"scores": [1, "x"]}, {"scores": [NUMBER], "group?": str}, "the sample")
     Traceback (most recent call last):

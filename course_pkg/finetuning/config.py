@@ -35,7 +35,6 @@ class TrainConfig:
     """The settings of a run. A resumed run may change only the last three.
 
     Args:
-        steps: optimizer steps.
         learning_rate: the peak of the schedule.
         accumulation: batches per step.
         warmup_steps: steps until the peak; see `learning_rate_at`.
@@ -48,7 +47,6 @@ class TrainConfig:
         evaluate_every: in steps; 0 means only after the last step.
         checkpoint_every: in steps; 0 means only after the last step.
         patience: stop after this many evaluations without a new best; 0 means never.
-        progress: show a bar.
     """
 
     steps: int

@@ -15,7 +15,7 @@ import math
 import os
 import pickle
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from course_pkg.acceleration.parallel.sharded_units import default_units
 from course_pkg.adapters.injection import trainable_parameters
 from course_pkg.finetuning.batches import Batch
 from course_pkg.finetuning.config import Callback, Evaluate, FilePath, TrainConfig
@@ -112,6 +113,12 @@ class Ranks:
                 self.gather(error=error)
             raise
         self.gather()
+
+    def on_first(self, function: Callable, *arguments: Any) -> None:
+        """Call a function on rank 0 alone; all wait for it, and raise what it raises."""
+        with self.agreement():
+            if self.rank == 0:
+                function(*arguments)
 
     def require_same(self, name: str, value: Any) -> None:
         """Raise ValueError on all ranks unless the value, tensors included, is the same on each."""
@@ -228,9 +235,7 @@ class SharedState(TrainingState):
         content = whole(self.content(), keep=self.ranks.rank == 0)
         first, *others = self.ranks.gather(random_states())
         content |= {**first, "other_ranks": others}
-        with self.ranks.agreement():
-            if self.ranks.rank == 0:
-                write_checkpoint(path, content)
+        self.ranks.on_first(write_checkpoint, path, content)
 
     def read(self, path: FilePath) -> dict[str, Any]:
         """A checkpoint's content, with this rank's parts and random states."""
@@ -295,22 +300,13 @@ def shard(model: nn.Module, device: torch.device) -> nn.Module:
     """
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     sharded = copy.deepcopy(model)
-    for module in [*layers(sharded), sharded]:
+    for module in [*default_units(sharded), sharded]:
         fully_shard(module, mesh=mesh)
     for module in sharded.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)  # sums over the ranks, not means
             module.set_force_sum_reduction_for_comms(True)  # gloo can't scale while it sums
     return sharded
-
-
-def layers(model: nn.Module) -> Iterator[nn.Module]:
-    """The modules of a model's outermost lists: a decoder's layers, one after the other."""
-    for child in model.children():
-        if isinstance(child, nn.ModuleList):
-            yield from child
-        else:
-            yield from layers(child)
 
 
 def whole(value: Any, keep: bool = True) -> Any:

@@ -206,7 +206,7 @@ class TrainingState:
         return self.history
 
     def save(self, path: FilePath) -> None:
-        """Write the content, whole or not at all, whenever the process is killed."""
+        """Write a checkpoint: whole or not at all, even if the process is killed."""
         write_checkpoint(path, self.content())
 
     def content(self) -> dict[str, Any]:

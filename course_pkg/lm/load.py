@@ -48,7 +48,6 @@ def load(
     Args:
         name: "smollm2-135m", "tiny", a hub id such as "owner/model", or a folder.
         device: None means the CPU, "auto" means a GPU if there is one.
-        dtype: floating-point type of the weights.
         seed: for the weights of "tiny".
 
     Raises:
