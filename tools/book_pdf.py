@@ -1,9 +1,9 @@
-"""The whole book as one PDF, printed by the browser from the built site.
+"""The whole book as one PDF, printed by the browser from the built site: _build/course.pdf.
 
     python tools/book_pdf.py            # in the repository's folder, after `make book`
 
-Writes _build/course.pdf: a title page, contents, and the pages in the order of _toc.yml. The exit
-code is 1, with one line that says why, if a page is not built, and 3 if there is no browser.
+The exit code is 1, with one line that says why, if a page is not built, and 3 if there is no
+browser.
 """
 
 from __future__ import annotations
@@ -88,10 +88,7 @@ def add_bookmarks(book: Joined, lines: list[Entry], printed: list[Printed], fron
 
 
 def make(root: Path) -> str:
-    """Print the book of a repository; return a line about the result.
-
-    Raises FileNotFoundError if a page is not built, NoBrowser without a browser.
-    """
+    """Print the book of a repository; return a line about the result."""
     config = yaml.safe_load((root / "_config.yml").read_text("utf8"))
     lines = list(entries(yaml.safe_load((root / "_toc.yml").read_text("utf8"))))
     site = (root / "_build" / "html").resolve()

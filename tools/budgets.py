@@ -3,8 +3,7 @@
     python tools/budgets.py [NAME=SECONDS …]
 
 It reads what the last build, the last whole `make test` and the last benchmarks recorded. The
-arguments are what the caller measured, such as `make=640`. A machine that is busy or slow is over a
-budget without any fault of the course, so nothing fails because of this table.
+arguments are what the caller measured, such as `make=640`. Nothing fails because of this table.
 """
 
 import json
@@ -44,13 +43,11 @@ class Row:
         return self.took > self.budget
 
     def line(self) -> str:
-        """The row of the table."""
         figures = f"{in_words(self.took, self.unit):>14}{in_words(self.budget, self.unit):>14}"
         return f"{self.what:<70}{figures}{'  over' if self.over else ''}"
 
 
 def in_words(value: float, unit: str) -> str:
-    """A figure: a time with its unit, a ratio, or a number of things."""
     if unit == "ratio":
         return f"{value:.3f}"
     if unit != "s":
@@ -84,10 +81,7 @@ def tests(root: Path) -> Iterator[Row]:
 
 
 def pages(root: Path) -> Iterator[Row]:
-    """Each page that runs: processor seconds on a machine of a laptop's speed.
-
-    Pages have one thread, so these are also the seconds that a page takes if it runs alone.
-    """
+    """Each page that runs: processor seconds of its one thread on a machine of a laptop's speed."""
     for name, cost in (_read(root / "_build/html/page-costs.json") or {}).items():
         seconds = min(1.0, cost["gflops"] / GFLOPS) * cost["cpu_seconds"]
         yield Row(name, seconds, LONG_PAGES.get(name, PAGE))

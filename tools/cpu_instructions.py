@@ -3,8 +3,8 @@
     python tools/cpu_instructions.py
 
 prints them, one variable of the environment and its value a line. torch chooses its own kernels by
-ATEN_CPU_CAPABILITY and takes others from oneDNN, which looks at ONEDNN_MAX_CPU_ISA; both have code
-for several generations of vector instructions, whose results differ in their last digits.
+ATEN_CPU_CAPABILITY and takes others from oneDNN, which looks at ONEDNN_MAX_CPU_ISA; the results of
+different vector instructions differ in their last digits.
 """
 
 import os

@@ -69,8 +69,11 @@ NO_CHINESE = """() => {
 class Printed:
     """One page of the site on paper.
 
-    file: its HTML file. pdf: the pages on paper. first: the number on the first of them.
-    headings: the text and the section's id of its title and of each second heading.
+    Attributes:
+        file: its HTML file.
+        pdf: the pages on paper.
+        first: the number on the first of them.
+        headings: the text and the section's id of its title and of each second heading.
     """
 
     file: Path
@@ -93,7 +96,6 @@ class Printer:
         chromium.settle(self.tab)
 
     def lacks_chinese(self) -> bool:
-        """Whether this machine has no font for Chinese."""
         return self.tab.evaluate(NO_CHINESE)
 
     def print(self, file: Path, first: int, running_head: str) -> Printed:

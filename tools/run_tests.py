@@ -3,16 +3,11 @@
     python tools/run_tests.py [options and paths of pytest]
     python tools/run_tests.py --other-cpu-instructions [options and paths of pytest]
 
-A busy machine can fail a test that a quiet one passes. If at most five tests failed, they run a
-second time when the others are done, in one process. If all of them pass then, the run succeeds
-and ends with their list; `_build/logs/second-tries.log` keeps what both runs said. Nothing else
-gets a second try: more than five failures, a file that can't be collected, a run that was
-interrupted or stopped early (`-x`).
-
---other-cpu-instructions runs the tests once with each kind of CPU instructions that the machine can
-choose, but not with its own choice (see cpu_instructions.py).
-
-A whole run leaves the seconds of each test in `_build/logs/tests.json`, which `make budgets` reads.
+If at most five tests failed, they run a second time when the others are done, in one process. If
+all of them pass then, the run succeeds and ends with their list; `_build/logs/second-tries.log`
+keeps what both runs said. The second form runs the tests once with each other kind of CPU
+instructions (cpu_instructions.py). A whole run leaves the seconds of each test in
+`_build/logs/tests.json`, which `make budgets` reads.
 """
 
 import json

@@ -163,6 +163,7 @@ def _spans_turn_by_turn(
     text: str, messages: Sequence[Message], tokenizer: "PreTrainedTokenizerBase"
 ) -> list[Span] | None:
     """The answers' spans if what a turn adds depends on the exchange before it alone, else None."""
+    # Rendering all earlier turns again for each answer would take the square of a long chat's time.
     first = 1 if messages[0].role == "system" else 0
     spans: list[Span] = []
     length = 0

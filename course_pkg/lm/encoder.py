@@ -179,7 +179,7 @@ def _layers_up_to(model: PreTrainedModel, layer: int) -> Callable[[Tensor, Tenso
         return lambda ids, mask: model(
             input_ids=ids, attention_mask=mask, output_hidden_states=True
         ).hidden_states[layer]
-    lower_model = copy.copy(model)
+    lower_model = copy.copy(model)  # like BERT: the higher layers don't run
     lower_stack = copy.copy(stack)
     lower_stack._modules = {**stack._modules, "layer": stack.layer[:layer]}
     lower_model._modules = {**model._modules, "encoder": lower_stack, "pooler": None}
