@@ -33,6 +33,7 @@ NOTE = (
 
 
 def title_page(title: str, author: str) -> str:
+    """The title page as HTML."""
     return (
         f'<div class="title"><h1>{escape(title)}</h1><p class="author">{escape(author)}</p>'
         f'<p class="note">{NOTE}</p></div>'
@@ -40,6 +41,11 @@ def title_page(title: str, author: str) -> str:
 
 
 def part_page(caption: str) -> str:
+    """A part's own sheet as HTML.
+
+    >>> part_page("Begin & end")
+    '<div class="part">Begin &amp; end</div>'
+    """
     return f'<div class="part">{escape(caption)}</div>'
 
 
