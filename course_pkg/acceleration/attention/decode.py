@@ -1,8 +1,7 @@
 """Flash-decoding: one query per sequence against a long cache, split over the keys.
 
-While text is generated, there is one query. Blocks of queries then give a GPU no parallel work, so
-the keys are split into parts that are processed independently. Each part yields an output and a
-log-sum-exp, and `merge` combines them exactly. Chapter: serving/kv-cache.
+With one query, blocks of queries give a GPU no parallel work. So the keys are split into parts, and
+`merge` combines their outputs exactly, by their log-sum-exps. Chapter: serving/kv-cache.
 """
 
 from collections.abc import Sequence
@@ -29,18 +28,13 @@ def decode_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of the newest token to all keys, in `splits` parts: (batch, heads, 1, value_dim).
 
+    The parts are computed in at least float32 and rounded to the query's type after `merge`.
+
     Args:
         query: (batch, heads, 1, head_dim), at the position of the last key.
         key: (batch, kv_heads, keys, head_dim).
         value: (batch, kv_heads, keys, value_dim).
-        scale, key_mask, return_lse: as in `plain.attention`.
-        window: only the last `window` keys are read.
-        splits: at least 1; parts beyond the number of keys are empty. A sequence without a visible
-            key has output 0. The parts are computed in at least float32 and rounded to the query's
-            type after `merge`.
-
-    Raises:
-        ValueError, TypeError: for arguments that don't fit.
+        splits: how many parts; those beyond the number of keys are empty.
 
     Source: Dao et al., "Flash-Decoding for long-context inference" (2023).
 
@@ -74,19 +68,12 @@ def decode_attention(
 def merge(outputs: Sequence[Tensor], lses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Combine attention over disjoint sets of keys into attention over their union.
 
+    Part s has weight exp(lse_s − lse), where exp(lse) = Σ_s exp(lse_s). A part with log-sum-exp
+    −inf has no keys; if all are such, the output is 0. Gradients flow through both results.
+
     Args:
         outputs: one or more tensors (…, queries, value_dim).
         lses: the log-sum-exp of each, (…, queries).
-
-    Returns:
-        output and log-sum-exp of the union, in the types of the inputs. Part s has weight exp(lse_s
-        − lse), where exp(lse) = Σ_s exp(lse_s). A part with log-sum-exp −inf has no keys and weight
-        0; if all parts are such, the output is 0. Gradients flow through both.
-
-    Raises:
-        ValueError: there is no part or the shapes don't fit.
-
-    Source: Dao et al., "Flash-Decoding" (2023).
 
     Example:
 

@@ -1,8 +1,6 @@
 """FlashAttention in plain PyTorch: attention in tiles, with an online softmax, and its gradient.
 
-The forward pass keeps a running maximum, denominator and output for a block of queries while it
-walks over blocks of keys; the backward pass recomputes the probabilities of a tile from the
-log-sum-exp of its rows. Not here: fused operations (`flash_triton`).
+The backward pass recomputes the probabilities of a tile from the log-sum-exp of its rows.
 Chapter: acceleration/flash-attention.
 """
 
@@ -37,15 +35,12 @@ def flash_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The output of `plain.attention`, computed tile by tile: (batch, heads, queries, value_dim).
 
-    Takes the arguments of `plain.attention` and block_queries, block_keys: the size of a tile, at
-    least 1; watch: a function that receives every step (`tiles.TileStep`) of the forward and
-    backward pass. Fully masked tiles are skipped. float16 and bfloat16 inputs are computed in
-    float32, tile by tile. It can't be differentiated twice (RuntimeError). A score_mod may not use
-    a tensor that requires a gradient. In float32, the rounded log-sum-exp adds a relative error of
-    |lse| · 2⁻²⁴ to the probabilities of a row in the backward pass.
+    Fully masked tiles are skipped. float16 and bfloat16 inputs are computed in float32. It can't be
+    differentiated twice, and a score_mod may not use a tensor that requires a gradient.
 
-    Raises:
-        ValueError, TypeError: for arguments that don't fit.
+    Args:
+        block_queries, block_keys: the size of a tile.
+        watch: receives every step of the forward and backward pass.
 
     Source: Dao, "FlashAttention-2" (2023), algorithms 1 and 2.
 

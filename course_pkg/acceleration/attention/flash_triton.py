@@ -1,24 +1,21 @@
 """FlashAttention-2 on a GPU: Triton kernels behind a function that autograd can differentiate.
 
-Forward: one program computes one tile of queries of one head. It loads the queries once, walks over
-the tiles of keys and values that they see, and keeps the running maximum, the running sum and the
-unnormalized output in registers (online softmax). Of a causal matrix it skips the tiles above the
-diagonal, and masks only those on the diagonal or at the end. exp(s) is computed as
-2 ** (s · log2(e)), for which GPUs have an instruction.
+Forward: one program computes one tile of queries of one head. It walks over the tiles of keys and
+values that they see, and keeps the running maximum, the running sum and the unnormalized output in
+registers (online softmax). Only the tiles on the diagonal or at the end are masked. exp(s) is
+computed as 2 ** (s · log2(e)), for which GPUs have an instruction.
 
 Backward, with P = exp(scale · Q Kᵀ − lse), recomputed tile by tile, and D = rowsum(dO ∘ O):
 
     dV = Pᵀ dO,    dS = P ∘ (dO Vᵀ − D),    dQ = scale · dS K,    dK = scale · dSᵀ Q.
 
-`row_sums_kernel` computes D. `key_gradients_kernel` keeps a tile of dK and dV in registers and
-walks over the queries that see it, in every query head that shares the key head.
+`key_gradients_kernel` keeps a tile of dK and dV and walks over the queries that see it;
 `query_gradients_kernel` keeps a tile of dQ and walks over the keys. Scores are computed twice, but
-every gradient has one program that writes it: no atomic additions, and the same bits in each run.
+one program writes each gradient: no atomic additions, and the same bits in each run.
 
-`course_pkg.common.triton_runtime` runs them on a machine without a GPU (in Triton's interpreter,
-for learning and testing). Causal attention and grouped queries; no window, padding, dropout or
-score_mod: see `flash`.
-Source: Dao (2023), FlashAttention-2, algorithms 1 and 2. Chapter: acceleration/flash-attention.
+Without a GPU the kernels run in Triton's interpreter. No window, padding, dropout or score_mod: see
+`flash`. Source: Dao (2023), FlashAttention-2, algorithms 1 and 2.
+Chapter: acceleration/flash-attention.
 """
 
 from collections.abc import Callable
@@ -331,24 +328,10 @@ def flash_attention_triton(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The output of `plain.attention`, by the kernels: (batch, heads, queries, head_dim).
 
-    The arguments are those of `plain.attention`; the tensors are float16, bfloat16 or float32, with
-    head_dim up to 128, also that of the values; scale is above 0. Scores and sums are float32;
-    probabilities are rounded to the type of the inputs before they multiply the values. The first
-    call on a GPU with new sizes compiles and times several tiles.
-
-    Raises:
-        ImportError: without triton.
-        ValueError, TypeError: for arguments that don't fit.
-
-    Source: Dao (2023), FlashAttention-2.
-
-    Example:
-
-        >>> query = torch.zeros(1, 1, 2, 4, dtype=torch.float64)
-        >>> flash_attention_triton(query, query, query)
-        Traceback (most recent call last):
-          ...
-        TypeError: query, key and value have type torch.float64: the kernels take float16, ...
+    Tensors are float16, bfloat16 or float32; head_dim is at most 128, also that of the values;
+    scale is above 0. Scores and sums are float32; probabilities are rounded to the type of the
+    inputs before they multiply the values. The first call on a GPU with new sizes compiles and
+    times several tiles.
     """
     check_attention(query, key, value)
     if value.shape[-1] != query.shape[-1]:

@@ -17,15 +17,7 @@ def check_attention(
     key_mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> None:
-    """Raise ValueError or TypeError unless these are the arguments of one attention call.
-
-    Example:
-
-        >>> check_attention(torch.ones(1, 4, 3, 8), torch.ones(1, 3, 5, 8), torch.ones(1, 3, 5, 8))
-        Traceback (most recent call last):
-          ...
-        ValueError: query (1, 4, 3, 8), key (1, 3, 5, 8), value (1, 3, 5, 8): expected ...
-    """
+    """Raise ValueError or TypeError unless these are the arguments of one attention call."""
     if not (
         query.dim() == key.dim() == value.dim() == 4
         and query.shape[0] == key.shape[0]

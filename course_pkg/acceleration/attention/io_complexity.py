@@ -1,9 +1,7 @@
 """What attention costs: operations, numbers moved and memory, by formula.
 
-A processor has a small, fast memory and a large, slow one. The plain program reads the inputs of
-every operation from slow memory and writes the result there; a tiled one moves blocks of the inputs
-and outputs only.
-Chapter: acceleration/flash-attention.
+The plain program reads the inputs of every operation from slow memory and writes the result there;
+a tiled one moves blocks of the inputs and outputs only. Chapter: acceleration/flash-attention.
 """
 
 from dataclasses import dataclass
@@ -14,20 +12,7 @@ from course_pkg.common.arguments import require_integer
 
 @dataclass(frozen=True)
 class Cost:
-    """Counts of one attention call, over all heads and sequences.
-
-    Attributes:
-        operations: multiplications and additions of the matrix products, as is usual.
-        exponentials: calls of exp for scores.
-        loaded, stored: numbers read from slow memory and written to it.
-        extra: numbers in slow memory besides inputs and results.
-
-    Example:
-
-        >>> cost = Cost(operations=4000, exponentials=10, loaded=60, stored=40, extra=0)
-        >>> cost.moved, cost.intensity(bytes_per_number=2)
-        (100, 20.0)
-    """
+    """Counts of one attention call, over all heads and sequences."""
 
     operations: int
     exponentials: int
@@ -57,16 +42,8 @@ def plain_cost(
 ) -> Cost:
     """The cost of plain attention, which computes the whole matrix whatever the mask.
 
-    Args:
-        queries, keys: tokens.
-        head_dim: also that of the values.
-        kv_heads: `heads` by default.
-        backward: of the gradient instead of the output. Forward, the scores S and the probabilities
-            P are written and read once each; backward, P is read twice, and dP and dS are written
-            and read.
-
-    Raises:
-        ValueError: for sizes that don't fit.
+    Forward, the scores S and the probabilities P are written and read once each; backward, P is
+    read twice, and dP and dS are written and read.
 
     Source: FlashAttention (Dao et al. 2022), algorithms 0 and 3.
 
@@ -106,15 +83,9 @@ def flash_cost(
 ) -> Cost:
     """The cost of `flash.flash_attention`; fully masked tiles are not counted.
 
-    Args:
-        block_queries, block_keys: the size of a tile.
-        causal, window: as in `masks.visible`. Forward, a block of queries is loaded once, and for
-            it every visible block of keys and values; backward, a block of keys and values is
-            loaded once, and for it every block of queries that sees it. Extra memory: the
-            log-sum-exp of each row, and backward also delta.
-
-    Raises:
-        ValueError: for sizes that don't fit.
+    Forward, a block of queries is loaded once, and for it every block of keys and values that it
+    sees; backward, it is the other way round. Extra memory: the log-sum-exp of each row, backward
+    also delta.
 
     Source: FlashAttention-2 (Dao 2023), algorithms 1 and 2.
 
@@ -154,12 +125,9 @@ def blocks_for(fast_memory: int, head_dim: int) -> tuple[int, int]:
     """Block sizes (queries, keys) for a fast memory of `fast_memory` numbers, by the paper's rule.
 
     The block of the outer loop, over queries, has ⌈fast_memory / (4 · head_dim)⌉ rows, that of the
-    inner loop at most head_dim, so the tile of scores has at most about a quarter of the memory.
-    Without a mask, the forward pass then loads 2 · (queries / block_queries) · keys · head_dim = 8
-    · queries · keys · head_dim² / fast_memory numbers of keys and values: the paper's Θ(N²d²/M).
-
-    Raises:
-        ValueError: the memory can't hold a row.
+    inner loop at most head_dim: the tile of scores takes about a quarter of the memory. Without a
+    mask, the forward pass then loads 8 · queries · keys · head_dim² / fast_memory numbers of keys
+    and values: the paper's Θ(N²d²/M).
 
     Source: FlashAttention (Dao et al. 2022), algorithm 1 and theorem 2.
 
@@ -180,7 +148,7 @@ def blocks_for(fast_memory: int, head_dim: int) -> tuple[int, int]:
 def _check(
     queries: int, keys: int, head_dim: int, batch: int, heads: int, kv_heads: int | None
 ) -> int:
-    """The number of key heads; raises ValueError for sizes that don't fit."""
+    """The number of key heads, if the sizes fit."""
     kv_heads = heads if kv_heads is None else kv_heads
     if min(queries, keys, batch) < 0 or min(head_dim, heads, kv_heads) < 1 or heads % kv_heads:
         raise ValueError(

@@ -17,11 +17,9 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 
 class Rows(NamedTuple):
-    """A tensor as a kernel sees it: the address of its first number, and how far apart rows are.
+    """A tensor as a kernel sees it: the address of its first number, and how far neighbors are.
 
-    Attributes:
-        batch, head, row: steps between neighbors, counted in numbers. Numbers of a row are
-            adjacent.
+    Steps are counted in numbers; the numbers of a row are adjacent.
     """
 
     pointer: Tensor
@@ -31,13 +29,7 @@ class Rows(NamedTuple):
 
 
 def rows(tensor: Tensor) -> Rows:
-    """Where the rows of a tensor are: (batch, heads, tokens, head_dim), or (batch, heads, tokens).
-
-    Example:
-
-        >>> rows(torch.empty(2, 3, 5, 8))[1:], rows(torch.empty(2, 3, 5))[1:]
-        ((120, 40, 8), (15, 5, 1))
-    """
+    """Where the rows of a tensor are: (batch, heads, tokens, head_dim), or (batch, heads, tokens)."""
     return Rows(tensor, *tensor.stride()[:3])
 
 
@@ -57,10 +49,6 @@ def check_kernel_input(query: Tensor, names: str, instead: str) -> None:
     Args:
         names: what the message calls the tensors.
         instead: what computes the same.
-
-    Raises:
-        TypeError, ValueError: the kernels don't take such tensors.
-        ImportError: without triton.
     """
     if query.dtype not in TYPES:
         raise TypeError(
@@ -90,11 +78,7 @@ def tile_shapes(*shapes: tuple[int, int, int, int]) -> list:
 
 
 def worth_trying(configs: list, arguments: dict, **_: object) -> list:
-    """The configurations to time: one for float32 or up to 512 tokens, otherwise several.
-
-    Args:
-        arguments: the kernel's, with `tuning`, see `tuning_key`.
-    """
+    """The configurations to time: one for float32 or up to 512 tokens, otherwise several."""
     tokens, size = arguments["tuning"]
     if size == 4:
         return configs[:1]

@@ -1,9 +1,8 @@
 """Masks and score modifications: what happens to a score before the softmax.
 
 With fewer queries than keys, the last query is aligned with the last key (bottom-right), because
-during generation the new tokens come last. Query i stands at position i + keys − queries.
-torch's `is_causal=True` aligns the first query with the first key instead (top-left).
-Chapter: acceleration/flash-attention.
+new tokens come last: query i stands at position i + keys − queries. torch's `is_causal=True` aligns
+the first query with the first key instead (top-left). Chapter: acceleration/flash-attention.
 """
 
 from collections.abc import Callable
@@ -26,16 +25,12 @@ def visible(
 ) -> Tensor:
     """True where a query may attend to a key: bool, (1 or batch, 1, queries, keys).
 
-    Query i sees key j only if all requested conditions hold.
-
     Args:
-        causal: j ≤ i + keys − queries.
-        window: j > i + keys − queries − window, so together with `causal` a query sees itself and
-            the window − 1 keys before it. key_mask (batch, keys), bool: True for a real key.
+        causal: query i sees key j only if j ≤ i + keys − queries.
+        window: only if j > i + keys − queries − window: with `causal`, a query sees itself and the
+            window − 1 keys before it, as with flash-attn's window_size of (window − 1, 0).
+        key_mask: (batch, keys), bool: True for a real key.
         device: of the result; by default, that of key_mask, otherwise the CPU.
-
-    Source: flash-attn's README, "2.1: Change behavior of causal flag"; its window_size of (window −
-    1, 0) is `window` with `causal`.
 
     Example:
 
@@ -60,9 +55,8 @@ def band(
 ) -> Tensor:
     """The part of visibility that depends on positions alone: bool, (queries, keys).
 
-    Args:
-        query_positions: (queries,), already shifted by keys − queries.
-        key_positions: (keys,). A slice of both gives the mask of one tile.
+    A slice of the positions gives the mask of one tile. Those of queries are already shifted by
+    keys − queries.
     """
     ahead = key_positions[None, :] - query_positions[:, None]  # (queries, keys)
     seen = ahead <= 0 if causal else torch.ones_like(ahead, dtype=torch.bool)
@@ -80,11 +74,11 @@ def tile_state(
 ) -> Literal["skip", "full", "partial"]:
     """Whether the queries i0 … i1 − 1 see none, all or some of the keys j0 … j1 − 1.
 
+    With d = j − i − offset, a pair is visible if d ≤ 0 (causal) and d > −window, and in a tile d
+    takes every value between its smallest and its largest. Padding is not considered.
+
     Args:
-        offset: keys − queries of the whole matrix. Needs no tensor: with d = j − i − offset, a pair
-            is visible if d ≤ 0 (causal) and d > −window, and in a tile d takes every value between
-            its smallest and its largest. Padding masks are not considered. An empty tile is
-            skipped.
+        offset: keys − queries of the whole matrix.
 
     Example:
 
@@ -107,13 +101,12 @@ def modified_scores(
 ) -> Tensor:
     """The scores (batch, heads, queries, keys) of a tile changed by `score_mod`, contiguous.
 
+    The function gets scores, head (heads, 1, 1), query position (queries, 1) and key position
+    (keys,).
+
     Args:
         queries, keys: the tile's indices.
-        offset: keys − queries of the whole matrix. The function gets scores, head (heads, 1, 1),
-            query position (queries, 1) and key position (keys,), all int64.
-
-    Raises:
-        ValueError: it returns another shape.
+        offset: keys − queries of the whole matrix.
 
     Example:
 

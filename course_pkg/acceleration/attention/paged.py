@@ -1,13 +1,9 @@
 """Attention through block tables, for the packed tokens of several sequences.
 
 A cache is a pair of tensors for one layer, keys and values, each (blocks, kv_heads, block_size,
-head_dim). A sequence's block table lists its blocks in the order of its tokens: token t is in block
-table[t // block_size] at t % block_size, and its slot is the number block · block_size + offset.
-A sequence's queries are its last tokens, whose keys and values `write` has put in the cache.
-
-Sequences with equally many queries and about equally many blocks are computed together, from copies
-of their blocks. Not here: gradients; a GPU kernel that copies nothing (`paged_triton`).
-Chapter: acceleration/paged-attention.
+head_dim). Token t of a sequence is in block table[t // block_size] at t % block_size; its slot is
+the number block · block_size + offset. A sequence's queries are its last tokens, whose keys and
+values `write` has put in the cache. No gradients. Chapter: acceleration/paged-attention.
 """
 
 from collections.abc import Sequence
@@ -38,9 +34,6 @@ def write(cache: Cache, keys: Tensor, values: Tensor, slots: Tensor | Places) ->
     Args:
         slots: the numbers, or `places` of them, computed once for all layers.
 
-    Raises:
-        ValueError: the shapes do not fit.
-
     Example:
 
         >>> cache = torch.zeros(3, 1, 2, 1), torch.zeros(3, 1, 2, 1)
@@ -60,13 +53,7 @@ def write(cache: Cache, keys: Tensor, values: Tensor, slots: Tensor | Places) ->
 
 
 def places(slots: Tensor, block_size: int) -> Places:
-    """The blocks and offsets of slots, (tokens,).
-
-    Example:
-
-        >>> places(torch.tensor([5]), block_size=2)
-        Places(block=tensor([2]), offset=tensor([1]))
-    """
+    """The blocks and offsets of slots, (tokens,)."""
     return Places(block=slots // block_size, offset=slots % block_size)
 
 
@@ -74,13 +61,6 @@ def copy_blocks(source: Cache, target: Cache, pairs: Sequence[tuple[int, int]]) 
     """Copy whole blocks, (source, target) numbers, within a cache or between devices.
 
     All are read before any is written, so that a pair's target may be another pair's source.
-
-    Example:
-
-        >>> cache = torch.arange(3.0).view(3, 1, 1, 1), torch.zeros(3, 1, 1, 1)
-        >>> copy_blocks(cache, cache, [(1, 2), (0, 1)])
-        >>> cache[0].flatten().tolist()
-        [0.0, 0.0, 1.0]
     """
     if pairs:
         read, written = zip(*pairs, strict=True)
@@ -105,15 +85,10 @@ def paged_attention(
     Args:
         query: (tokens, heads, head_dim), where heads is a multiple of kv_heads.
         tables: one per sequence, at least as long as its tokens need.
-        lengths: each sequence's tokens in the cache, the new ones included; query i of n sees the
-            keys up to position length − n + i.
-        query_starts: (sequences + 1), sequence s has the queries query_starts[s] … query_starts[s +
-            1] − 1, at least one.
-        scale, window, return_lse: as in `plain.attention`; the log-sum-exp is (tokens, heads). For
-            several layers, build a `PagedBatch` once.
-
-    Raises:
-        ValueError: for what does not fit.
+        lengths: each sequence's tokens in the cache, the new ones included.
+        query_starts: (sequences + 1,): sequence s has the queries from query_starts[s] on, before
+            query_starts[s + 1], at least one.
+        return_lse: also the log-sum-exp, (tokens, heads).
 
     Source: Kwon et al. (2023), "PagedAttention", section 4.1.
 
@@ -133,16 +108,8 @@ def paged_attention(
 class PagedBatch:
     """The indices, masks and buffers of one step, for all layers that have the same window.
 
-    Args:
-        cache: any layer's.
-        tables, lengths, query_starts, window: as in `paged_attention`.
-
-    Example:
-
-        >>> cache = torch.zeros(4, 1, 2, 8), torch.ones(4, 1, 2, 8)
-        >>> batch = PagedBatch(cache, [[3, 1], [2]], [3, 1], [0, 2, 3])
-        >>> batch.attend(torch.zeros(3, 4, 8), cache).shape
-        torch.Size([3, 4, 8])
+    Sequences with equally many queries and about equally many blocks are computed together, from
+    copies of their blocks. The arguments are those of `paged_attention`; `cache` is any layer's.
     """
 
     def __init__(
@@ -185,14 +152,7 @@ class PagedBatch:
     def attend(
         self, query: Tensor, cache: Cache, *, scale: float | None = None, return_lse: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Attention in one layer: query and the result are (tokens, heads, head_dim).
-
-        Args:
-            scale, return_lse: as in `paged_attention`.
-
-        Raises:
-            ValueError: the query does not fit the cache or the batch.
-        """
+        """Attention in one layer: query and the result are (tokens, heads, head_dim)."""
         check_paged_query(query, self.tokens, self.shape)
         if self.sequences == 1 and not return_lse:  # its queries are all, in their order
             return self._attended(self.groups[0], query, cache, scale)
@@ -212,7 +172,6 @@ class PagedBatch:
     def _attended(
         self, group: "_PaddedGroup", query: Tensor, cache: Cache, scale: float | None
     ) -> Tensor:
-        """What the queries of a group, (queries of all its sequences, heads, head_dim), read."""
         head_dim = self.shape[3]
         for tensor, gathered in zip(cache, group.gathered, strict=True):
             flat = tensor.view(-1, gathered.shape[1])

@@ -1,14 +1,10 @@
 """Paged attention on a GPU: Triton kernels that read keys and values where their blocks are.
 
-A program of `paged_kernel` computes one tile of rows of one key head. A row is one query in one
-head, and the query heads that share a key head are rows of one tile. The program looks up the block
-of each key in the sequence's table, and goes on as FlashAttention does. With one query, a sequence
-gives few programs: its keys are split into parts of PART_KEYS, which `merge_kernel` combines by
-their log-sum-exp (flash-decoding). The size is fixed, so that a result does not depend on the other
-sequences. Logarithms and exponentials are to the base 2.
-
-`paged_batch` chooses between `paged` and the kernels. Without a GPU they run in Triton's
-interpreter. Not here: gradients.
+A program of `paged_kernel` computes one tile of rows of one key head; a row is one query in one of
+the query heads that share it. With one query, a sequence gives few programs: its keys are split
+into parts of PART_KEYS, which `merge_kernel` combines (flash-decoding). The size is fixed, so that
+a result does not depend on the other sequences. Logarithms are to the base 2. Without a GPU the
+kernels run in Triton's interpreter. No gradients.
 Sources: Kwon et al. (2023), "PagedAttention", section 4.3; Dao et al. (2023), "Flash-Decoding".
 Chapter: acceleration/paged-attention.
 """
@@ -209,13 +205,8 @@ def paged_attention_triton(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The same as `paged.paged_attention`, by the kernels: (tokens, heads, head_dim).
 
-    The tensors are float16, bfloat16 or float32, with head_dim up to 128; otherwise the arguments
-    are the same. Scores and sums are float32; probabilities are rounded to the type of the inputs
-    before they multiply the values. For several layers, build a `TritonBatch` once.
-
-    Raises:
-        ImportError: without triton.
-        ValueError, TypeError: for what does not fit.
+    Tensors are float16, bfloat16 or float32, head_dim is at most 128. Scores and sums are float32;
+    probabilities are rounded to the type of the inputs before they multiply the values.
 
     Source: Kwon et al. (2023), "PagedAttention", section 4.3.
     """
@@ -232,14 +223,7 @@ def paged_batch(
     *,
     window: int | None = None,
 ) -> PagedBatch:
-    """The batch for this cache: of kernels on a GPU, of `paged` on a CPU or if they don't take it.
-
-    Example:
-
-        >>> cache = torch.zeros(4, 1, 2, 8), torch.zeros(4, 1, 2, 8)
-        >>> type(paged_batch(cache, [[3, 1], [2]], [3, 1], [0, 2, 3])).__name__
-        'PagedBatch'
-    """
+    """The batch for this cache: of kernels on a GPU, of `paged` on a CPU or if they don't take it."""
     kind = TritonBatch if runs_kernels(cache[0]) else PagedBatch
     return kind(cache, tables, lengths, query_starts, window=window)
 
@@ -291,7 +275,6 @@ class TritonBatch(PagedBatch):
     def attend(
         self, query: Tensor, cache: Cache, *, scale: float | None = None, return_lse: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """As `PagedBatch.attend`; also raises TypeError, and ImportError without triton."""
         check_paged_query(query, self.tokens, self.shape)
         check_kernel_input(query, "query and cache", "course_pkg.acceleration.attention.paged")
         self._check_cache(query, cache)

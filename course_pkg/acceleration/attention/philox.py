@@ -1,8 +1,7 @@
 """Dropout from a counter-based generator: the bits of an element depend on its indices alone.
 
-Philox encrypts a counter, so the tiled backward pass can repeat the mask of the forward pass tile
-by tile, in another order, without storing it.
-Chapter: acceleration/flash-attention.
+So the tiled backward pass can repeat the mask of the forward pass tile by tile, in another order,
+without storing it. Chapter: acceleration/flash-attention.
 """
 
 import torch
@@ -22,13 +21,8 @@ Words = tuple[Tensor, Tensor, Tensor, Tensor]
 def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
     """Philox4x32-10: four random 32-bit words for each four-word counter.
 
-    Args:
-        counter: four int64 tensors with values in [0, 2³²) that broadcast.
-        key: two such integers.
-
-    Returns:
-        four int64 tensors with values in [0, 2³²). int64 is used because torch has no complete
-        32-bit unsigned arithmetic; a product that overflows keeps the right 64 bits.
+    Words are int64 tensors with values in [0, 2³²) that broadcast, since torch has no complete
+    32-bit unsigned arithmetic; a product that overflows keeps the right 64 bits.
 
     Source: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (2011), section 3.
     """
@@ -52,14 +46,9 @@ def keep_mask(
     """True for the probabilities that dropout keeps; each is dropped with probability `p`.
 
     Args:
-        head_index: batch index · heads + head; query_index and key_index count from 0 in the whole
-            sequence. The three are integer tensors that broadcast, with values in [0, 2³²). The
-            result is bool, of the broadcast shape, and the same for an element in whatever tile it
-            is computed.
         seed: in [0, 2⁶⁴).
-
-    Raises:
-        ValueError: `p` is not in [0, 1) or the seed is out of range.
+        head_index: batch index · heads + head.
+        query_index, key_index: counted in the whole sequence; the three broadcast.
 
     Example:
 

@@ -1,7 +1,7 @@
 """Scaled dot-product attention as the formula states it, with the whole matrix of scores.
 
-It is the reference for `flash`, the triton kernels and the caches. It needs memory for
-queries × keys scores in every head. Chapter: acceleration/flash-attention.
+It is the reference for `flash`, the triton kernels and the caches.
+Chapter: acceleration/flash-attention.
 """
 
 import torch
@@ -34,29 +34,20 @@ def attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale · query · keyᵀ) · value: (batch, heads, queries, value_dim).
 
-    Precision: computed in the type of the inputs: in bfloat16 or float16 the scores are rounded
-    before the softmax, and the probabilities after it. The error of other implementations is
-    compared with this one's. The query is scaled first, so that float16 scores overflow later.
+    Computed in the type of the inputs: in 16 bits the scores are rounded before the softmax, and
+    the probabilities after it. The query is scaled first, so that float16 scores overflow later.
 
     Args:
-        query: (batch, heads, queries, head_dim).
+        query: (batch, heads, queries, head_dim); head h uses key head h // (heads // kv_heads).
         key: (batch, kv_heads, keys, head_dim).
-        value: (batch, kv_heads, keys, value_dim). Query head h uses key head h // (heads //
-            kv_heads).
+        value: (batch, kv_heads, keys, value_dim).
         scale: head_dim ** −0.5 by default.
-        causal, window, key_mask: see `masks.visible`. A query that sees no key has output 0 and
-            gradient 0. score_mod(scores, head, query_position, key_position): returns changed
-            scores; called on the scaled scores with the indices (heads, 1, 1), (queries, 1) and
-            (keys,), where a query's position is its index + keys − queries. It may set scores to
-            −inf.
-        dropout: the probability of zeroing a probability after the softmax; the others are divided
-            by 1 − dropout. Which are zeroed depends on `seed` alone, see `philox.keep_mask`.
-        return_lse: return the output and the log-sum-exp of every row, log Σ_j exp(score_ij):
-            (batch, heads, queries), in float32 (float64 for float64 inputs), −inf for a query that
-            sees no key. Gradients flow through both.
-
-    Raises:
-        ValueError, TypeError: for arguments that don't fit.
+        causal, window, key_mask: see `masks.visible`. A query that sees no key has output 0.
+        score_mod: changes the scaled scores, see `masks.modified_scores`; it may set some to −inf.
+        dropout: the probability of zeroing a probability; the others are divided by 1 − dropout.
+        seed: what `philox.keep_mask` draws from.
+        return_lse: also return log Σ_j exp(score_ij) of every row, (batch, heads, queries), in at
+            least float32; −inf for a query that sees no key. Gradients flow through both.
 
     Source: Vaswani et al. (2017), equation 1.
 

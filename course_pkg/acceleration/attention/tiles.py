@@ -1,8 +1,8 @@
 """What the tiles of one attention call share: how to cut the matrix, compute and mask a tile.
 
-Both passes of `flash` use it, so that they see the same scores, masks and dropout. Heads that
-share a key head are stacked: with group = heads // kv_heads, a tile of `rows` queries is a tensor
-(batch, kv_heads, group · rows, …). Chapter: acceleration/flash-attention.
+Both passes of `flash` use it. Heads that share a key head are stacked: with group = heads //
+kv_heads, a tile of `rows` queries is a tensor (batch, kv_heads, group · rows, …).
+Chapter: acceleration/flash-attention.
 """
 
 import math
@@ -28,18 +28,8 @@ from course_pkg.acceleration.attention.philox import keep_mask
 class TileStep:
     """One step of the tiled algorithm, as `watch` receives it.
 
-    Attributes:
-        kind: "load" (a block that stays for the whole inner loop), "tile" (one tile is computed),
-            "skip" (a tile that no query sees) or "store" (results are written).
-        phase: "forward" or "backward".
-        queries, keys: the indices that the step covers.
-        loaded, stored: how many numbers a kernel with the same tiles would read from slow memory
-            and write to it in this step, over all heads and sequences; a key block is read once for
-            all the query heads that share it. The rest belongs to a "tile" of the forward phase and
-            is None elsewhere. Of shape (batch, heads, queries, 1): maximum, the running maximum;
-            rescale, the factor on earlier results; total, the running denominator. Of shape (batch,
-            heads, queries, value_dim): output, the partial output before its division by `total`. A
-            "store" has only the final output.
+    `loaded` and `stored` are the numbers that a kernel with the same tiles would read from slow
+    memory and write to it, over all heads and sequences; query heads read a shared key block once.
     """
 
     kind: Literal["load", "tile", "skip", "store"]
@@ -60,11 +50,6 @@ Watch = Callable[[TileStep], None]
 @dataclass(frozen=True)
 class Tiling:
     """The sizes and options of one call; see `flash.flash_attention` for what they mean.
-
-    Attributes:
-        dtype: of the computation, float32 or float64.
-        trainable: whether gradients are recorded, so that a score_mod with trainable tensors must
-            be refused.
 
     Example:
 
@@ -129,9 +114,7 @@ class Tiling:
     def scores(self, query: Tensor, key: Tensor, rows: range, columns: range) -> Tensor:
         """The scores of a tile, −inf where masked: (batch, kv_heads, group · rows, columns).
 
-        Args:
-            query: stacked and scaled.
-            key: the block's. The result may be changed in place.
+        The query is stacked and scaled. The result may be changed in place.
         """
         scores = query @ key.mT
         if self.score_mod is not None:
@@ -190,7 +173,7 @@ class Tiling:
 
 
 def exp_(exponents: Tensor) -> Tensor:
-    """e to the power of every element, in place and through 2 to the power of x · log₂ e.
+    """e to the power of every element, in place, as 2 to the power of x · log₂ e.
 
     On a CPU, torch's exp2 is several times as fast as its exp, above all for −inf.
     """

@@ -1,19 +1,14 @@
 """Collectives that gradients pass through: each one's backward is another collective.
 
-A collective is a linear function of what all ranks have, so its gradient is the transposed one. Who
-has what decides which: a tensor that every rank has whole counts once, however many copies exist.
-
     forward                         backward                        Megatron's name
     copy_to_group: nothing          all-reduce                      f
     reduce_from_group: all-reduce   nothing                         g
-    scatter_to_group: own part      all-gather                      scatter_to_…_region
     gather_from_group: all-gather   own part                        gather_from_…_region
     all_gather: all-gather          reduce-scatter                  gather_from_sequence_…
     reduce_scatter: reduce-scatter  all-gather                      reduce_scatter_to_sequence_…
 
-f and g surround what is computed in parts: f before it, because each rank's part contributes to the
-gradient of the common input; g after it, because each rank has a part of the sum. A plain
-all-reduce does not know this: torch's differentiable one sums in both directions.
+f and g surround what is computed in parts: each rank's part contributes to the gradient of the
+common input, and has a part of the sum. torch's differentiable all-reduce sums in both directions.
 
 Sources: Shoeybi et al. 2019, "Megatron-LM", section 3; Korthikanti et al. 2022, "Reducing
 Activation Recomputation", section 4.2.2. Chapter: acceleration/model-parallelism.
@@ -33,7 +28,7 @@ def copy_to_group(x: Tensor, group: Group) -> Tensor:
 
 
 def reduce_from_group(x: Tensor, group: Group) -> Tensor:
-    """The sum of all ranks' x, which each rank then uses in the same way; x's shape."""
+    """The sum of all ranks' x, which each rank then uses in the same way."""
     return _Reduce.apply(x, group)
 
 
@@ -47,28 +42,17 @@ def scatter_to_group(x: Tensor, group: Group, dim: int = -1) -> Tensor:
 
 
 def gather_from_group(x: Tensor, group: Group, dim: int = -1) -> Tensor:
-    """All ranks' x side by side, for what each rank computes in the same way.
-
-    (…, size, …) to (…, N · size, …)
-    """
+    """All ranks' x side by side in the last dimension, which each rank then uses in the same way."""
     return _Gather.apply(x, group, dim)
 
 
 def all_gather(x: Tensor, group: Group, dim: int) -> Tensor:
-    """All ranks' x side by side, for what each rank computes in its own way.
-
-    (…, size, …) to (…, N · size, …). Only the backward differs from `gather_from_group`: the
-    gradients of all ranks are summed.
-    """
+    """All ranks' x side by side, which each rank uses in its own way: gradients are summed."""
     return _AllGather.apply(x, group, dim)
 
 
 def reduce_scatter(x: Tensor, group: Group, dim: int) -> Tensor:
-    """This rank's part of the sum of all ranks' x: (…, size, …) to (…, size / N, …).
-
-    Raises:
-        ValueError: the ranks don't divide the dimension.
-    """
+    """This rank's part of the sum of all ranks' x: (…, size, …) to (…, size / N, …)."""
     return _ReduceScatter.apply(x, group, dim)
 
 

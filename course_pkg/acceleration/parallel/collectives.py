@@ -1,20 +1,11 @@
 """Collectives as rings: each rank sends to the next one and receives from the one before.
 
-An all-reduce gives every rank the sum over all ranks. As a ring it takes two halves. Each rank cuts
-its tensor into N chunks. In a reduce-scatter, N − 1 steps pass partial sums on, so that at the end
-rank r has the whole sum of chunk r. In an all-gather, N − 1 steps pass the sums around. A rank
-sends 1/N of the tensor in each step: 2(N − 1)/N of it in total, nearly independent of N.
+An all-reduce takes two halves. Each rank cuts its tensor into N chunks. In a reduce-scatter, N − 1
+steps pass partial sums on, so that at the end rank r has the whole sum of chunk r. In an
+all-gather, N − 1 steps pass the sums around. A rank sends 2(N − 1)/N of the tensor in total. All
+ranks end with the same bits, because each chunk is summed once and then copied.
 
-All ranks end with the same bits, because each chunk is summed once and then copied.
-
-The norm of a gradient that is spread over ranks is here too, because all ranks must clip by the
-same number: the norm of the gradient that one process would have. Shards lie on one rank each, so
-their squares are summed over the ranks. A replicated gradient lies on every rank, and would count N
-times. So the caller says which tensors are which. A weight that is used twice, such as a tied
-embedding, is one parameter with one gradient.
-
-Sources: Patarasuk and Yuan 2009; the α–β model, Hockney 1994; Pascanu et al. 2013 for clipping;
-`torch.nn.utils.clip_grad_norm_`; Megatron-LM's `get_grad_norm_fp32`.
+Sources: Patarasuk and Yuan 2009; the α–β model, Hockney 1994; Pascanu et al. 2013 for clipping.
 Chapter: acceleration/parallelism.
 """
 
@@ -46,13 +37,8 @@ class Group:
 
     Args:
         process_group: one of torch, None for all ranks.
-        algorithm: "ring" is this file, and counts bytes; "torch" calls torch's collectives, which
-            are faster and not counted.
-
-    Attributes:
-        rank, size: this rank's number, and how many there are.
-        sent_bytes, messages: what this rank has sent by rings, `send` and `exchange`; set them to 0
-            to count anew.
+        algorithm: "ring" is this file, and counts bytes and messages in `sent_bytes` and
+            `messages`; "torch" calls torch's collectives, which are faster and not counted.
     """
 
     def __init__(self, process_group: dist.ProcessGroup | None = None, algorithm: str = "ring"):
@@ -64,7 +50,6 @@ class Group:
         self.messages = 0
 
     def __deepcopy__(self, memo: dict) -> "Group":
-        """Itself: two copies of a model on this rank talk to the same ranks."""
         return self
 
     def send(self, tensor: Tensor, rank: int) -> None:
@@ -74,10 +59,7 @@ class Group:
         dist.send(tensor.contiguous(), group=self.process_group, group_dst=rank)
 
     def receive(self, into: Tensor, rank: int) -> Tensor:
-        """Fill a tensor with what a rank of this group sends; return it.
-
-        Its shape and dtype must be those of what is sent.
-        """
+        """Fill a tensor of the right shape and dtype with what another rank sends; return it."""
         self._check_other(rank)
         dist.recv(into, group=self.process_group, group_src=rank)
         return into
@@ -97,12 +79,7 @@ class Group:
 
     @torch.no_grad()
     def all_reduce(self, tensor: Tensor, operation: str = "sum") -> Tensor:
-        """Replace a tensor by the sum over all ranks, or by the largest, in place; return it.
-
-        Args:
-            operation: "sum" or "max". A rank sends 2(N − 1)/N of its bytes, if N divides its
-                numbers.
-        """
+        """Replace a tensor by the "sum" over all ranks, or by the "max"imum, in place; return it."""
         require_choice(operation, "operation", tuple(OPERATIONS))
         if self.algorithm == "torch":
             dist.all_reduce(tensor, OPERATIONS[operation], group=self.process_group)
@@ -127,13 +104,7 @@ class Group:
 
     @torch.no_grad()
     def reduce_scatter(self, tensor: Tensor) -> Tensor:
-        """This rank's part of the sum over all ranks: rows r·n to (r + 1)·n of N·n rows.
-
-        A rank sends (N − 1)/N of its bytes.
-
-        Raises:
-            ValueError: N doesn't divide the rows.
-        """
+        """This rank's part of the sum over all ranks: rows r·n to (r + 1)·n of N·n rows."""
         if tensor.dim() == 0 or tensor.shape[0] % self.size:
             raise ValueError(
                 f"a tensor of shape {tuple(tensor.shape)} can't be divided among {self.size} ranks "
@@ -152,9 +123,7 @@ class Group:
         """The tensors of all ranks, which have one shape, below each other: (N · rows, …).
 
         Args:
-            into: a contiguous tensor of that shape to fill and return; the given one may be this
-                rank's rows of it. A rank sends N − 1 times its own tensor, which is (N − 1)/N of
-                the result.
+            into: a contiguous tensor of that shape to fill; `tensor` may be this rank's rows of it.
         """
         if tensor.dim() == 0:
             raise ValueError("a tensor of shape () has no rows to gather; give tensor[None]")
@@ -174,7 +143,7 @@ class Group:
         """Replace a tensor by the one of a rank, in place; return it.
 
         The pieces follow each other from rank to rank: the second is sent while the first is passed
-        on. Each rank but the last of the chain sends the tensor once.
+        on.
         """
         self._check_rank(source)
         if self.algorithm == "torch":
@@ -208,7 +177,6 @@ class Group:
             self._pass_on(mine, chunks[(self.rank - step - 1) % self.size])
 
     def _pass_on(self, tensor: Tensor, into: Tensor) -> Tensor:
-        """One step of a ring."""
         return self.exchange(
             tensor, into, to=(self.rank + 1) % self.size, source=(self.rank - 1) % self.size
         )
@@ -228,11 +196,10 @@ class Group:
 
 
 def ring_bytes(collective: str, ranks: int, size: int) -> float:
-    """The bytes that a rank sends when `size` bytes are on each rank at the end.
+    """The bytes that a rank sends for a tensor of `size` bytes.
 
     Args:
-        collective: "all_reduce", "reduce_scatter" (of a tensor of `size` bytes), "all_gather" (to a
-            tensor of `size` bytes) or "broadcast" (all ranks but the last of the chain).
+        collective: "all_reduce", "reduce_scatter", "all_gather" or "broadcast".
 
     Example:
 
@@ -250,19 +217,15 @@ def ring_seconds(
 ) -> float:
     """The α–β model: a message of n bytes takes α + n·β seconds.
 
-    With many ranks, the bytes hardly grow, but the messages do:
-
     Args:
         latency: α, seconds.
-        bandwidth: 1/β, bytes per second, of one link in one direction; all links of the ring work
-            at the same time.
-        collective, ranks, size: as in `ring_bytes`.
+        bandwidth: 1/β, bytes per second, of one link in one direction.
 
     Example:
 
         >>> small, large = (ring_seconds("all_reduce", n, 10**6, latency=1e-5, bandwidth=1e11)
         ...                 for n in (2, 64))
-        >>> round(1e6 * small), round(1e6 * large)  # microseconds
+        >>> round(1e6 * small), round(1e6 * large)  # microseconds: more messages, not more bytes
         (30, 1280)
     """
     require_between(bandwidth, "bandwidth", 0, math.inf)
@@ -294,21 +257,16 @@ EPSILON = 1e-6  # of torch.nn.utils.clip_grad_norm_
 def global_norm(
     sharded: Iterable[Tensor], group: Group, replicated: Iterable[Tensor] = ()
 ) -> Tensor:
-    """The Euclidean norm of a gradient whose parts are on several ranks: (), fp64.
+    """The Euclidean norm of a gradient whose parts are on several ranks: (), fp64, on every rank.
 
     Args:
         sharded: this rank's parts; no number is on two ranks.
-        replicated: tensors that are the same on all ranks; each counts once. Every rank gets the
-            same bits. A rank may hold nothing.
 
     Example:
 
         >>> from course_pkg.acceleration.parallel.launch import launch
-        >>> def norm(group):
-        ...     shard = torch.tensor([[2.0], [4.0]][group.rank])
-        ...     return global_norm([shard], group, replicated=[torch.tensor([4.0])]).item()
-        >>> launch(norm, 2)  # √(2² + 4² + 4²)
-        [6.0, 6.0]
+        >>> launch(lambda group: global_norm([torch.tensor([3.0 + group.rank])], group).item(), 2)
+        [5.0, 5.0]
     """
     sharded = list(sharded)
     replicated = list(replicated)
@@ -321,12 +279,7 @@ def global_norm(
 def clip_by_norm(gradients: Iterable[Tensor], norm: Tensor | float, max_norm: float) -> None:
     """Scale gradients in place so that their norm, which is given, becomes at most `max_norm`.
 
-    Args:
-        norm: of the whole gradient, as `global_norm` returns it. If it is NaN, all gradients become
-            NaN, as torch's do: also those of a rank that has none.
-
-    Raises:
-        ValueError: unless max_norm > 0.
+    As torch's, a norm of NaN makes all gradients NaN.
 
     Example:
 

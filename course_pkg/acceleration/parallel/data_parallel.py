@@ -1,20 +1,12 @@
 """Data parallelism: each rank has the whole model and a part of every batch; gradients are summed.
 
-The gradient of a sum of losses is the sum of the gradients. So each rank computes the gradient of
-its rows, an all-reduce adds them up, and every rank takes the same step. That equals one process
-on one condition: a rank divides the *sum* of its losses by the number of targets of *all* ranks
-(`count_targets`). The mean of the ranks' means is another number as soon as their counts differ.
+That equals one process if a rank divides the *sum* of its losses by the number of targets of *all*
+ranks (`count_targets`). The last layers' gradients are ready first: they are collected into
+buckets, and a full bucket is sent while earlier layers are still being computed. Buckets start in
+one order, the same on all ranks, because collectives must match. (torch's DistributedDataParallel
+averages gradients instead.)
 
-The all-reduce need not wait for the end of the backward pass. The last layers' gradients are
-ready first. They are collected into buckets, and a full bucket is sent while earlier layers
-are still being computed. Buckets start in one order, the same on all ranks, whatever order the
-gradients arrive in: collectives must match.
-
-Gradients are summed here. torch's DistributedDataParallel averages them, so that users of it have
-to multiply the loss by N / targets instead of 1 / targets.
-
-Sources: PyTorch Distributed (Li et al. 2020), section 3; its `no_sync` and `bucket_cap_mb`.
-Chapter: acceleration/parallelism.
+Source: PyTorch Distributed (Li et al. 2020), section 3. Chapter: acceleration/parallelism.
 """
 
 import contextlib
@@ -42,19 +34,12 @@ class DataParallel:
         optimizer.step()
         optimizer.zero_grad()             # before the next backward pass
 
-    A rank without rows or targets may leave out the backward pass, but must call `synchronize`. A
-    parameter that no rank has used keeps no gradient (None); one that some rank has used gets the
-    sum on all ranks. Since all ranks then have the same gradients, `torch.nn.utils.clip_grad_norm_`
-    needs no communication. started: how many buckets' all-reduces have begun since the last
-    `synchronize`.
+    A rank without targets may leave out the backward pass, but must call `synchronize`. A parameter
+    that no rank has used keeps no gradient. `torch.nn.utils.clip_grad_norm_` needs no
+    communication.
 
     Args:
-        model: the same on all ranks.
-        bucket_bytes: a bucket is closed when it has this many bytes. A group with torch's algorithm
-            sends during the backward pass; with rings, the backward pass waits for each bucket.
-
-    Raises:
-        ValueError: no parameter requires a gradient.
+        bucket_bytes: a bucket is closed when it has this many bytes.
 
     Example:
 
@@ -95,10 +80,7 @@ class DataParallel:
             self._synchronizing = before
 
     def synchronize(self) -> None:
-        """Send the buckets that are not full, wait for all, and give each rank the sums.
-
-        Ranks also agree on which parameters were used: one byte for each parameter.
-        """
+        """Send the buckets that are not full, wait for all, and give each rank the sums."""
         used = [parameter.grad is not None for parameter in self.parameters]
         device = self.parameters[0].device
         used_somewhere = torch.tensor(used, dtype=torch.uint8, device=device)
@@ -141,13 +123,6 @@ def gradient_buckets(parameters: list[nn.Parameter], bucket_bytes: int) -> list[
     """Parameters in the order in which a backward pass usually finishes them: last ones first.
 
     A bucket has one dtype, and is closed when it has `bucket_bytes` or more.
-
-    Example:
-
-        >>> layers = [nn.Linear(2, size, bias=False) for size in (1, 2, 3)]
-        >>> buckets = gradient_buckets([layer.weight for layer in layers], bucket_bytes=30)
-        >>> [[len(weight) for weight in bucket] for bucket in buckets]
-        [[3, 2], [1]]
     """
     require_integer(bucket_bytes, "bucket_bytes")
     buckets: list[list[nn.Parameter]] = []
@@ -163,10 +138,7 @@ def gradient_buckets(parameters: list[nn.Parameter], bucket_bytes: int) -> list[
 
 
 def count_targets(labels: Tensor, group: Group, ignored: int = IGNORED) -> int:
-    """How many labels all ranks have that are not `ignored`: what each divides its loss by.
-
-    Args:
-        labels: this rank's, any shape, possibly empty.
+    """How many labels all ranks have that are not IGNORED: what each divides its loss by.
 
     Raises:
         ValueError: on all ranks if none has a target.
@@ -182,17 +154,15 @@ def rank_batches(
 ) -> Iterator[Tensor]:
     """The row numbers that a rank trains on, batch by batch: each (about batch_size / ranks,).
 
+    All ranks get the same number of batches, and each row is in one batch of one rank; of the last
+    batch a rank may get fewer rows, or none. (torch's DistributedSampler repeats or drops rows.)
+
     Args:
-        batch_size: rows of all ranks together. All ranks get the same number of batches. Each row
-            is in one batch of one rank; the last batch has what is left, so a rank may get fewer
-            rows than another, or none. (torch's DistributedSampler repeats rows instead, or drops
-            some.)
+        batch_size: rows of all ranks together.
         seed: of an order that all ranks share; use another for each epoch. None keeps the order.
 
     Example:
 
-        >>> [batch.tolist() for batch in rank_batches(7, 4, rank=0, ranks=2)]
-        [[0, 1], [4, 5]]
         >>> [batch.tolist() for batch in rank_batches(7, 4, rank=1, ranks=2)]
         [[2, 3], [6]]
     """
@@ -207,10 +177,7 @@ def rank_batches(
 
 
 def seed_rank(seed: int, group: Group) -> None:
-    """Seed torch's random numbers with seed + rank, so that each rank draws other ones.
-
-    Ranks that see different rows should drop different activations.
-    """
+    """Seed torch with seed + rank: ranks that see different rows drop different activations."""
     torch.manual_seed(require_integer(seed, "seed", 0) + group.rank)
 
 

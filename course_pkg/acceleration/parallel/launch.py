@@ -1,17 +1,11 @@
 """Run a function in N processes that can communicate, and return what each returned.
 
-`torchrun` starts such processes from a shell and lets them print. A page or a test wants the
-results back, one clear error, and nothing left behind. So `launch` watches its processes: if one
-fails, or the time is up, it ends all of them and says which rank it was, and why.
-
-Every process gets one rank and a `Group` of all ranks. Processes are forked from a server that has
-imported torch once, so starting four takes a fraction of a second. They meet at a file and talk
-over this machine's loopback interface: no port to choose, no network needed.
+`torchrun` starts such processes from a shell and lets them print. `launch` returns results, or one
+clear error, and leaves nothing behind. Processes are forked from a server that has imported torch
+once. They meet at a file and talk over the loopback interface: no port, no network.
 
 The first failure counts: those of the other ranks follow from it. A rank that died without a report
-comes before all others. If the time is up, the stacks that ranks have written say where each was.
-
-Chapter: acceleration/parallelism.
+comes before all others. Chapter: acceleration/parallelism.
 """
 
 import contextlib
@@ -60,7 +54,7 @@ class RankError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class RankReport:
-    """What a process sends at its end. when: of the clock that all processes share."""
+    """What a process sends at its end; `when` is of the clock that all processes share."""
 
     when: float
     result: Any = None
@@ -157,19 +151,16 @@ def launch(
 ) -> list:
     """Call `function(group, *arguments)` in each of N processes; return the results by rank.
 
-    function, arguments, results: anything that cloudpickle can copy, so also a function from a
-    notebook's cell. Tensors should be on the CPU; with "nccl", rank r has GPU r as its device.
+    Whatever cloudpickle can copy may go in and out, also a function from a notebook's cell. Tensors
+    should be on the CPU. A script needs `if __name__ == "__main__":` around the call.
 
     Args:
-        timeout: seconds for all together. Each process computes with its share of this process's
-            threads, and has its environment variables. A script needs `if __name__ == "__main__":`
-            around the call.
+        timeout: seconds for all together.
+        backend: "gloo", or "nccl", with which rank r has GPU r.
 
     Raises:
         RankError: a rank fails (the first one, with its traceback as a note) or the time is up; all
             processes have ended then.
-        TypeError, ValueError: for other arguments.
-        RuntimeError: inside a rank.
 
     Example:
 
@@ -262,10 +253,7 @@ def _work(setup: _Setup, pipe: Connection) -> None:
 
 
 def _end_with_parent(pipe: Connection, folder: str) -> None:
-    """End this process when the other end of its pipe is closed, also by a crash.
-
-    A parent that has crashed has not removed the folder.
-    """
+    """End this process, and remove the folder, when the parent closes its pipe, also by a crash."""
 
     def watch() -> None:
         with contextlib.suppress(EOFError, OSError):

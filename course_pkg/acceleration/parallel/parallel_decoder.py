@@ -1,22 +1,14 @@
 """A whole decoder on several ranks: each has some heads, a part of each MLP, and some tokens.
 
 A layer communicates twice: after attention and after the MLP, where the ranks' partial sums become
-one. In the backward pass, the same happens at the two inputs.
+one. With sequence parallelism, each rank has only its tokens between these places: an all-reduce
+becomes a reduce-scatter and an all-gather, and norms keep 1/N for the backward pass.
 
-With sequence parallelism, each rank has only its tokens between these places, in the norms and the
-residual sums. An all-reduce becomes a reduce-scatter and an all-gather, which send as many bytes.
-What norms keep for the backward pass is 1/N. The inputs of the column-parallel layers are kept
-whole; Korthikanti et al. gather them again in the backward pass, for more messages.
+The result is a `Decoder` with the config of one rank: `attend` and every cache see fewer heads.
 
-The result is a `Decoder`, and its config is that of one rank: `attend` and every cache see a
-decoder with fewer heads.
-
-After the backward pass, most gradients are right: the collectives inside saw to it. Two kinds are
-partial sums. A key-value head of which several ranks have a copy got, on each, the gradient of that
-rank's query heads. With sequence parallelism, what every rank has whole (norms, the biases of the
-row-parallel layers) got, on each, the gradient of that rank's tokens. `finish_gradients` sums both,
-once per step. The norm of the gradient sums the squares of all parts over the ranks; what several
-ranks have counts on the first of them alone.
+After the backward pass, two kinds of gradients are partial sums, which `finish_gradients` adds up
+once per step: those of a key-value head of which several ranks have a copy, and with sequence
+parallelism those of what every rank has whole (norms, the biases of the row-parallel layers).
 
 Sources: Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section 4.2.2; Megatron's
 finalize_model_grads and clip_grads. Chapter: acceleration/model-parallelism.
@@ -51,11 +43,7 @@ from course_pkg.lm.decoder_config import DecoderConfig
 
 
 class ParallelLayer(Layer):
-    """One rank's part of a layer. layer: the whole one. config: this rank's.
-
-    Args:
-        kv_replicas: how many neighboring ranks have the same key-value head.
-    """
+    """One rank's part of a layer; neighboring ranks have copies of a key-value head (kv_replicas)."""
 
     def __init__(
         self,
@@ -95,14 +83,7 @@ class ParallelLayer(Layer):
 
 
 class TensorParallelDecoder(Decoder):
-    """One rank's part of a decoder; `tensor_parallel` makes it.
-
-    config: this rank's, with the whole vocabulary; whole_config: the whole decoder's.
-
-    Args:
-        group: the ranks.
-        sequence_parallel: whether each rank has only its tokens between the layers.
-    """
+    """One rank's part of a decoder; `tensor_parallel` makes it."""
 
     def __init__(self, decoder: Decoder, group: Group, sequence_parallel: bool):
         config = local_config(decoder.config, group.size)
@@ -134,11 +115,7 @@ class TensorParallelDecoder(Decoder):
 
         Args:
             gather: False leaves each rank those of its own tokens of the vocabulary, (batch, rows,
-                vocab / N rounded up), for `vocab_parallel_cross_entropy`; the last ones may be
-                padding.
-
-        Raises:
-            ValueError: sequence parallelism can't divide the tokens.
+                vocab / N rounded up), for `vocab_parallel_cross_entropy`.
         """
         if self.sequence_parallel:
             self._check_tokens(ids)
@@ -170,8 +147,7 @@ def tensor_parallel(
     """This rank's part of a decoder; all ranks must have the same decoder, which stays as it is.
 
     Heads, the inside of the MLPs and the vocabulary are divided. With fewer key-value heads than
-    ranks, neighbors have copies (`finish_gradients` sums their gradients). A vocabulary that the
-    ranks don't divide is padded. Frozen weights stay frozen.
+    ranks, neighbors have copies. A vocabulary that the ranks don't divide is padded.
 
     Args:
         sequence_parallel: for training; the tokens of a batch are divided too.
@@ -226,7 +202,7 @@ def finish_gradients(decoder: TensorParallelDecoder) -> None:
     """Sum the gradients that are partial sums, in place.
 
     Call it once per step on every rank: after the last backward pass of the step, before
-    `clip_gradients` and the optimizer. A second call would sum again. One message for each kind.
+    `clip_gradients` and the optimizer. A second call would sum again.
     """
     group = decoder.group
     whole = []
@@ -251,10 +227,7 @@ def finish_gradients(decoder: TensorParallelDecoder) -> None:
 
 @torch.no_grad()
 def gradient_norm(decoder: TensorParallelDecoder) -> float:
-    """The Euclidean norm of the whole decoder's gradient, the same on every rank.
-
-    Tied embeddings are one parameter, so they count once; so do copies.
-    """
+    """The norm of the whole decoder's gradient, on every rank; tied weights and copies count once."""
     group = decoder.group
     counted = []
     for name, parameter in decoder.named_parameters():
@@ -265,13 +238,7 @@ def gradient_norm(decoder: TensorParallelDecoder) -> float:
 
 
 def clip_gradients(decoder: TensorParallelDecoder, max_norm: float) -> float:
-    """Scale the gradients so that their norm is at most `max_norm`; return the norm before.
-
-    As torch's clip_grad_norm_ does for one process.
-
-    Raises:
-        ValueError: unless max_norm is positive.
-    """
+    """Scale the gradients so that their norm is at most `max_norm`; return the norm before."""
     norm = gradient_norm(decoder)
     gradients = [p.grad for p in decoder.parameters() if p.grad is not None]
     clip_by_norm(gradients, norm, max_norm)
@@ -289,13 +256,13 @@ def _unflatten(vector: Tensor, into: list[Tensor]) -> None:
 
 
 def kept_bytes(model: nn.Module, forward: Callable[[], object]) -> tuple[int, int]:
-    """The bytes that a forward pass keeps: those that the norms keep, and all.
+    """The bytes that a forward pass keeps: those that the norms keep, and all, without parameters.
+
+    A norm keeps its input, the residual sum, and what it has normalized. A tensor that several
+    operations keep counts once; if a norm keeps it, as the norm's.
 
     Args:
-        model: whose parameters don't count.
-        forward: a function without arguments that calls the model. A norm keeps its input, which is
-            the residual sum, and what it has normalized. A tensor that several operations keep
-            counts once; if a norm keeps it, as the norm's.
+        forward: a function without arguments that calls the model.
 
     Example:
 

@@ -1,17 +1,10 @@
 """Pipeline parallelism: each rank has some layers, and the ranks pass activations and gradients on.
 
-A `Pipeline` runs what a schedule gives its rank. Its stages are any modules, such as those of
-`split_decoder`. A rank never waits for a send, and begins to receive before it needs the tensor. A
-wait has a limit: a message that doesn't come is an error that names it, its sender, and who waited.
-
-What is easy to get wrong:
-
-- The loss is divided once, by what the caller gives: the number of targets of all microbatches. A
-  mean per microbatch would have to be divided by their number, and is wrong if they differ.
-- With tied embeddings, first and last rank each have the weight and a part of its gradient. Both
-  need the sum, and the norm counts it once.
-
-A training step, on each rank:
+A rank never waits for a send, and begins to receive before it needs the tensor. A message that
+doesn't come is an error that names it, its sender, and who waited. The loss is divided once, by the
+number of targets of all microbatches: a mean per microbatch is wrong if their numbers differ. With
+tied embeddings, first and last rank each have the weight and a part of its gradient: both need the
+sum, and the norm counts it once. A training step, on each rank:
 
     step = pipeline.run(microbatches, divisor)   # gradients of this rank's layers
     pipeline.sum_tied_gradients()
@@ -61,12 +54,7 @@ class PipelineError(RuntimeError):
 
 @dataclass
 class Messages:
-    """This rank's messages of one pass.
-
-    Attributes:
-        activation: from a microbatch's ids to an empty tensor as a stage sends it.
-        timeout: seconds.
-    """
+    """This rank's messages of one pass."""
 
     group: Group
     microbatches: Sequence[Microbatch]
@@ -77,11 +65,7 @@ class Messages:
     sending: list[tuple[dist.Work, Send, Tensor]] = field(default_factory=list)
 
     def send(self, step: Send) -> None:
-        """Begin to send a value that was put into `values`.
-
-        Raises:
-            ValueError: unless its shape and dtype are those of `activation`.
-        """
+        """Begin to send a value that was put into `values`."""
         tensor = self.values.pop(step.value).contiguous()
         expected = self.activation(self.microbatches[step.value.microbatch][0])
         if (tensor.shape, tensor.dtype) != (expected.shape, expected.dtype):
@@ -105,14 +89,14 @@ class Messages:
         self.receiving[step.value] = (work, step.source)
 
     def take(self, value: Value) -> Tensor:
-        """A value, as soon as it is there. Raises PipelineError after `timeout` seconds."""
+        """A value, as soon as it is there."""
         if value in self.receiving:
             work, source = self.receiving.pop(value)
             self._wait(work, f"for the {_text(value)}, which rank {source} sends")
         return self.values.pop(value)
 
     def finish(self) -> None:
-        """Wait until all that was sent has gone. Raises PipelineError after `timeout` seconds."""
+        """Wait until all that was sent has gone."""
         for work, (value, to), _ in self.sending:
             self._wait(work, f"until rank {to} received the {_text(value)}")
         self.sending.clear()
@@ -136,18 +120,7 @@ class Messages:
 
 
 class PipelineRun:
-    """One pass of this rank.
-
-    Args:
-        loss: from the last stage's output and the labels to a number; None runs forward passes
-            alone.
-
-    Attributes:
-        results: of the last stage, by microbatch: losses, or outputs.
-        events: when each action began and ended, without the wait before it, by time.monotonic.
-        in_flight, in_flight_bytes: the most microbatches that were held at once, counted per chunk,
-            and the most bytes.
-    """
+    """One pass of this rank; without a loss, forward passes alone."""
 
     def __init__(
         self, stages: Sequence[Stage], schedule: Schedule, messages: Messages, loss: Loss | None
@@ -226,14 +199,7 @@ def _text(value: Value) -> str:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What `Pipeline.run` found on this rank.
-
-    Attributes:
-        loss: of all microbatches, on every rank.
-        events: when this rank did what, by time.monotonic.
-        in_flight: the most microbatches held at once, counted per chunk.
-        in_flight_bytes: the most bytes that autograd held for them.
-    """
+    """What `Pipeline.run` found on this rank."""
 
     loss: float
     events: tuple[Event, ...]
@@ -242,14 +208,7 @@ class StepResult:
 
 
 def split_batch(ids: Tensor, labels: Tensor, count: int) -> list[Microbatch]:
-    """A batch as microbatches of rows; the first ones have a row more if needed.
-
-    Args:
-        ids, labels: (rows, tokens).
-
-    Raises:
-        ValueError: unless there are 1 to `rows` microbatches.
-    """
+    """A batch, (rows, tokens), as microbatches of rows; the first ones have a row more if needed."""
     if not 1 <= count <= len(ids):
         raise ValueError(f"{len(ids)} rows can't be split into {count} microbatches: use fewer")
     return list(zip(ids.tensor_split(count), labels.tensor_split(count), strict=True))
@@ -267,9 +226,6 @@ class Pipeline:
         activation: from a microbatch's ids to an empty tensor as a stage sends it; None means the
             modules' own, which `DecoderStage` has.
         timeout: seconds to wait for one message.
-
-    Raises:
-        ValueError: modules, schedule and group don't fit together.
     """
 
     def __init__(
@@ -308,10 +264,6 @@ class Pipeline:
         Args:
             microbatches: the same on all ranks of the pipeline; they may have different shapes.
             divisor: the number of targets of the batch, over all replicas.
-
-        Raises:
-            ValueError: for another number of microbatches than the schedule's.
-            PipelineError: a message is missing.
         """
         require_between(divisor, "divisor", 0, math.inf)
         run = self._run(self.schedule, microbatches, lambda y, z: self.loss(y, z) / divisor)
@@ -327,10 +279,7 @@ class Pipeline:
 
     @torch.no_grad()
     def sum_tied_gradients(self) -> None:
-        """Give both holders of a tied weight the sum of their gradients; once per step.
-
-        A frozen weight has none.
-        """
+        """Give both holders of a tied weight the sum of their gradients; once per step."""
         for name, (first, second) in self.tied.items():
             parameter = self.parameters.get(name)
             if self.group.rank in (first, second) and parameter.requires_grad:
@@ -364,13 +313,7 @@ class Pipeline:
         return global_norm(gradients, self.group).item()
 
     def clip_gradients(self, max_norm: float) -> float:
-        """Scale this rank's gradients if the whole norm is above `max_norm`; return that norm.
-
-        As torch.nn.utils.clip_grad_norm_ in one process.
-
-        Raises:
-            ValueError: unless max_norm > 0, and as `gradient_norm` does.
-        """
+        """Scale this rank's gradients if the whole norm is above `max_norm`; return that norm."""
         norm = self.gradient_norm()
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
         clip_by_norm(gradients, norm, max_norm)
@@ -435,7 +378,6 @@ class Pipeline:
 
 
 def _is_divided(module: nn.Module) -> bool:
-    """Whether a module is one rank's part of a layer."""
     group = getattr(module, "group", None)
     return isinstance(group, Group) and group.size > 1
 

@@ -1,16 +1,15 @@
 """A stage of a pipeline: some layers of a decoder, and the passes that a schedule asks for.
 
 A stage's forward pass begins at a tensor that another rank sent, so autograd ends there. Its
-backward pass begins with the gradient of what it sent, and ends with the gradient of what it got,
-which goes back. Between the two it keeps the graph of each microbatch: its activations in flight.
+backward pass begins with the gradient of what it sent, and ends with that of what it got. Between
+the two it keeps the graph of each microbatch: its activations in flight.
 
-A zero-bubble schedule wants the backward pass in two halves. The first computes gradients for the
-input, and for the output of each `nn.Linear`; the second multiplies each of those with the layer's
-input, gᵀx, which is the gradient of its weight. Together they do the work of one backward pass.
-Other weights (norms, embeddings, a tied head) get their gradients in the first half.
+A zero-bubble schedule halves the backward pass. The first half computes gradients for the input,
+and for the output of each `nn.Linear`; the second multiplies each of those with the layer's input,
+gᵀx, for the gradient of its weight. Other weights get their gradients in the first half.
 
-Not here: messages and order (`pipeline_parallel`). Sources: Megatron-LM
-(Narayanan et al. 2021), zero bubble (Qi et al. 2023). Chapter: acceleration/model-parallelism.
+Sources: Megatron-LM (Narayanan et al. 2021), zero bubble (Qi et al. 2023).
+Chapter: acceleration/model-parallelism.
 """
 
 import contextlib
@@ -31,8 +30,7 @@ class DecoderStage(nn.Module):
     """Consecutive layers of a decoder; the first stage embeds, the last one has norm and head.
 
     It shares the decoder's modules and keeps their names, so that the stages' state dicts together
-    are the decoder's. If the head is tied, the last stage has the embedding too, for its weight. A
-    tensor-parallel decoder can be split too, if each rank has all tokens between its layers.
+    are the decoder's. If the head is tied, the last stage has the embedding too, for its weight.
     """
 
     def __init__(self, decoder: nn.Module, layers: range):
@@ -51,10 +49,7 @@ class DecoderStage(nn.Module):
             self.lm_head = head
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: ids (rows, tokens) in the first stage, else (rows, tokens, hidden).
-
-        The result: (rows, tokens, vocab) of the last stage, else (rows, tokens, hidden).
-        """
+        """From ids (rows, tokens) or x (rows, tokens, hidden) to the same or, at last, (…, vocab)."""
         if self.first:
             x = self.embed_tokens(x)  # (rows, tokens, hidden)
         positions = torch.arange(x.shape[1], device=x.device)  # (tokens,)
@@ -78,23 +73,8 @@ class DecoderStage(nn.Module):
 def split_decoder(decoder: nn.Module, stages: int) -> list[DecoderStage]:
     """The stages of a decoder, with its own modules; the first ones have a layer more if needed.
 
-    Args:
-        decoder: a `Decoder`, or a module with the same parts (embed_tokens, layers, norm, lm_head,
-            config).
-
     Raises:
         ValueError: there are more stages than layers.
-
-    Example:
-
-        >>> from course_pkg.lm.decoder import Decoder
-        >>> from course_pkg.lm.decoder_config import DecoderConfig
-        >>> config = {"model_type": "llama", "vocab_size": 8, "hidden_size": 8,
-        ...     "intermediate_size": 8, "num_hidden_layers": 5, "num_attention_heads": 1,
-        ...     "max_position_embeddings": 8}
-        >>> stages = split_decoder(Decoder(DecoderConfig.from_dict(config)), 3)
-        >>> [list(stage.layers) for stage in stages]
-        [['0', '1'], ['2', '3'], ['4']]
     """
     require_integer(stages, "stages")
     count = len(decoder.layers)
@@ -115,11 +95,7 @@ def split_decoder(decoder: nn.Module, stages: int) -> list[DecoderStage]:
 
 @dataclass
 class _Kept:
-    """Of one microbatch, from its forward pass to the end of its backward pass.
-
-    Attributes:
-        linears: layer, input and output; after the first half, the gradient instead of the output.
-    """
+    """Of one microbatch, from its forward pass to the end of its backward pass."""
 
     x: Tensor
     y: Tensor
@@ -132,11 +108,6 @@ class Stage:
 
     Args:
         split: whether I and W will be called.
-
-    Attributes:
-        in_flight: microbatches whose activations are kept.
-        in_flight_bytes: of the floating-point tensors that autograd has saved for them, without
-            parameters.
     """
 
     def __init__(self, module: nn.Module, split: bool = False):
@@ -146,12 +117,12 @@ class Stage:
 
     @property
     def in_flight(self) -> int:
-        """The number of microbatches that are kept."""
+        """The number of microbatches whose activations are kept."""
         return len(self._kept)
 
     @property
     def in_flight_bytes(self) -> int:
-        """The bytes that are kept for them."""
+        """The bytes that autograd has saved for them in floating point, without parameters."""
         return sum(kept.bytes for kept in self._kept.values())
 
     def forward(

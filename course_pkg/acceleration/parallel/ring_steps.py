@@ -1,8 +1,6 @@
 """A ring all-reduce of numbers in lists, step by step, without torch or processes.
 
-`collectives.Group.all_reduce` does the same steps with tensors and messages, and ends with the same
-numbers. Here all ranks are in one place, so that each state can be looked at.
-
+`collectives.Group.all_reduce` does the same steps with tensors and messages.
 Source: Patarasuk and Yuan 2009. Chapter: acceleration/parallelism.
 """
 
@@ -15,14 +13,7 @@ Chunks = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True)
 class RingState:
-    """What all ranks hold before a step.
-
-    Attributes:
-        held: for each rank its N chunks.
-        sending: the chunk that each rank sends to the next one in this step; none after the last.
-        adds: whether a rank adds what arrives to its own chunk, as in the reduce-scatter, or keeps
-            it in its place, as in the all-gather.
-    """
+    """What all ranks hold before a step."""
 
     held: tuple[Chunks, ...]
     sending: tuple[int, ...]
@@ -35,9 +26,6 @@ def ring_states(numbers: Sequence[Sequence[float]]) -> list[RingState]:
     Args:
         numbers: a list for each of the N ranks, all of one length. If N doesn't divide the length,
             the first chunks are one number longer.
-
-    Raises:
-        ValueError: without ranks, or for other lengths.
 
     Example:
 

@@ -1,23 +1,13 @@
 """What each rank of a pipeline does, and in which order: schedules without tensors.
 
-A pipeline of p ranks cuts the model into stages. A batch is cut into m microbatches, which pass the
-stages one after another, forward and then backward. The order in which a rank takes them decides
-how long it idles (the bubble) and how many microbatches wait for their backward pass (activations
-in flight, which take memory). Four orders are here:
+A pipeline of p ranks cuts the model into stages, and a batch into m microbatches. The order in
+which a rank takes them decides how long it idles (the bubble) and how many microbatches wait for
+their backward pass (activations in flight, which take memory). Letters are those of
+torch.distributed.pipelining: F forward, B backward, I and W its halves for inputs and weights.
 
-- `gpipe`: all forward passes, then all backward passes;
-- `one_f_one_b`: one backward pass after each forward pass, as soon as there is one to do;
-- `interleaved`: the same with v chunks of the model per rank; chunk c of rank r is stage c·p + r;
-- `zero_bubble`: 1F1B whose backward passes are cut in two, ZB-H1. Nobody waits for the gradients of
-  weights, so they fill the time in which other ranks wait for the gradients of inputs.
-
-The letters are those of torch.distributed.pipelining: F forward, B backward, I and W its halves for
-inputs and weights (the zero-bubble paper calls them B and W).
-
-Not here: how long they take (`timeline`), tensors and processes
-(`pipeline_parallel`). Sources: GPipe (Huang et al. 2019), 1F1B (PipeDream,
-Narayanan et al. 2019), interleaved (Megatron-LM, Narayanan et al. 2021), ZB-H1 (Qi et al. 2023,
-section 2). Chapter: acceleration/model-parallelism.
+Sources: GPipe (Huang et al. 2019), 1F1B (PipeDream, Narayanan et al. 2019), interleaved
+(Megatron-LM, Narayanan et al. 2021), ZB-H1 (Qi et al. 2023, section 2).
+Chapter: acceleration/model-parallelism.
 """
 
 from collections.abc import Iterator
@@ -42,11 +32,7 @@ class Action(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What a stage hands over; kind: "activation" to the next stage, "gradient" to the one before.
-
-    Attributes:
-        stage: the one that computes it.
-    """
+    """What a stage hands over: an "activation" to the next stage, a "gradient" to the one before."""
 
     kind: str
     stage: int
@@ -69,12 +55,7 @@ class Receive(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """What each rank does, in its order.
-
-    Attributes:
-        chunks: how many stages a rank has.
-        actions: of each rank.
-    """
+    """What each rank does, in its order."""
 
     name: str
     microbatches: int
@@ -92,15 +73,7 @@ class Schedule:
         return self.ranks * self.chunks
 
     def in_flight(self, rank: int) -> int:
-        """The most microbatches whose activations a rank holds at once, counted per chunk.
-
-        A microbatch is held from its F to its B, or to its W.
-
-        Example:
-
-            >>> [one_f_one_b(4, 8).in_flight(rank) for rank in range(4)]
-            [4, 3, 2, 1]
-        """
+        """The most microbatches, counted per chunk, that a rank holds at once: from F to B or W."""
         held = most = 0
         for action in self.actions[rank]:
             if action.kind == "F":
@@ -113,11 +86,6 @@ class Schedule:
 
 def gpipe(ranks: int, microbatches: int) -> Schedule:
     """All forward passes, then all backward passes: every rank holds m microbatches.
-
-    Raises:
-        ValueError: unless both are integers of at least 1.
-
-    Source: Huang et al. 2019.
 
     Example:
 
@@ -135,14 +103,6 @@ def gpipe(ranks: int, microbatches: int) -> Schedule:
 
 def one_f_one_b(ranks: int, microbatches: int) -> Schedule:
     """1F1B: rank r does p − r − 1 forward passes, then alternates; it holds at most p − r.
-
-    As long as GPipe.
-
-    Raises:
-        ValueError: unless both are integers of at least 1.
-
-    Source: PipeDream (Narayanan et al. 2019); with one update per batch, Megatron-LM (Narayanan et
-    al. 2021).
 
     Example:
 
@@ -162,14 +122,8 @@ def one_f_one_b(ranks: int, microbatches: int) -> Schedule:
 def interleaved(ranks: int, microbatches: int, chunks: int) -> Schedule:
     """Interleaved 1F1B: v chunks per rank shorten the bubble v times, for v times the messages.
 
-    A rank takes p microbatches through a chunk, then through its next one. Before it alternates, it
-    does 2(p − r − 1) + (v − 1)p forward passes of one chunk; at most one more is in flight (and at
-    most m·v).
-
-    Raises:
-        ValueError: p doesn't divide m, or unless all are integers of at least 1.
-
-    Source: Megatron-LM (Narayanan et al. 2021), section 2.2.2.
+    Chunk c of rank r is stage c·p + r. A rank takes p microbatches through a chunk, then through
+    its next one. Before it alternates, it does 2(p − r − 1) + (v − 1)p forward passes of one chunk.
 
     Example:
 
@@ -203,12 +157,8 @@ def interleaved(ranks: int, microbatches: int, chunks: int) -> Schedule:
 def zero_bubble(ranks: int, microbatches: int) -> Schedule:
     """ZB-H1: 1F1B with halved backward passes; rank r is r gradients of weights behind.
 
-    Every rank holds at most p microbatches, as rank 0 does in 1F1B.
-
-    Raises:
-        ValueError: unless both are integers of at least 1.
-
-    Source: Qi et al. 2023, section 2.3.
+    Nobody waits for the gradients of weights, so they fill the time in which other ranks wait for
+    the gradients of inputs. Every rank holds at most p microbatches, as rank 0 does in 1F1B.
 
     Example:
 

@@ -1,23 +1,15 @@
 """Units: the parts of a model whose weights are gathered, reduced and freed together.
 
-A unit is a module with the parameters that belong to no smaller unit. In a decoder each layer is
-one, and what remains (embeddings, last norm, output) is the last, with the model as its module.
+In a decoder each layer is a unit, and what remains (embeddings, last norm, output) is the last.
 While one layer computes, the weights of the others need not be there.
 
-A unit's parameters are views into one flat tensor, which is cut into N equal shards, one for each
-rank: shards are equal up to a few numbers of padding, whatever the shapes are, and one collective
-moves them all. A shard may begin in the middle of a matrix: AdamW works on numbers, not on
-matrices. A flat tensor can be freed and gathered again: its storage is resized to 0 bytes and back.
-The backward pass keeps views of weights, such as a transposed one. They refer to the same storage,
-so they see the weights that are gathered again, and hold no memory in between.
-
-Hooks call back at four moments: before and after a forward pass of the module, before its backward
-pass, and when that is over, which is when the gradients of its inputs are known. No input of the
-whole model requires a gradient, so for that unit the last moment is not seen; its backward pass
-ends with that of the model.
+A unit's parameters are views into one flat tensor, which is cut into N equal shards: equal up to a
+few numbers of padding, whatever the shapes are, and one collective moves them all. To free a flat
+tensor, its storage is resized to 0 bytes. The backward pass keeps views of weights: they refer to
+the same storage, so they see the weights that are gathered again.
 
 Sources: ZeRO (Rajbhandari et al. 2020), section 5; PyTorch FSDP (Zhao et al. 2023), sections 3.2
-and 4.2 (FlatParameter); the hooks of torch's `fully_shard`. Chapter: acceleration/parallelism.
+and 4.2 (FlatParameter). Chapter: acceleration/parallelism.
 """
 
 import dataclasses
@@ -33,16 +25,11 @@ from course_pkg.acceleration.parallel.collectives import Group
 class FlatParameter:
     """Parameters of one dtype, flat: (N · shard_size,), of which rank r has shard r.
 
-    Args:
-        parameters: by name; all have one dtype, and all or none are trained. Rank 0's values
-            replace those of the others. Until `keep_only_shard`, the flat tensor is whole on each
-            rank.
+    Rank 0's values replace those of the others. Until `keep_only_shard`, `flat` is whole on each
+    rank.
 
-    Attributes:
-        flat: the whole tensor, or one without memory.
-        shard: (shard_size,), this rank's part of it.
-        gradient: None, or after `reduce_gradients` the sum over the ranks: (shard_size,), or in
-            `whole` form (N · shard_size,), in which only this rank's part is the sum.
+    Args:
+        parameters: by name; all have one dtype, and all or none are trained.
     """
 
     def __init__(self, parameters: dict[str, nn.Parameter], group: Group):
@@ -68,7 +55,7 @@ class FlatParameter:
 
     @property
     def shard_padding(self) -> int:
-        """Those of them that lie in this rank's shard."""
+        """The numbers of padding that lie in this rank's shard."""
         end = (self.group.rank + 1) * self.shard_size
         return min(self.shard_size, max(0, end - self.numbers))
 
@@ -106,16 +93,16 @@ class FlatParameter:
             self._attach()
 
     def share_shards(self) -> None:
-        """After ranks have changed their shards: fill the rest of a flat tensor that is kept."""
+        """Fill the rest of a flat tensor that is kept, after ranks have changed their shards."""
         self.group.all_gather(self.shard, into=self.flat)
 
     def reduce_gradients(self, whole: bool) -> None:
         """Add the parameters' gradients, summed over the ranks, to `gradient`; a collective.
 
         Args:
-            whole: keep a flat gradient of all ranks' sizes, of which the parameters' gradients are
-                views. Otherwise keep the shard, and free the parameters' gradients. A parameter
-                without a gradient counts as zero.
+            whole: keep a flat gradient of all ranks' sizes, of which only this rank's part is the
+                sum, and of which the parameters' gradients are views. Otherwise keep the shard
+                alone.
         """
         flat = self.flat.new_zeros(self.group.size * self.shard_size, device=self.shard.device)
         for view, parameter in zip(self.views(flat), self.parameters.values(), strict=True):
@@ -133,7 +120,7 @@ class FlatParameter:
 
     @property
     def gradient_shard(self) -> Tensor:
-        """This rank's part of the sum of the gradients: (shard_size,). Needs `gradient`."""
+        """This rank's part of the sum of the gradients: (shard_size,)."""
         if len(self.gradient) == self.shard_size:
             return self.gradient
         return self.own_part(self.gradient)
@@ -167,18 +154,13 @@ class FlatParameter:
         return all(p.untyped_storage().data_ptr() == here for p in self.parameters.values())
 
     def _attach(self) -> None:
-        """Make the parameters views of the flat tensor."""
         for view, parameter in zip(self.views(self.flat), self.parameters.values(), strict=True):
             parameter.data = view
 
 
 @dataclasses.dataclass(eq=False)
 class ShardedUnit:
-    """A module and its parameters: one flat tensor for each dtype, trained or not.
-
-    Attributes:
-        backward_done: whether its backward pass has ended since the gradients were last reduced.
-    """
+    """A module and its parameters: one flat tensor for each dtype, trained or not."""
 
     module: nn.Module
     flats: list[FlatParameter]
@@ -186,15 +168,7 @@ class ShardedUnit:
 
 
 def default_units(model: nn.Module) -> list[nn.Module]:
-    """The modules in the model's outermost ModuleLists: a decoder's layers.
-
-    Example:
-
-        >>> model = nn.Module()
-        >>> model.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
-        >>> default_units(model) == list(model.layers)
-        True
-    """
+    """The modules in the model's outermost ModuleLists: a decoder's layers."""
     units: list[nn.Module] = []
     for child in model.children():
         units += child if isinstance(child, nn.ModuleList) else default_units(child)
@@ -203,8 +177,6 @@ def default_units(model: nn.Module) -> list[nn.Module]:
 
 def make_units(model: nn.Module, modules: Sequence[nn.Module], group: Group) -> list[ShardedUnit]:
     """The units of these modules, and one of the whole model for the other parameters, at the end.
-
-    The parameters become views of flat tensors.
 
     Raises:
         ValueError: two units share a parameter.
@@ -243,11 +215,7 @@ def call_around_passes(
     before: Callable[[ShardedUnit], None],
     after: Callable[[ShardedUnit], None],
 ) -> None:
-    """Call `before(unit)` before each forward and backward pass, `after(unit)` after each forward.
-
-    A backward pass begins when the gradient of one of the module's outputs is known. When it ends
-    is up to `call_after_backward`.
-    """
+    """Call `before(unit)` before each forward and backward pass, `after(unit)` after each forward."""
 
     def mark_outputs(module: nn.Module, args: tuple, output: Any) -> None:
         for tensor in _tensors(output):
@@ -262,10 +230,9 @@ def call_around_passes(
 def call_after_backward(unit: ShardedUnit, done: Callable[[ShardedUnit], None]) -> None:
     """Call `done(unit)` when the gradients of all inputs of the module are known.
 
-    Inputs are the tensors among its arguments that require a gradient; if there is none, or if one
-    gets no gradient, `done` is not called. Each becomes a view, whose gradient is what this module
-    alone contributes. The view is the first operation of the forward pass, so it is the last one of
-    the backward pass: by then the gradients of the module's parameters are known.
+    Without an input that requires a gradient, as in the unit of the whole model, `done` is not
+    called. Each input becomes a view: the first operation of the forward pass, so the last one of
+    the backward pass. By then the gradients of the module's parameters are known.
     """
 
     def mark_inputs(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -296,7 +263,6 @@ def call_after_backward(unit: ShardedUnit, done: Callable[[ShardedUnit], None]) 
 
 
 def _tensors(output: Any) -> list[Tensor]:
-    """The tensors in the output of a module."""
     if isinstance(output, Tensor):
         return [output]
     if isinstance(output, Mapping):

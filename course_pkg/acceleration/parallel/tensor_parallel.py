@@ -4,14 +4,9 @@
     rows:    Y = [X1 | X2] [W1; W2] = X1 W1 + X2 W2     each rank gets a part of the sum
 
 After columns, a rank has what the rows need, so that two layers with a pointwise function between
-them take one all-reduce in the forward pass and one in the backward pass. "Columns" and "rows" are
-those of W in Y = X W; torch stores its transpose, (out_features, in_features).
+them take one all-reduce in each pass. torch stores the transpose of W, (out_features, in_features).
 
-Dropout follows the activations: where all ranks have the same ones, it must agree, and where each
-has its own, it must differ. `ForkedRandom` is a second random state, of each rank.
-
-Sources: Shoeybi et al. 2019, "Megatron-LM", section 3; Megatron's random.py.
-Chapter: acceleration/model-parallelism.
+Source: Shoeybi et al. 2019, "Megatron-LM", section 3. Chapter: acceleration/model-parallelism.
 """
 
 import contextlib
@@ -37,10 +32,9 @@ OFFSET = 2718  # between the common seed and the first rank's own, as in Megatro
 
 
 def enter(x: Tensor, group: Group, sequence_parallel: bool = False) -> Tensor:
-    """The input of column-parallel layers: (batch, tokens, hidden), on all ranks.
+    """The input of column-parallel layers, (batch, tokens, hidden), on all ranks.
 
-    Args:
-        sequence_parallel: x is this rank's tokens alone, (batch, tokens / N, hidden).
+    With sequence parallelism, x is this rank's tokens alone, (batch, tokens / N, hidden).
     """
     return all_gather(x, group, TOKENS) if sequence_parallel else copy_to_group(x, group)
 
@@ -48,8 +42,7 @@ def enter(x: Tensor, group: Group, sequence_parallel: bool = False) -> Tensor:
 def leave(x: Tensor, group: Group, sequence_parallel: bool = False) -> Tensor:
     """The sum over the ranks of what row-parallel layers computed, (batch, tokens, hidden).
 
-    Args:
-        sequence_parallel: of this rank's tokens alone, (batch, tokens / N, hidden).
+    With sequence parallelism, of this rank's tokens alone, (batch, tokens / N, hidden).
     """
     return reduce_scatter(x, group, TOKENS) if sequence_parallel else reduce_from_group(x, group)
 
@@ -60,13 +53,7 @@ class ColumnParallelLinear(nn.Module):
     Args:
         linear: the whole layer, from which the rank copies its part.
         replicas: how many neighboring ranks have the same part.
-        gather_output: return all features.
         entered: the inputs have gone through `enter`, once for several layers.
-        sequence_parallel: see `enter`.
-
-    Raises:
-        TypeError: for another kind of layer.
-        ValueError: the features can't be divided.
     """
 
     def __init__(
@@ -90,7 +77,7 @@ class ColumnParallelLinear(nn.Module):
         self.sequence_parallel = sequence_parallel
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (batch, tokens, in); the result: (batch, tokens, out / N), or out if gathered."""
+        """From (batch, tokens, in) to (batch, tokens, out / N)."""
         if not self.entered:
             x = enter(x, self.group, self.sequence_parallel)
         y = F.linear(x, self.weight, self.bias)
@@ -100,14 +87,7 @@ class ColumnParallelLinear(nn.Module):
 class RowParallelLinear(nn.Module):
     """Some of the input features of a linear layer; the ranks' results are summed.
 
-    Args:
-        linear: the whole layer, from which the rank copies its part. The bias is whole on each
-            rank, and is added once, after the sum.
-        sequence_parallel: see `leave`.
-
-    Raises:
-        TypeError: for another kind of layer.
-        ValueError: the features can't be divided.
+    The bias is whole on each rank, and is added once, after the sum.
     """
 
     def __init__(self, linear: nn.Linear, group: Group, *, sequence_parallel: bool = False):
@@ -119,7 +99,7 @@ class RowParallelLinear(nn.Module):
         self.sequence_parallel = sequence_parallel
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (batch, tokens, in / N); the result: (batch, tokens, out), or tokens / N of them."""
+        """From (batch, tokens, in / N) to (batch, tokens, out), or tokens / N of them."""
         y = leave(F.linear(x, self.weight), self.group, self.sequence_parallel)
         return y if self.bias is None else y + self.bias
 

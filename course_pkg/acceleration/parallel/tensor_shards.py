@@ -5,10 +5,7 @@
     whole on every rank     norms; the biases of o and down
 
 With fewer key-value heads than ranks, neighboring ranks have copies of the same head, as in vLLM.
-The tokens' rows of the embeddings are padded with zeros, to a multiple of the ranks. What follows
-for gradients and their norm is in `course_pkg.acceleration.parallel.parallel_decoder`.
-
-Sources: Shoeybi et al. 2019; vLLM's QKVParallelLinear, for the copies.
+Rows of the embeddings are padded with zeros. Source: Shoeybi et al. 2019.
 Chapter: acceleration/model-parallelism.
 """
 
@@ -31,27 +28,21 @@ MOST_LISTED = 64  # ranks that an error may name
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where a tensor of a decoder is.
-
-    Attributes:
-        dim: along which the ranks cut it; None if it is whole on every rank.
-        replicas: how many neighboring ranks have the same part.
-    """
+    """Where a tensor of a decoder is: cut along `dim`, with copies on `replicas` neighboring ranks."""
 
     dim: int | None
     replicas: int = 1
 
 
 def placement(name: str, config: DecoderConfig, ranks: int) -> Placement:
-    """Where a decoder's tensor is. config: the whole decoder's.
+    """Where a tensor is, by its name and the whole decoder's config.
 
     Example:
 
         >>> from course_pkg.lm.load import load
         >>> config = DecoderConfig.from_dict(load("tiny").model.config.to_dict())
-        >>> names = [f"layers.0.self_attn.{name}.weight" for name in ("o_proj", "k_proj")]
-        >>> [placement(name, config, 4) for name in names]  # 2 key-value heads
-        [Placement(dim=1, replicas=1), Placement(dim=0, replicas=2)]
+        >>> placement("layers.0.self_attn.k_proj.weight", config, 4)  # 2 key-value heads
+        Placement(dim=0, replicas=2)
     """
     module, _, kind = name.rpartition(".")
     module = module.rpartition(".")[2]
@@ -65,11 +56,7 @@ def placement(name: str, config: DecoderConfig, ranks: int) -> Placement:
 
 
 def local_config(config: DecoderConfig, ranks: int) -> DecoderConfig:
-    """One rank's config: its heads, its key-value heads, its part of the MLP; the rest is whole.
-
-    Raises:
-        ValueError: `ranks` does not fit; it names the numbers that do.
-    """
+    """One rank's config: its heads, its key-value heads, its part of the MLP; the rest is whole."""
     if not _fits(config, ranks):
         fitting = [str(n) for n in range(1, MOST_LISTED + 1) if _fits(config, n)]
         raise ValueError(
@@ -91,7 +78,7 @@ def _fits(config: DecoderConfig, ranks: int) -> bool:
 
 
 def cut(tensor: Tensor, place: Placement, group: Group, pad: bool = False) -> Tensor:
-    """A copy of this rank's part. pad: with zeros, to a multiple of the parts; else ValueError."""
+    """A copy of this rank's part; `pad` with zeros to a multiple of the parts, or ValueError."""
     if place.dim is None:
         return tensor.detach().clone()
     parts = group.size // place.replicas

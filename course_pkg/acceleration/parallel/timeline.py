@@ -1,10 +1,7 @@
 """When the ranks of a pipeline work and when they idle: simulated, measured, and by formula.
 
-`simulate` starts every action as soon as its rank and its inputs are ready; a message takes no
-time. `course_pkg.acceleration.parallel.trace` measures the same on processes.
-
-Sources: Megatron-LM (Narayanan et al. 2021), zero bubble (Qi et al. 2023). Chapter:
-acceleration/model-parallelism.
+Sources: Megatron-LM (Narayanan et al. 2021), zero bubble (Qi et al. 2023).
+Chapter: acceleration/model-parallelism.
 """
 
 import math
@@ -25,7 +22,7 @@ from course_pkg.common.arguments import require_between, require_integer
 
 
 class Event(NamedTuple):
-    """When a rank did an action; start, end: in seconds, or whatever unit the durations have."""
+    """When a rank did an action, in seconds, or in whatever unit the durations have."""
 
     rank: int
     action: Action
@@ -68,10 +65,7 @@ def simulate(schedule: Schedule, durations: Mapping[str, float]) -> Timeline:
     """The timeline if every action starts as soon as its rank and its inputs are ready.
 
     Args:
-        durations: of each kind of action on one chunk, in any unit.
-
-    Raises:
-        ValueError: for a missing duration, or the schedule is invalid (`check`).
+        durations: of each kind of action on one chunk, in any unit; messages take no time.
 
     Example:
 
@@ -108,11 +102,6 @@ def bubble_fraction(ranks: int, microbatches: int, chunks: int = 1) -> float:
 
     It holds for any ratio of F to B, if all stages are equal and messages take no time. Narayanan
     et al. 2021 state it relative to the time of work, (p − 1)/(v·m).
-
-    Example:
-
-        >>> bubble_fraction(4, 8), bubble_fraction(4, 8, chunks=2)
-        (0.2727272727272727, 0.15789473684210525)
     """
     idle = require_integer(ranks, "ranks") - 1
     work = require_integer(microbatches, "microbatches") * require_integer(chunks, "chunks")

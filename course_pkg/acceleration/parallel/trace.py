@@ -1,10 +1,7 @@
 """A schedule on real processes, with a clock: the bubble measured instead of computed.
 
 The stages sleep instead of computing, so that several ranks share few cores without slowing each
-other down; messages, waits and order are those of a training step. The clock, time.monotonic, is
-one for all processes of a machine.
-
-Chapter: acceleration/model-parallelism.
+other down. time.monotonic is one clock for all processes. Chapter: acceleration/model-parallelism.
 """
 
 import time
@@ -23,11 +20,7 @@ from course_pkg.common.arguments import require_between
 
 
 class FixedTimeStage(Stage):
-    """A stage whose passes take a fixed time, and compute nothing.
-
-    Args:
-        durations: seconds of each kind of pass.
-    """
+    """A stage whose passes take a fixed time, in seconds by kind, and compute nothing."""
 
     def __init__(self, durations: Mapping[str, float]):
         super().__init__(nn.Identity())
@@ -36,28 +29,23 @@ class FixedTimeStage(Stage):
 
     @property
     def in_flight(self) -> int:
-        """The number of microbatches between their F and their B or W."""
         return len(self._held)
 
     def forward(self, microbatch: int, x: Tensor, then=None) -> Tensor:
-        """F: any number."""
         self._held.add(microbatch)
         time.sleep(self.durations["F"])
         return torch.zeros(1)
 
     def backward(self, microbatch: int, gradient: Tensor | None) -> Tensor:
-        """B: any number."""
         time.sleep(self.durations["B"])
         self._held.remove(microbatch)
         return torch.zeros(1)
 
     def backward_input(self, microbatch: int, gradient: Tensor | None) -> Tensor:
-        """I: any number."""
         time.sleep(self.durations["I"])
         return torch.zeros(1)
 
     def backward_weight(self, microbatch: int) -> None:
-        """W."""
         time.sleep(self.durations["W"])
         self._held.remove(microbatch)
 
@@ -74,13 +62,7 @@ def measure(
     """The timeline of a schedule on real processes, one per rank, whose stages sleep.
 
     Args:
-        durations: seconds of each kind of pass on one chunk; from 0.01 on, what sending and waking
-            up take hardly matters. It takes twice the makespan, since a first pass opens the
-            connections.
-
-    Raises:
-        ValueError: for an invalid schedule or a missing duration.
-        RankError: after `timeout`.
+        durations: seconds of each kind of pass on one chunk; from 0.01 on, sending hardly matters.
 
     Example:
 

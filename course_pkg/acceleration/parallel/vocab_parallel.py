@@ -1,17 +1,13 @@
 """Embeddings and cross entropy with a vocabulary that is divided among ranks.
 
-Each rank has a block of tokens: their embeddings, and their columns of the logits. An embedding
-comes from the one rank that has the token; the others add zeros. The loss needs three numbers per
-target from all ranks, in place of all logits: the largest logit, the sum of the exponentials, and
-the label's own logit, which one rank has.
+An embedding comes from the one rank that has the token; the others add zeros. The loss needs three
+numbers per target from all ranks, in place of all logits: the largest logit, the sum of the
+exponentials, and the label's own logit, which one rank has.
 
     loss = log Σ exp(logit − largest) − (label's logit − largest)
 
 Its gradient with respect to a rank's logits needs no further message: softmax − [token is label].
-
-Blocks are equally long; the last ones may end in padding, which is in no softmax and gets no
-gradient. Sources: Shoeybi et al. 2019, section 3; Szegedy et al. 2016 for label smoothing.
-Chapter: acceleration/model-parallelism.
+Source: Shoeybi et al. 2019, section 3. Chapter: acceleration/model-parallelism.
 """
 
 from typing import Any
@@ -31,9 +27,7 @@ REDUCTIONS = ("none", "sum", "mean")
 class VocabParallelEmbedding(nn.Module):
     """This rank's rows of an embedding matrix, (vocab / N rounded up, hidden).
 
-    Args:
-        embedding: the whole one, from which the rank copies its part.
-        sequence_parallel: each rank gets the vectors of its own tokens.
+    With sequence parallelism, each rank gets the vectors of its own tokens.
     """
 
     def __init__(self, embedding: nn.Embedding, group: Group, *, sequence_parallel: bool = False):
@@ -44,11 +38,7 @@ class VocabParallelEmbedding(nn.Module):
         self.sequence_parallel = sequence_parallel
 
     def forward(self, ids: Tensor) -> Tensor:
-        """ids: (batch, tokens). The result: (batch, tokens, hidden), or tokens / N of them.
-
-        Raises:
-            IndexError: an id is not in the vocabulary.
-        """
+        """From ids (batch, tokens) to (batch, tokens, hidden), or tokens / N of them."""
         if ids.numel() and not 0 <= ids.min() <= ids.max() < self.vocab_size:
             raise IndexError(
                 f"ids are from {int(ids.min())} to {int(ids.max())}: expected 0 to "
@@ -80,11 +70,6 @@ def vocab_parallel_cross_entropy(
         logits: this rank's, (…, vocab / N rounded up), as `decoder(ids, gather=False)` gives them.
         labels: (…), the same on all ranks; ignore_index marks those that don't count.
         vocab_size: of all ranks, without padding.
-        label_smoothing: the part of the target that is spread evenly over the whole vocabulary.
-        reduction: "mean" (over the labels that count), "sum", or "none": (…).
-
-    Raises:
-        ValueError: shapes, labels or options don't fit.
     """
     require_choice(reduction, "reduction", REDUCTIONS)
     require_between(label_smoothing, "label_smoothing", 0, 1, closed=True)

@@ -1,19 +1,16 @@
 """ZeRO: AdamW whose state is divided among the ranks of data parallelism, in three stages.
 
 In data parallelism every rank holds the same 16 bytes for each parameter: bf16 weight and gradient
-(2 + 2), and AdamW's fp32 weight and two moments (4 + 4 + 4). ZeRO leaves each number to one of N
-ranks. What a rank holds between the backward pass and the step, in bytes for each parameter:
+(2 + 2), and AdamW's fp32 weight and two moments (4 + 4 + 4). With ZeRO, between the backward pass
+and the step:
 
     stage 1   optimizer state is sharded     4 + 12/N
     stage 2   and gradients                  2 + 14/N
     stage 3   and weights                    16/N
 
 An all-reduce is a reduce-scatter and an all-gather. Stages 1 and 2 take AdamW's step between the
-two: they reduce-scatter gradients and all-gather new weights, so they send what data parallelism
-sends. Stage 3 gathers a unit's weights before its forward pass and again before its backward pass,
-and frees them after each: half as much again.
-
-Not here: sending while computing, weights that begin without memory, settings by parameter.
+two, so they send what data parallelism sends. Stage 3 gathers a unit's weights before its forward
+pass and again before its backward pass, and frees them after each: half as much again.
 
 Sources: ZeRO (Rajbhandari et al. 2020), sections 5 and 7; PyTorch FSDP (Zhao et al. 2023).
 Chapter: acceleration/parallelism.
@@ -51,37 +48,15 @@ class ZeroAdamW:
         zero.zero_grad()
 
     Every rank must run the same units forward and backward, also a rank whose rows have no target.
-    A parameter that is not used has a gradient of zero, so weight decay still acts on it; torch's
-    AdamW alone leaves it out. Frozen parameters have no optimizer state; stage 3 shards them too.
-    peak_gathered_bytes: the most that gathered weights have held at one time (stage 3).
+    A parameter that is not used has a gradient of zero, so weight decay still acts on it.
 
     Args:
-        model: the same on all ranks, whole, in bf16 or fp32; rank 0's weights replace those of the
-            others. Its parameters become views of flat tensors; don't move or cast it afterwards.
-            At stage 3, a parameter has shape (0,) except while its unit computes.
-        stage: 1, 2 or 3.
+        model: the same on all ranks, whole, in bf16 or fp32. Its parameters become views of flat
+            tensors: don't move or cast it afterwards. At stage 3, a parameter has shape (0,) except
+            while its unit computes.
         units: the modules whose weights and gradients are handled together; by default, those in
-            the model's outermost ModuleLists, such as a decoder's layers. What is in none forms the
-            last unit.
+            the model's outermost ModuleLists. What is in none forms the last unit.
         lr, betas, eps, weight_decay: AdamW's; `optimizer` is torch's, for a schedule of its lr.
-
-    Raises:
-        ValueError: for another stage, nothing to train, or units that share a parameter.
-
-    Example:
-
-        >>> from course_pkg.acceleration.parallel.launch import launch
-        >>> def train(group):
-        ...     model = nn.Linear(1, 1, bias=False)
-        ...     nn.init.ones_(model.weight)
-        ...     zero = ZeroAdamW(model, group, stage=3, lr=0.25, weight_decay=0.0)
-        ...     model(torch.tensor([[1.0 + group.rank]])).sum().backward()
-        ...     zero.synchronize()
-        ...     norm = zero.clip_grad_norm_(100.0)
-        ...     zero.step()
-        ...     return norm, zero.full_state_dict()["weight"].item()
-        >>> launch(train, 2)
-        [(3.0, 0.75), (3.0, 0.75)]
     """
 
     def __init__(
@@ -124,10 +99,7 @@ class ZeroAdamW:
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes in this context add to whole gradients, which are kept on this rank.
-
-        It saves communication, and at stages 2 and 3 costs the memory that they otherwise save.
-        """
+        """Backward passes in this context add to whole gradients, which are kept on this rank."""
         before = self._synchronizing
         self._synchronizing = False
         try:
@@ -140,9 +112,6 @@ class ZeroAdamW:
 
         At stages 2 and 3 it may follow every microbatch's backward pass, and the shards add up.
         Stage 1 keeps whole gradients, so call it once in a step.
-
-        Raises:
-            RuntimeError: stage 1 has synchronized already in this step.
         """
         if self.stage == 1 and any(flat.gradient is not None for flat in self._trained()):
             raise RuntimeError(
@@ -163,10 +132,7 @@ class ZeroAdamW:
             unit.backward_done = False
 
     def clip_grad_norm_(self, max_norm: float) -> float:
-        """Scale the gradient so that its norm is at most `max_norm`; return the norm before that.
-
-        The norm is that of the whole gradient: each number is in one rank's shard.
-        """
+        """Scale the whole gradient so that its norm is at most `max_norm`; return the norm before."""
         shards = [self._gradient_shard(flat) for flat in self._trained()]
         norm = global_norm(shards, self.group)
         clip_by_norm(shards, norm, max_norm)
@@ -174,13 +140,7 @@ class ZeroAdamW:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Take AdamW's step on this rank's shards; at stages 1 and 2, share the new weights.
-
-        It needs the shards' gradients in fp32 for a moment.
-
-        Raises:
-            RuntimeError: before `synchronize`.
-        """
+        """Take AdamW's step on this rank's shards; at stages 1 and 2, share the new weights."""
         for flat, master in self.masters.items():
             master.grad = self._gradient_shard(flat).float()
         self.optimizer.step()
@@ -223,7 +183,6 @@ class ZeroAdamW:
         return flat.gradient_shard
 
     def _gathered(self, shards: dict[FlatParameter, Tensor]) -> dict[str, Tensor]:
-        """Whole tensors by the parameters' names."""
         tensors: dict[str, Tensor] = {}
         for flat, shard in shards.items():
             tensors |= {n: v.clone() for n, v in flat.named(self.group.all_gather(shard)).items()}
@@ -241,7 +200,6 @@ class ZeroAdamW:
                 flat.free()
 
     def _backward_is_done(self, unit: ShardedUnit) -> None:
-        """A hook's call during the backward pass."""
         self._free(unit)
         if not self._synchronizing:
             return

@@ -1,9 +1,7 @@
 """What ZeRO's stages hold and send: by the formulas, and measured.
 
 The formulas are for bf16 weights and gradients with fp32 AdamW, in bytes for each parameter. The
-measurement adds up the storages of the tensors that a rank has, so it includes what the formulas
-leave out: padding, and frozen weights.
-
+measurement adds up the storages of a rank's tensors, with padding and frozen weights.
 Source: ZeRO (Rajbhandari et al. 2020), figure 1 and section 7. Chapter: acceleration/parallelism.
 """
 
@@ -21,14 +19,7 @@ MOMENTS = 8  # bytes of AdamW's two moments
 
 @dataclasses.dataclass(frozen=True)
 class HeldBytes:
-    """What a rank's tensors hold, in bytes.
-
-    Attributes:
-        weights, gradients: in the model's dtype.
-        master: fp32 weights, 0 if the model's are fp32 themselves.
-        moments: AdamW's two.
-        padding: the part of these four that belongs to no parameter.
-    """
+    """What a rank's tensors hold, in bytes."""
 
     weights: int
     gradients: int
@@ -38,7 +29,7 @@ class HeldBytes:
 
     @property
     def total(self) -> int:
-        """All of them, padding included. (AdamW also counts its steps: 4 bytes for each shard.)"""
+        """All of them, padding included."""
         return self.weights + self.gradients + self.master + self.moments
 
 
@@ -101,11 +92,8 @@ def bytes_per_parameter(stage: int, ranks: int) -> float:
 def sent_bytes_per_parameter(stage: int, ranks: int, itemsize: int = MODEL) -> float:
     """What a rank sends in a step with one backward pass, for each parameter.
 
-    Args:
-        itemsize: bytes of a weight and of its gradient. A reduce-scatter of gradients and an
-            all-gather of weights, (N − 1)/N of them each; at stage 3 a second all-gather. Stage 0's
-            all-reduce is one of each, too. Clipping adds an all-reduce of one number, which is not
-            counted.
+    A reduce-scatter of gradients and an all-gather of weights, (N − 1)/N of them each; at stage 3 a
+    second all-gather. Stage 0's all-reduce is one of each, too.
 
     Example:
 

@@ -5,17 +5,11 @@ Column j of a weight is multiplied by s_j before it is rounded, and its input is
     W X ≈ Q(W diag(s)) diag(s)⁻¹ X        s = mean|x|^α, over channels of x
 
 Where s_j is above 1 and the group's scale stays the same, the error of column j is 1/s_j of what it
-was. α between 0 and 1 is chosen by trying: α = 0 is rounding to the nearest, and a larger α
-protects large channels more, at the cost of the others. Layers that read the same input share s.
+was. α from 0 (rounding to the nearest) to 1 is chosen by trying, with the least ‖(W − Ŵ) X‖², which
+is computed from H = 2 X Xᵀ. (AutoAWQ runs the attention and the SwiGLU instead.)
 
-The division costs nothing: it goes into what makes the input. That is the RMSNorm before the
-queries, keys and values, and before gate and up; the up projection before the down projection; and
-the value projection before the output projection, if each query head has its own values. With
-grouped queries several heads read one value, and the output projection is only rounded.
-
-The error ‖(W − Ŵ) X‖² is that of the layers' outputs, summed over the layers that share s, and is
-computed from H = 2 X Xᵀ. (AutoAWQ runs the attention and the SwiGLU instead.) All groups' ranges
-include 0, as `Grid` does.
+The division goes into what makes the input: the RMSNorm before q, k and v, and before gate and up;
+up before down; and v before o, if each query head has its own values.
 
 Source: Lin et al. 2024, "AWQ: Activation-aware Weight Quantization for On-Device LLM Compression
 and Acceleration", section 3.2. Chapter: acceleration/quantized-weights.
@@ -51,7 +45,7 @@ SHRINKS = tuple(1 - step / 20 for step in range(10))  # 1 … 0.55 of a group's 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What the search found. scales: s, (columns,). alpha. error: ‖(W − Ŵ) X‖² per token."""
+    """What the search found."""
 
     scales: Tensor
     alpha: float
@@ -66,9 +60,6 @@ class AWQ:
         points: how many values of α from 0 to 1 are tried.
         clip: whether each group then gets the range, of 10 from all to 0.55 of it, with the least
             error of that group's outputs.
-
-    Raises:
-        TypeError, ValueError: for settings out of range.
     """
 
     grid: Grid
@@ -104,14 +95,7 @@ class AWQ:
         return quantized
 
     def search(self, weights: Sequence[Tensor], statistics: InputStatistics) -> Choice:
-        """The scales with the least error, for layers that read the same input.
-
-        Args:
-            weights: each (rows, columns).
-            statistics: of their inputs. Of equal errors, the smallest α is chosen.
-
-        Raises:
-            ValueError: the shapes do not fit, or a weight is not finite, or all inputs were 0.
+        """The scales, for layers that read the same input, with the least error and the smallest α.
 
         Example:
 
@@ -142,9 +126,6 @@ class AWQ:
 def channel_scales(mean_abs: Tensor, alpha: float) -> Tensor:
     """s = mean|x|^α, divided by the geometric mean of its extremes, (columns,).
 
-    Raises:
-        ValueError: all means are 0.
-
     Example:
 
         >>> channel_scales(torch.tensor([1.0, 4.0, 16.0]), 0.5)
@@ -161,10 +142,9 @@ def rounded(weight: Tensor, grid: Grid, hessian: Tensor | None = None) -> Groupe
     """Round each weight to the nearest point, (rows, columns).
 
     Args:
-        hessian: None, or that of the inputs, (columns, columns), to search each group's clipping:
-            its scale is multiplied by the number in SHRINKS with which the group's outputs, of its
-            own columns alone, have the least error. What is then out of range becomes the nearest
-            end.
+        hessian: of the inputs, (columns, columns), to search each group's clipping: its scale is
+            multiplied by the number in SHRINKS with which the outputs of the group's own columns
+            have the least error. What is then out of range becomes the nearest end.
     """
     width = grid.width(weight.shape[1])
     W = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
@@ -189,13 +169,7 @@ def rounded(weight: Tensor, grid: Grid, hessian: Tensor | None = None) -> Groupe
 
 
 def output_error(difference: Tensor, hessian: Tensor) -> float:
-    """‖D X‖² = ½ tr(D H Dᵀ), for D = W − Ŵ, (rows, columns); per token if H is a mean.
-
-    Example:
-
-        >>> output_error(torch.tensor([[1.0, 2.0]]), torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
-        9.0
-    """
+    """‖D X‖² = ½ tr(D H Dᵀ), for D = W − Ŵ, (rows, columns); per token if H is a mean."""
     return float(((difference @ hessian) * difference).sum() / 2)
 
 
@@ -213,11 +187,7 @@ def foldable(block: nn.Module, names: tuple[str, ...]) -> bool:
 def fold(block: nn.Module, names: tuple[str, ...], scales: Tensor) -> None:
     """Multiply the columns of these layers by the scales, (columns,), and divide their source.
 
-    Args:
-        names: a line of READERS. The block's function stays the same.
-
-    Raises:
-        ValueError: the source has other channels, or a scale is not above 0.
+    The block's function stays the same.
     """
     if not foldable(block, names):
         raise ValueError(

@@ -1,16 +1,12 @@
 """Blockwise 4-bit quantization: each block of numbers shares one scale, its largest magnitude.
 
-A number is divided by its block's absmax and replaced by the code of the nearest level. Two codes
-share a byte, the first in the high four bits. Double quantization stores the fp32 scales in 8 bits
-each: their mean is subtracted, and the dynamic code stores the differences in blocks of 256.
-
-Codes and scales equal those of bitsandbytes 0.50.2 on a CPU, bit for bit. So do dequantized
-numbers, where bitsandbytes doesn't depend on the processor: `tests/parity/test_bitsandbytes.py` has
-the exceptions. `adapters/qlora` has the layer that computes with quantized tensors.
+A number is divided by its block's absmax and replaced by the code of the nearest level. Double
+quantization stores the fp32 scales in 8 bits each: their mean is subtracted, and the dynamic code
+stores the differences in blocks of 256. Codes and scales equal those of bitsandbytes 0.50.2 on a
+CPU, bit for bit (`tests/parity/test_bitsandbytes.py` has the exceptions).
 
 Sources: Dettmers et al. 2023 (QLoRA), sections 2 and 3 and appendix E; Dettmers et al. 2022,
-"8-bit Optimizers via Block-wise Quantization", section 2 (the dynamic code).
-Chapter: adapters/qlora.
+"8-bit Optimizers via Block-wise Quantization", section 2. Chapter: adapters/qlora.
 """
 
 import math
@@ -27,12 +23,7 @@ from course_pkg.common.arguments import require_choice, require_integer
 
 @dataclass(frozen=True, eq=False)
 class CodeBook:
-    """The levels of a 4-bit code: code number i stands for levels[i].
-
-    Attributes:
-        name: "nf4", "fp4" or "int4".
-        levels: at most 16 numbers in [-1, 1], fp32, in the order of their codes.
-    """
+    """The levels of a 4-bit code: code number i stands for levels[i]."""
 
     name: str
     levels: Tensor
@@ -55,13 +46,6 @@ def dynamic_levels(device: torch.device | str = "cpu") -> Tensor:
 
     For each power 10^0 to 10^-6, a number of linear steps between 0.1 and 1 that halves from 64 to
     1, on both sides of zero; and 0 and 1. Its smallest level is -0.993.
-
-    Source: Dettmers et al. 2022, section 2.
-
-    Example:
-
-        >>> round(dynamic_levels()[0].item(), 3)
-        -0.993
     """
     levels = [torch.tensor([0.0, 1.0])]
     for power in range(7):
@@ -73,7 +57,7 @@ def dynamic_levels(device: torch.device | str = "cpu") -> Tensor:
 
 @cache
 def code_book(name: str) -> CodeBook:
-    """The code book with this name. Raises ValueError for an unknown one."""
+    """The code book with this name: "nf4", "fp4" or "int4"."""
     levels = LEVELS[require_choice(name, "code_book", LEVELS)]()
     return CodeBook(name, torch.tensor(levels))
 
@@ -110,13 +94,7 @@ class DoubleQuantized:
 
 @dataclass(frozen=True, eq=False)
 class QuantizedTensor(QuantizedWeight):
-    """A tensor in 4 bits: everything that is stored, and how to get the numbers back.
-
-    Attributes:
-        codes: uint8, (ceil(n / 2),), two codes per byte.
-        absmax: one fp32 scale per block, or these scales in 8 bits.
-        shape, dtype: those of the original. A matrix can be the weight of a `QuantizedLinear`.
-    """
+    """A tensor in 4 bits: everything that is stored, and how to get the numbers back."""
 
     codes: Tensor
     absmax: Tensor | DoubleQuantized
@@ -152,12 +130,10 @@ class QuantizedTensor(QuantizedWeight):
         return self.absmax.dequantize() if doubly else self.absmax
 
     def describe(self) -> str:
-        """The format in words: the code book, the block size, and the original's type."""
         doubly = ", scales in 8 bits" if isinstance(self.absmax, DoubleQuantized) else ""
         return f"{self.code_book.name}, blocks of {self.block_size}{doubly}, {self.dtype}"
 
     def tensors(self) -> dict[str, Tensor]:
-        """The codes and the scales; if these are quantized, also their own scales and mean."""
         if not isinstance(self.absmax, DoubleQuantized):
             return {"codes": self.codes, "absmax": self.absmax}
         return {
@@ -168,7 +144,6 @@ class QuantizedTensor(QuantizedWeight):
         }
 
     def with_tensors(self, tensors: dict[str, Tensor]) -> "QuantizedTensor":
-        """The same weight with other tensors, which `tensors` returns then."""
         absmax = tensors["absmax"]
         if isinstance(self.absmax, DoubleQuantized):
             absmax = DoubleQuantized(absmax, tensors["nested_absmax"], tensors["nested_offset"])
@@ -180,16 +155,14 @@ def quantize(
 ) -> QuantizedTensor:
     """Quantize a tensor to 4 bits in blocks of its numbers in memory order.
 
+    A block with a NaN or an infinite number becomes NaN when it is dequantized; with `double`, all
+    do.
+
     Args:
         tensor: fp32, bf16 or fp16, any shape; the last block may be shorter.
         book: "nf4", "fp4" or "int4".
         block_size: an even number.
-        double: whether the scales are quantized to 8 bits. A block with a NaN or an infinite number
-            becomes NaN when it is dequantized, and with `double` the whole tensor does.
-
-    Raises:
-        TypeError: for another dtype.
-        ValueError: for an empty tensor, an unknown code book or an odd block size.
+        double: whether the scales are quantized to 8 bits.
 
     Source: Dettmers et al. 2023, equations 1 and 2.
 
@@ -231,12 +204,6 @@ def quantize_scales(scales: Tensor) -> DoubleQuantized:
     level of the grid point. If a scale is NaN or infinite, all of them become NaN.
 
     Source: Dettmers et al. 2023, section 3.
-
-    Example:
-
-        >>> double = quantize_scales(torch.tensor([1.0, 2.0, 6.0]))
-        >>> double.offset.item(), double.absmax.tolist()
-        (3.0, [3.0])
     """
     offset = scales.mean()
     centered = scales - offset
@@ -254,16 +221,8 @@ def quantize_scales(scales: Tensor) -> DoubleQuantized:
 def effective_bits(block_size: int, constant_block_size: int | None) -> float:
     """Bits per parameter that 4-bit storage costs, scales included.
 
-    Without double quantization, 4 + 32/block_size; with it, 4 + 8/block_size + 32/(block_size ·
-    constant_block_size).
-
-    Args:
-        block_size: weights that share one scale.
-        constant_block_size: 8-bit scales that share one in fp32, or None without double
-            quantization.
-
-    Raises:
-        ValueError: below 1.
+    4 + 8/block_size + 32/(block_size · constant_block_size); without double quantization (None),
+    4 + 32/block_size.
 
     Source: QLoRA (Dettmers et al. 2023), section 3.
 
@@ -282,9 +241,6 @@ def effective_bits(block_size: int, constant_block_size: int | None) -> float:
 def stored_bytes(size: int, block_size: int, constant_block_size: int | None) -> int:
     """Bytes of a tensor of `size` numbers in 4 bits; partial blocks count as whole ones.
 
-    Codes, and the scales: fp32, or 8-bit with an fp32 scale for each block of them and one fp32
-    offset. The arguments are those of `effective_bits`.
-
     Example:
 
         >>> stored_bytes(64 * 256, 64, 256)  # 8192 for the codes, 256 + 4 + 4 for the scales
@@ -297,7 +253,7 @@ def stored_bytes(size: int, block_size: int, constant_block_size: int | None) ->
 
 
 def require_block_size(block_size: int) -> int:
-    """Return the block size if it is an even integer of at least 2. Raises ValueError otherwise."""
+    """Return the block size if it is an even integer of at least 2."""
     if require_integer(block_size, "block_size", least=2) % 2:
         raise ValueError(
             f"block_size must be even, because a byte holds two codes of a block; got {block_size}"
@@ -306,10 +262,7 @@ def require_block_size(block_size: int) -> int:
 
 
 def _ranks(scaled: Tensor, bounds: list[float]) -> Tensor:
-    """How many bounds are below each number, uint8; NaN counts as above all.
-
-    Comparing with all 15 bounds is faster than a binary search, because it is vectorized.
-    """
+    """How many bounds are below each number, uint8; NaN counts as above all."""
     ranks = torch.full(scaled.shape, len(bounds), dtype=torch.uint8, device=scaled.device)
     for start in range(0, len(scaled), ROWS):
         part = scaled[start : start + ROWS]

@@ -1,22 +1,10 @@
-"""torch's CPU kernels that the CPU's instructions choose, and products of a few tokens with them.
+"""torch's CPU kernels for products of a few bf16 tokens with weights in 8 or 4 bits.
 
-Such kernels get an address and a stride, and check little. Where a tensor has a layout that its
-shape allows but nobody expects, some read memory beside it, and some compute nothing, so that the
-result is what its memory held before. Two layouts are traps because `is_contiguous()` accepts
-them: the stride of a dimension of size one means nothing, so it may be anything; and where all
-sizes but one are one, an expanded tensor has a stride of 0. So `run_kernel` gives a kernel tensors
-with the layout of new ones. `torch._int_mm` is known to compute nothing for one column (pytorch
-issue 195066), and `torch._weight_int8pack_mm` to read other memory where the scale is expanded.
-
-A product of a few tokens, bf16 activations times weights in 8 or 4 bits: one token reads each
-weight once, so the time is that of reading and converting weights, and these kernels convert codes
-in registers. From some tokens on, converting the weight to fp32 first is faster; in 4 bits this
-comes later, because unpacking takes longer. The 8-bit kernel takes the codes as they are. The 4-bit
-kernel has an order of its own, and its weights are  scale · (code − 8) + offset. Both take their
-scales in bf16.
-
-Not here: the reason why a product in 8 bits on both sides is not used (`int8_matmul`), and GPUs
-(`w4a16_triton`). Chapter: acceleration/quantized-weights.
+One token reads each weight once, so the time is that of reading and converting weights, and these
+kernels convert codes in registers. From some tokens on, converting the weight to fp32 first is
+faster; in 4 bits this comes later, because unpacking takes longer. The 4-bit kernel has an order of
+its own, and its weights are  scale · (code − 8) + offset. Scales are bf16.
+Chapter: acceleration/quantized-weights.
 """
 
 from collections.abc import Callable
@@ -31,9 +19,14 @@ Result = TypeVar("Result")
 def run_kernel(kernel: Callable[..., Result], *arguments: object) -> Result:
     """kernel(*arguments), with each tensor laid out as a new tensor of its shape is.
 
+    Kernels get an address and a stride, and check little. Two layouts are traps, because
+    `is_contiguous()` accepts them: the stride of a dimension of size one may be anything, and where
+    all sizes but one are one, an expanded tensor has a stride of 0. `torch._int_mm` computes
+    nothing for one column (pytorch issue 195066), so that the result is what its memory held
+    before, and `torch._weight_int8pack_mm` reads other memory where the scale is expanded.
+
     Example:
 
-        >>> import torch
         >>> column = torch.arange(6).view(2, 3)[:, :1]
         >>> column.stride(), run_kernel(lambda x: x.stride(), column)
         ((3, 1), (1, 1))
@@ -44,7 +37,6 @@ def run_kernel(kernel: Callable[..., Result], *arguments: object) -> Result:
 
 
 def _as_new(x: Tensor) -> Tensor:
-    """x itself or a copy, with the strides of a new tensor."""
     x = x.contiguous()
     shape = x.shape
     if 1 not in shape or x.stride() == (shape[-1], 1):  # the usual row, (1, k), is as it should be
@@ -59,29 +51,13 @@ MIDDLE = 8  # the 4-bit kernel's zero point
 
 
 def takes(x: Tensor, bits: int) -> bool:
-    """Whether x, (..., k), is a few tokens in bf16 on a CPU, and needs no gradient.
-
-    Args:
-        bits: 8 or 4, those of the weight.
-
-    Example:
-
-        >>> x = torch.zeros(20, 64, dtype=torch.bfloat16)
-        >>> takes(x, bits=8), takes(x, bits=4), takes(x.float(), bits=4)
-        (False, True, False)
-    """
+    """Whether x, (..., k), is a few tokens in bf16 on a CPU, and needs no gradient."""
     few = x.dtype == torch.bfloat16 and 0 < x.numel() <= FEW[bits] * x.shape[-1]
     return few and x.is_cpu and not x.requires_grad
 
 
 def fits(shape: torch.Size, group_size: int | None = None) -> bool:
-    """Whether the kernels take a weight of this shape, and in 4 bits this group size.
-
-    Example:
-
-        >>> fits(torch.Size((96, 64))), fits(torch.Size((96, 60))), fits(torch.Size((96, 64)), 16)
-        (True, False, False)
-    """
+    """Whether the kernels take a weight of this shape, and in 4 bits this group size."""
     whole = all(size > 0 and size % MULTIPLE == 0 for size in shape)
     return whole and group_size in (None, *GROUPS)
 
@@ -93,13 +69,6 @@ def int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
         x: bf16, (..., k).
         codes: int8, (n, k), of a shape that `fits`.
         scale: bf16, (n,).
-
-    Example:
-
-        >>> codes = torch.ones(32, 32, dtype=torch.int8)
-        >>> x = torch.ones(1, 32, dtype=torch.bfloat16)
-        >>> int8_product(x, codes, torch.full((32,), 0.5, dtype=torch.bfloat16))[0, 0].item()
-        16.0
     """
     rows = x.reshape(-1, x.shape[-1])
     result = run_kernel(torch._weight_int8pack_mm, rows, codes, scale)
@@ -111,8 +80,7 @@ class Int4Weight:
 
     Args:
         codes: integers from 0 to 15, (n, k).
-        scale, offset: (n, groups), of a group size in GROUPS. They are copied: 4 bits per
-            weight, and two bf16 numbers per group.
+        scale, offset: (n, groups), of a group size in GROUPS.
 
     Example:
 

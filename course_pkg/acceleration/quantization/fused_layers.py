@@ -1,13 +1,9 @@
 """Fused projections: fewer, larger products, for a decoder that generates one token at a time.
 
-A small model spends half of a step between its products: a product over one token takes a tenth of
-a millisecond, and each operation around it some microseconds. So q, k and v, which read the same
-vector, become one matrix with their rows below each other, and so do gate and up. The result is the
-same. vLLM and llama.cpp do this too.
-
-The modules call each other's `forward`: a module's call would look for hooks first, a few hundred
-times per token. An adapter needs the separate layers: don't fuse a decoder that will get one.
-Chapter: acceleration/quantized-weights.
+A product over one token takes a tenth of a millisecond, and each operation around it some
+microseconds. So q, k and v, which read the same vector, become one matrix, and so do gate and up.
+vLLM and llama.cpp do this too. Modules call each other's `forward`: a module's call would look for
+hooks first. An adapter needs the separate layers. Chapter: acceleration/quantized-weights.
 """
 
 import torch
@@ -31,7 +27,6 @@ class FusedLayer(nn.Module):
         self.mlp = FusedSwiGLU(mlp) if _are_plain(mlp.gate_proj, mlp.up_proj) else mlp
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        """x and the result: (batch, tokens, hidden)."""
         x = x + self.self_attn.forward(self.input_layernorm.forward(x), cos, sin, attend)
         return x + self.mlp.forward(self.post_attention_layernorm.forward(x))
 
@@ -49,7 +44,6 @@ class FusedAttention(nn.Module):
         self.o_proj = separate.o_proj
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        """x and the result: (batch, tokens, hidden)."""
         every = self.qkv_proj.forward(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
         turned = self.heads + self.kv_heads
         both = rotate(every[:, :turned], cos, sin)  # (batch, heads + kv_heads, tokens, head_dim)
@@ -67,7 +61,6 @@ class FusedSwiGLU(nn.Module):
         self.down_proj = separate.down_proj
 
     def forward(self, x: Tensor) -> Tensor:
-        """x and the result: (batch, tokens, hidden)."""
         gate, up = self.gate_up_proj.forward(x).chunk(2, dim=-1)
         return self.down_proj.forward(F.silu(gate) * up)
 
@@ -87,23 +80,12 @@ class PairedRMSNorm(nn.Module):
         self.both = (2 * self.size,)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x and the result: (…, size)."""
         both = torch.cat([x, -x], dim=-1)
         return F.layer_norm(both, self.both, self.weight, eps=self.eps)[..., : self.size]
 
 
 def below_each_other(*layers: nn.Linear) -> nn.Linear:
-    """One linear layer that gives the outputs of several, which read the same x, in their order.
-
-    Raises:
-        ValueError: only some have a bias, or they read different widths.
-
-    Example:
-
-        >>> both = below_each_other(nn.Linear(3, 2), nn.Linear(3, 5))
-        >>> both(torch.ones(3)).shape
-        torch.Size([7])
-    """
+    """One linear layer that gives the outputs of several, which read the same x, in their order."""
     widths = {layer.in_features for layer in layers}
     biases = [layer.bias for layer in layers if layer.bias is not None]
     if len(widths) > 1 or len(biases) not in (0, len(layers)):
@@ -123,17 +105,8 @@ def below_each_other(*layers: nn.Linear) -> nn.Linear:
 def fuse(decoder: Decoder) -> Decoder:
     """Replace a decoder's layers by fused ones, in place; returns it.
 
-    Layers with an adapter stay separate. Weights must not be quantized yet: `quantize_decoder(
-    decoder, fused=True)` does both.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> decoder = Decoder.from_transformers(load("tiny").model)
-        >>> ids = torch.tensor([[1, 2, 3]])
-        >>> before = decoder(ids)
-        >>> torch.allclose(fuse(decoder)(ids), before, atol=1e-5)
-        True
+    Layers with an adapter stay separate. Weights must not be quantized yet:
+    `quantize_decoder(decoder, fused=True)` does both.
     """
     decoder.layers = nn.ModuleList(map(FusedLayer, decoder.layers))
     decoder.norm = PairedRMSNorm(decoder.norm)

@@ -6,23 +6,19 @@ A row is cut into blocks, and a block has its scale next to its codes. Blocks of
     Q4_1, Q5_1    w = d · code + m          d = (max − min) / largest code; m = min
     Q8_0          w = d · code              d = max|w| / 127
 
-d and m are stored in fp16; codes are computed with d in fp32. The signed extreme of Q4_0 is the
-weight of the largest magnitude: it gets code 0, and w = −extreme would need code 16, so that it
-becomes 7/8 of that. Low halves of bytes have the first 16 weights, high halves the others.
+d and m are stored in fp16; codes are computed with d in fp32. The signed extreme of Q4_0, the
+weight of the largest magnitude, gets code 0; w = −extreme would need code 16, so that it becomes
+7/8 of that. Low halves of bytes have the first 16 weights, high halves the others.
 
-A K-block has 256 weights in 8 sub-blocks of 32 (Q6_K: 16 of 16). Each has a scale, and in Q4_K and
-Q5_K a minimum, in 6 bits (Q6_K: 8 bits). Two fp16 numbers of the block multiply them:
+A K-block has 256 weights in 8 sub-blocks of 32 (Q6_K: 16 of 16), each with a scale, and in Q4_K and
+Q5_K a minimum. Two fp16 numbers of the block multiply them:
 
     Q4_K, Q5_K    w = (d · scale) · code − (d_min · minimum)
     Q6_K          w = (d · scale) · (code − 32)
 
-The products in parentheses are rounded to fp32, as llama.cpp does. A byte has codes of different
-sub-blocks, because vector instructions read it so. Choosing scales well is a search of its own
-(llama.cpp's `make_qkx3_quants`), so K-blocks are only read.
-
-Bytes equal those of the gguf package and so of llama.cpp's reference code; numbers read equal
-gguf's in every bit. In files of Llama models, the rows of q_proj and k_proj are in another order
-than in transformers; this module doesn't change it.
+Choosing these scales well is a search of its own, so K-blocks are only read. Bytes equal those of
+the gguf package; numbers read equal gguf's in every bit. In files of Llama models, the rows of
+q_proj and k_proj are in another order than in transformers.
 
 Source: ggml-common.h and ggml-quants.c of llama.cpp, and gguf 0.19.
 Chapter: acceleration/quantized-weights.
@@ -42,23 +38,16 @@ from course_pkg.common.arguments import require_choice
 
 
 def read_q4_k(blocks: Tensor) -> Tensor:
-    """Weights of Q4_K blocks, uint8, (n, 144): d, d_min, 12 bytes of scales, 128 of codes.
-
-    Returns:
-        fp32, (n, 256).
-    """
+    """Weights, fp32, (n, 256), of blocks, (n, 144): d, d_min, 12 bytes of scales, 128 of codes."""
     d, d_min, packed, codes = _split(blocks, 2, 2, 12, 128)
     scales, minima = _six_bits(packed)
     return _affine(d, scales, d_min, minima, _nibbles(codes, 32))
 
 
 def read_q5_k(blocks: Tensor) -> Tensor:
-    """Weights of Q5_K blocks, uint8, (n, 176): as Q4_K, with 32 bytes of fifth bits before codes.
+    """As `read_q4_k`, (n, 176), with 32 bytes of fifth bits.
 
     Bit i of byte j belongs to weight j of sub-block i.
-
-    Returns:
-        fp32, (n, 256).
     """
     d, d_min, packed, fifth, codes = _split(blocks, 2, 2, 12, 32, 128)
     scales, minima = _six_bits(packed)
@@ -67,11 +56,7 @@ def read_q5_k(blocks: Tensor) -> Tensor:
 
 
 def read_q6_k(blocks: Tensor) -> Tensor:
-    """Weights of Q6_K blocks, uint8, (n, 210): low 4 bits, high 2 bits, 16 int8 scales, d.
-
-    Returns:
-        fp32, (n, 256).
-    """
+    """Weights of Q6_K blocks, (n, 210): low 4 bits, high 2 bits, 16 int8 scales, d."""
     low, high, scales, d = _split(blocks, 128, 64, 16, 2)
     shifts = torch.arange(0, 8, 2, device=blocks.device)[:, None]
     high = (high.view(-1, 2, 1, 32) >> shifts) & 3  # (n, 2, 4, 32)
@@ -119,19 +104,7 @@ LARGEST_HALF = 65504.0
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """A format of blocks: `size` weights in `nbytes` bytes.
-
-    Attributes:
-        read: bytes, (n, nbytes), to fp32 weights, (n, size).
-        write: the reverse, or None.
-        fallback: the format that llama.cpp uses in its place where blocks don't divide a row, or
-            None: fp16.
-
-    Example:
-
-        >>> FORMATS["Q6_K"].bits
-        6.5625
-    """
+    """A format of blocks: `size` weights in `nbytes` bytes."""
 
     name: str
     size: int
@@ -148,12 +121,7 @@ class BlockFormat:
 
 @dataclass(frozen=True, eq=False)
 class GGUFWeight(QuantizedWeight):
-    """A weight in the bytes of a GGUF file.
-
-    Attributes:
-        codes: uint8, (rows, bytes of a row), blocks with their scales.
-        dtype: of the numbers read.
-    """
+    """A weight in the bytes of a GGUF file."""
 
     codes: Tensor
     dtype: torch.dtype
@@ -168,7 +136,6 @@ class GGUFWeight(QuantizedWeight):
         return f"GGUF {self.format.name}"
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
-        """The numbers, computed in fp32 and rounded to dtype."""
         blocks = self.codes.reshape(-1, self.format.nbytes)
         return self.format.read(blocks).view(self.shape).to(dtype or self.dtype)
 
@@ -200,10 +167,6 @@ def read_gguf(data: object, name: str, dtype: torch.dtype = torch.float32) -> GG
             gguf.GGUFReader's tensors.
         name: "Q4_0" or another of FORMATS.
 
-    Raises:
-        ValueError: for another name or a row that isn't whole blocks.
-        TypeError: for another dtype.
-
     Example:
 
         >>> data = torch.tensor([[0x00, 0x3C, *[0x9A] * 16]], dtype=torch.uint8)  # d = 1 in fp16
@@ -225,14 +188,7 @@ def read_gguf(data: object, name: str, dtype: torch.dtype = torch.float32) -> GG
 
 
 def write_gguf(weight: Tensor, name: str) -> GGUFWeight:
-    """Quantize a weight, (rows, columns), as llama.cpp does.
-
-    Args:
-        name: "Q4_0", "Q4_1", "Q5_0", "Q5_1" or "Q8_0".
-
-    Raises:
-        ValueError: for another name, a number that is not finite or whose scale is not in fp16, or
-            blocks that do not divide the columns.
+    """Quantize a weight, (rows, columns), as llama.cpp does; K-blocks can't be written.
 
     Example:
 
@@ -252,18 +208,7 @@ def write_gguf(weight: Tensor, name: str) -> GGUFWeight:
 
 
 def require_columns(name: str, columns: int) -> int:
-    """Return the columns if blocks of this format divide them.
-
-    Raises:
-        ValueError: they don't; the message says what llama.cpp does.
-
-    Example:
-
-        >>> require_columns("Q4_K", 576)
-        Traceback (most recent call last):
-        ...
-        ValueError: blocks of Q4_K, 256 weights, do not divide 576 columns; llama.cpp uses Q5_0 here
-    """
+    """Return the columns if blocks of this format divide them; the error says what llama.cpp does."""
     layout = FORMATS[require_choice(name, "name", FORMATS)]
     if columns % layout.size:
         raise ValueError(
@@ -275,8 +220,6 @@ def require_columns(name: str, columns: int) -> int:
 
 def fitting(name: str, columns: int) -> str:
     """The format in which llama.cpp stores rows of so many columns if asked for `name`.
-
-    Source: llama-quant.cpp, the fallback of tensors whose blocks do not divide their rows.
 
     Example:
 

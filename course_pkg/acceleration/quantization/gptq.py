@@ -10,14 +10,9 @@ triangular) gives for all rows at once:
 
     E_j = (W_j − Q_j) / U_jj           W_{:,j:} ← W_{:,j:} − E_j U_{j,j:}
 
-So W − Q = E U, and the objective is ½ Σ E², if H is damped as it was for U. H may have any factor.
-Greedy steps do not find the minimum. On the same grid, a row of two columns is never worse than by
-rounding to the nearest, and a longer one seldom is. Without clamping, |E_j| ≤ scale / (2 U_jj), and
-the steps are those of Babai's nearest plane algorithm from the last basis vector to the first, with
-the columns in reverse order (Chen et al. 2025, arXiv 2507.18553).
-
-The scale of a group is taken from the updated weights when its first column is reached, for groups
-of any size. (In the authors' program it is out of date for groups smaller than its blocks.)
+So W − Q = E U, and the objective is ½ Σ E², if H is damped as it was for U. Without clamping, the
+steps are those of Babai's nearest plane algorithm (Chen et al. 2025, arXiv 2507.18553). The scale
+of a group is taken from the updated weights when its first column is reached.
 
 Source: Frantar et al. 2023, sections 3.1 to 3.3, algorithm 1.
 Chapter: acceleration/quantized-weights.
@@ -37,15 +32,7 @@ from course_pkg.common.arguments import require_between, require_bool, require_i
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What GPTQ computes for one weight. Columns are in the order in which they were quantized.
-
-    Attributes:
-        permutation: the original index of each column, (columns,). Q: quantized weights. E: errors,
-            scaled so that W − Q = E U. U: the upper factor of the damped H⁻¹.
-        codes: (rows, columns).
-        scale, zero: (rows, groups).
-        groups: the group of each column, (columns,).
-    """
+    """What GPTQ computes for one weight. Columns are in the order in which they were quantized."""
 
     permutation: Tensor
     Q: Tensor
@@ -66,11 +53,7 @@ class GPTQ:
         block_size: columns that are updated at once; it changes the speed, not the result.
         act_order: quantize the columns with the largest inputs first.
         static_groups: fit the scales to the original weights. Then groups are neighbors in any
-            order; with act_order alone, they are neighbors in the order of quantization, and
-            `GroupedWeight.order` has each column's group.
-
-    Raises:
-        ValueError, TypeError: for settings out of range.
+            order; with act_order alone, they are neighbors in the order of quantization.
 
     Example:
 
@@ -105,16 +88,11 @@ class GPTQ:
         }
 
     def quantize(self, weight: Tensor, hessian: Tensor) -> GroupedWeight:
-        """The quantized weight of one layer.
+        """The quantized weight of one layer, (rows, columns).
 
         Args:
-            weight: (rows, columns).
-            hessian: 2 X Xᵀ or a multiple, (columns, columns), symmetric. Columns whose inputs are
-                always 0 become 0.
-
-        Raises:
-            ValueError: the shapes do not fit, a number is not finite, or the damped Hessian is not
-                positive definite.
+            hessian: 2 X Xᵀ or a multiple, (columns, columns). Columns whose inputs are always 0
+                become 0.
         """
         solution = self.solve(weight, hessian)
         inverse = solution.permutation.argsort()
@@ -162,9 +140,6 @@ def inverse_factor(hessian: Tensor) -> Tensor:
 
     Cholesky's factor of the matrix with rows and columns in reverse order is an upper R with H = R
     Rᵀ, and U = R⁻¹: H is never inverted.
-
-    Raises:
-        ValueError: H is not positive definite.
 
     Example:
 

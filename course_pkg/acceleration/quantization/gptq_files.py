@@ -7,17 +7,12 @@ A linear layer has four tensors in place of the weight:
     scales    fp16,  (groups, out)
     g_idx     int32, (in,)                       the group of each input
 
-Packed numbers form one stream of bits, from the lowest bit of the first word on. 32 numbers of 3
-bits take 3 words, and two of the numbers lie in two words each.
+Packed numbers form one stream of bits, from the lowest bit of the first word on.
 
-There are two conventions for zero points. "gptq", the older and usual one, stores the zero point
-minus 1, modulo 2^bits; "gptq_v2" stores it as it is. A zero point of 0 becomes the largest code in
-the older format, and not all programs turn that into 0 again, so it is not written. On a symmetric
-grid every zero point is the middle, which shows the convention whatever the label says.
-
-config.json says under `quantization_config` how many bits and which groups there are, and which
-convention the layers follow. Any method that makes a `GroupedWeight` can be stored so, since
-nothing in the files is specific to GPTQ.
+"gptq", the older and usual format, stores the zero point minus 1, modulo 2^bits; "gptq_v2" stores
+it as it is. A zero point of 0 becomes the largest code in the older format, and not all programs
+turn that into 0 again, so it is not written. On a symmetric grid every zero point is the middle,
+which shows the convention whatever the label says.
 
 Sources: the layers and configurations of AutoGPTQ 0.7.1 and GPTQModel 7.7.0.
 Chapter: acceleration/quantized-weights.
@@ -59,10 +54,6 @@ PARTS = ("qweight", "qzeros", "scales", "g_idx")
 
 def to_gptq(weight: GroupedWeight, checkpoint_format: str = "gptq") -> dict[str, Tensor]:
     """The four tensors of a layer, by PARTS.
-
-    Raises:
-        ValueError: for other bits than 2, 3, 4 and 8, rows or columns that are no multiples of 32,
-            an unknown format, or a zero point of 0 in the format "gptq".
 
     Example:
 
@@ -106,9 +97,6 @@ def from_gptq(
     Args:
         grid: as the checkpoint's configuration describes it.
         dtype: of the weight that was quantized.
-
-    Raises:
-        ValueError: the tensors do not fit together or the grid.
     """
     require_choice(checkpoint_format, "checkpoint_format", FORMATS)
     if missing := [name for name in PARTS if name not in tensors]:
@@ -179,12 +167,7 @@ def _require_fitting(grid: Grid, rows: int, columns: int) -> None:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint's contents. config: that of the model, without `quantization_config`.
-
-    Attributes:
-        weights: the quantized ones, by the layer's name.
-        tensors: all others, by their names.
-    """
+    """A checkpoint's contents; `config` is the model's, without `quantization_config`."""
 
     config: dict[str, Any]
     weights: dict[str, GroupedWeight]
@@ -194,15 +177,7 @@ class Checkpoint:
 def save_gptq(model: LlamaForCausalLM, folder: str | Path, checkpoint_format: str = "gptq") -> None:
     """Write a quantized model as config.json, generation_config.json and model.safetensors.
 
-    The tokenizer is not written.
-
-    Args:
-        model: its quantized layers, of `quantize_layers`, must have one grid.
-
-    Raises:
-        TypeError: for another model.
-        ModelError: for one with an adapter.
-        ValueError: no layer is quantized, their grids differ, or a weight does not fit the format.
+    The tokenizer is not written. The quantized layers, of `quantize_layers`, must have one grid.
     """
     if not isinstance(model, LlamaForCausalLM):
         raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")
@@ -246,13 +221,7 @@ def save_gptq(model: LlamaForCausalLM, folder: str | Path, checkpoint_format: st
 
 
 def is_gptq(folder: str | Path) -> bool:
-    """Whether a folder has a config.json that says that its weights are in GPTQ's format.
-
-    Example:
-
-        >>> is_gptq("/nowhere")
-        False
-    """
+    """Whether a folder has a config.json that says that its weights are in GPTQ's format."""
     try:
         config = read_settings(Path(folder).expanduser() / "config.json")
         return config["quantization_config"]["quant_method"] == "gptq"

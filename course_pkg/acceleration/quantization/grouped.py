@@ -4,12 +4,8 @@
 
 An asymmetric grid covers the group's range, with 0 in it, so that 0 is represented exactly. A
 symmetric grid has its zero point in the middle, 2^(bits−1), and its scale from the largest
-magnitude m: 2m / (2^bits − 1). It reaches −m − scale/2 below but m − scale/2 above, so that a
-weight at +m is rounded to half a step less. GPTQ, AWQ and plain rounding choose other codes on the
-same grids.
-
-Codes of 1 to 8 bits are packed into bytes: eight codes of b bits take b bytes. The first code has
-the lowest bits of the first byte; a code may cross into the next byte.
+magnitude m: 2m / (2^bits − 1). A weight at +m is rounded to half a step less. GPTQ, AWQ and plain
+rounding choose other codes on the same grids.
 
 Sources: Jacob et al. 2018, section 2.1; Frantar et al. 2023 (GPTQ), section 3.
 Chapter: acceleration/quantized-inference.
@@ -27,17 +23,12 @@ from course_pkg.common.arguments import require_integer
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
-    """Pack codes along their last dimension, whose size becomes ceil(n / 8) · bits.
+    """Pack codes along their last dimension into bytes: eight codes of b bits take b bytes.
+
+    The first code has the lowest bits of the first byte; a code may cross into the next byte.
 
     Args:
-        codes: integers in [0, 2^bits), (..., n); a last group of fewer than eight is filled with
-            zeros.
-
-    Returns:
-        uint8.
-
-    Raises:
-        ValueError: for other codes or bits.
+        codes: integers in [0, 2^bits), (..., n); a last group of fewer than eight is filled with 0.
 
     Example:
 
@@ -63,16 +54,7 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 
 
 def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
-    """The first `count` codes of what `pack` made, uint8, (..., count).
-
-    Raises:
-        ValueError: the bytes are not those of so many codes.
-
-    Example:
-
-        >>> unpack(torch.tensor([209, 0, 0], dtype=torch.uint8), 3, 4).tolist()
-        [1, 2, 3, 0]
-    """
+    """The first `count` codes of what `pack` made, uint8, (..., count)."""
     require_bits(bits)
     if packed.shape[-1] != packed_size(count, bits):
         raise ValueError(
@@ -88,13 +70,7 @@ def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
 
 
 def packed_size(count: int, bits: int) -> int:
-    """The bytes of one row of codes.
-
-    Example:
-
-        >>> packed_size(576, 3)
-        216
-    """
+    """The bytes of one row of codes."""
     return -(-count // 8) * bits
 
 
@@ -116,9 +92,6 @@ class Grid:
         bits: 2 to 8.
         group_size: weights of a row that share a scale; None for the whole row.
         symmetric: whether the zero point is fixed in the middle.
-
-    Raises:
-        ValueError: for other bits or sizes.
 
     Example:
 
@@ -146,7 +119,7 @@ class Grid:
         return f"{self.bits} bits, {groups}{', symmetric' if self.symmetric else ''}"
 
     def width(self, columns: int) -> int:
-        """How many columns a group has. Raises ValueError if groups do not divide the columns."""
+        """How many columns a group has; ValueError if groups do not divide the columns."""
         width = self.group_size or columns
         if columns % width:
             fitting = [size for size in (16, 32, 64, 96, 128, 192, 256) if columns % size == 0]
@@ -155,17 +128,12 @@ class Grid:
         return width
 
     def fit(self, weight: Tensor, dtype: torch.dtype | None = SCALE_DTYPE) -> tuple[Tensor, Tensor]:
-        """The scale and the zero point of each row of one group.
+        """The scale and the zero point of each row of one group, (rows, columns): (rows, 1) each.
+
+        A row of zeros has scale 1.
 
         Args:
-            weight: (rows, columns).
             dtype: to which the scale is rounded; None, not at all.
-
-        Returns:
-            two tensors, (rows, 1), in the weight's dtype. A row of zeros has scale 1.
-
-        Raises:
-            ValueError: for a scale that is too large for dtype.
 
         Example:
 
@@ -198,15 +166,7 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class GroupedWeight(QuantizedWeight):
-    """A weight matrix in codes: everything that is stored.
-
-    Attributes:
-        codes: packed, uint8, (rows, bytes).
-        scale: (rows, groups), fp16.
-        zero: uint8, (rows, groups).
-        order: None, or the group of each column, (columns,), where groups are not neighbors (GPTQ's
-            act-order). rows, columns and dtype: those of the original.
-    """
+    """A weight matrix in codes: everything that is stored."""
 
     codes: Tensor
     scale: Tensor
@@ -240,10 +200,8 @@ class GroupedWeight(QuantizedWeight):
     def matmul(self, x: Tensor) -> Tensor:
         """x Ŵᵀ, (..., rows), with packed codes where a kernel takes weight and x.
 
-        Kernels take 4 bits and groups of neighboring columns. On a CPU, torch's takes a few tokens
-        in bf16 (`cpu_kernels`); on a GPU, `w4a16_triton` takes x in 16 bits without a gradient.
-        Otherwise the weight is dequantized first, on a CPU to fp32, as few CPUs have fast products
-        in 16 bits.
+        On a CPU, torch's takes a few tokens in bf16 (`cpu_kernels`); on a GPU, `w4a16_triton` takes
+        x in 16 bits without a gradient. Otherwise the weight is dequantized first.
         """
         if self.grid.bits == 4 and self.order is None:
             if cpu_kernels.takes(x, 4) and self._fits:
@@ -279,11 +237,7 @@ def store(
     dtype: torch.dtype,
     order: Tensor | None = None,
 ) -> GroupedWeight:
-    """Codes, scales and zero points of a weight, packed.
-
-    Args:
-        codes: (rows, columns), and scale and zero: (rows, groups); integers may be floats.
-    """
+    """Codes, (rows, columns), scales and zero points, (rows, groups), packed."""
     packed = pack(codes.to(torch.uint8), grid.bits)
     scale = scale.to(SCALE_DTYPE).contiguous()
     order = None if order is None else order.to(torch.int32)
@@ -292,13 +246,7 @@ def store(
 
 
 def round_to_nearest(weight: Tensor, grid: Grid) -> GroupedWeight:
-    """Round each weight to the nearest point of its group's grid.
-
-    Args:
-        weight: (rows, columns), of finite numbers.
-
-    Raises:
-        ValueError: groups do not divide the columns, or a number is not finite or too large.
+    """Round each weight, (rows, columns), to the nearest point of its group's grid.
 
     Example:
 

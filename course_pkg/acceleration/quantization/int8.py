@@ -4,16 +4,12 @@
     affine:    code = clamp(round(x / s) + z, −128, 127),       x ≈ s · (code − z)
 
 The affine scale covers the range from the smallest to the largest number, with 0 in it; the zero
-point z is the code of 0. One scale serves a whole tensor, or each row: a row of a weight is an
-output feature, a row of activations is a token. Activations' scales are computed from the input at
-hand (dynamic), or once from calibration inputs (static), which saves a pass over the input but
-clamps what is larger.
-
-Weights are symmetric, so that y needs one correction at most (`int8_matmul` derives it):
+point z is the code of 0. One scale serves a whole tensor, or each row. Activations' scales are
+computed from the input at hand (dynamic), or once from calibration inputs (static), which saves a
+pass over the input but clamps what is larger. Weights are symmetric, so that y needs one correction
+at most:
 
     y = s_x s_w Σ (a − z)(b − 0) = s_x s_w (Σ a b − z Σ b)
-
-Activations may have 7 bits, with 63 in place of 127: then a CPU without AVX-512 has a fast product.
 
 Sources: Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", section 2; Nagel et al. 2021, "A White Paper on Neural Network
@@ -42,13 +38,7 @@ def symmetric_scale(x: Tensor, per: str = "row", bits: int = 8) -> Tensor:
 
     Args:
         x: (..., columns).
-        per: "row", for (..., 1), or "tensor", for one number, (1,). A scale is at least 1.2 ·
-            10⁻³⁸, so that it has a reciprocal.
-
-    Raises:
-        ValueError: for another choice or bits.
-
-    Source: Nagel et al. 2021, section 2.2.1.
+        per: "row", for (..., 1), or "tensor", for one number, (1,).
 
     Example:
 
@@ -64,12 +54,7 @@ def symmetric_scale(x: Tensor, per: str = "row", bits: int = 8) -> Tensor:
 def affine_scale(x: Tensor, per: str = "row", bits: int = 8) -> tuple[Tensor, Tensor]:
     """The scale and the zero point with which the range of x, and 0, gets all 2^bits codes.
 
-    Arguments and errors as in `symmetric_scale`.
-
-    Returns:
-        two tensors of the same shape; zero points are integers in x's dtype.
-
-    Source: Nagel et al. 2021, section 2.2.
+    Zero points are integers in x's dtype. Arguments as in `symmetric_scale`.
 
     Example:
 
@@ -87,15 +72,6 @@ def calibrate(
 
     Args:
         affine: whether the zero point may differ from 0.
-
-    Raises:
-        ValueError: without inputs, or one is empty or not finite.
-
-    Example:
-
-        >>> scale, zero = calibrate([torch.tensor([[1.0]]), torch.tensor([[-127.0]])])
-        >>> scale.item(), zero.item()
-        (1.0, 0.0)
     """
     require_bool(affine, "affine")
     ranges = [torch.stack(_range(_require_finite(x), "tensor")) for x in inputs]
@@ -112,9 +88,7 @@ def calibrate(
 def quantize(x: Tensor, scale: Tensor, zero: Tensor | None = None, bits: int = 8) -> Tensor:
     """The int8 codes clamp(round(x / scale) + zero): ties to even, as torch rounds.
 
-    Args:
-        scale, zero: of shapes that broadcast to x's. Without a zero point, codes are symmetric,
-            −127 … 127.
+    Without a zero point, codes are symmetric, −127 … 127.
 
     Example:
 
@@ -125,26 +99,14 @@ def quantize(x: Tensor, scale: Tensor, zero: Tensor | None = None, bits: int = 8
 
 
 def dequantize(codes: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
-    """scale · (codes − zero), in the scale's dtype.
-
-    Example:
-
-        >>> dequantize(torch.tensor([-128, 127]), torch.tensor(0.5), torch.tensor(-128))
-        tensor([  0.0000, 127.5000])
-    """
+    """scale · (codes − zero), in the scale's dtype."""
     numbers = codes.to(scale.dtype)
     return (numbers if zero is None else numbers - zero) * scale
 
 
 @dataclass(frozen=True, eq=False)
 class W8A16(QuantizedWeight):
-    """A weight in int8, one scale per row; activations stay as they are.
-
-    Attributes:
-        codes: int8, (out_features, in_features).
-        scale: fp32, (out_features, 1).
-        dtype: the original's. `int8_weight` makes one.
-    """
+    """A weight in int8, one scale per row, made by `int8_weight`; activations stay as they are."""
 
     codes: Tensor
     scale: Tensor
@@ -158,7 +120,6 @@ class W8A16(QuantizedWeight):
         return "int8 weight"
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
-        """scale · code, computed in fp32 and rounded to dtype."""
         return dequantize(self.codes, self.scale).to(dtype or self.dtype)
 
     def matmul(self, x: Tensor) -> Tensor:
@@ -192,10 +153,7 @@ class Activations:
     Attributes:
         per: "row", each token by itself, or "tensor".
         affine: whether there is a zero point.
-        bits: 8, or 7, with which a CPU is faster.
-
-    Raises:
-        ValueError: for other values.
+        bits: 8, or 7, with which a CPU without AVX-512 has a fast product.
     """
 
     per: str = "row"
@@ -211,14 +169,7 @@ class Activations:
 
 @dataclass(frozen=True, eq=False)
 class W8A8(QuantizedWeight):
-    """A weight in int8, one scale per row, whose product is computed with int8 activations.
-
-    Attributes:
-        codes, scale, dtype: as in `W8A16`.
-        row_sums: int32, (out_features,), what a zero point of the activations is multiplied with.
-        static_scale, static_zero: None, or fp32, (1,), from `calibrate`. `int8_weight` makes
-            one.
-    """
+    """A weight in int8, one scale per row, whose product is computed with int8 activations."""
 
     codes: Tensor
     scale: Tensor
@@ -242,7 +193,6 @@ class W8A8(QuantizedWeight):
         return f"int8 weight, int{self.activations.bits} activations {granularity}{affine}"
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
-        """scale · code, computed in fp32 and rounded to dtype."""
         return dequantize(self.codes, self.scale).to(dtype or self.dtype)
 
     def matmul(self, x: Tensor) -> Tensor:
@@ -279,10 +229,6 @@ def int8_weight(
         activations: None, not quantized; otherwise how.
         calibration: inputs of the layer, from which one static scale is computed; None, for dynamic
             scales.
-
-    Raises:
-        ValueError: a number is not finite, or for static scales per row: the tokens to come are not
-            known.
 
     Example:
 

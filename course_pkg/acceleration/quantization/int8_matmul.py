@@ -1,22 +1,19 @@
 """The product of two int8 matrices, exact in 32-bit integers, with what a CPU is fast at.
 
-Products of codes are integers of at most 128² = 2^14, and fp32 holds every integer up to 2^24. So
-an fp32 product of up to 2^10 columns is exact in any order of summation; longer rows are cut into
-such pieces, whose sums are added in int32. This is the fastest exact way with AVX2, where
+Products of codes are integers of at most 2^14, and fp32 holds every integer up to 2^24. So an fp32
+product of up to 2^10 columns is exact in any order of summation; longer rows are cut into such
+pieces, whose sums are added in int32. This is the fastest exact way with AVX2, where
 `torch._int_mm` runs one number at a time. On a GPU and with AVX-512's VNNI, `_int_mm` has
-instructions of its own and is used. With AVX-512 alone it adds two products in 16 bits, so it is
-tried once with the largest codes.
+instructions of its own. With AVX-512 alone it adds two products in 16 bits, so it is tried once
+with the largest codes.
 
-FBGEMM, which torch includes, multiplies in int8 with AVX2 too, and is faster than fp32. But its
-instruction adds two products in 16 bits, where 2 · 255 · 127 overflows: with 8-bit activations
-results are wrong. Activations of 7 bits fit (2 · 127 · 128 < 2^15), and the result is then exact.
-`Int8Kernel` uses it for them. It keeps a second copy of the weight in FBGEMM's order.
+FBGEMM, which torch includes, multiplies in int8 with AVX2 too. But its instruction adds two
+products in 16 bits, where 2 · 255 · 127 overflows. Activations of 7 bits fit (2 · 127 · 128 <
+2^15): `Int8Kernel` uses it for them.
 
 Zero points. With x = s_a (a − z_a) and w = s_b (b − z_b), a product of rows of length k is
 
     Σ x w = s_a s_b Σ (a − z_a)(b − z_b) = s_a s_b (Σ a b − z_a Σ b − z_b Σ a + k z_a z_b)
-
-The first sum is the int8 product; Σ b is known once the weight is, and Σ a costs one pass over a.
 
 Sources: Jacob et al. 2018, section 2.3; Khudia et al. 2021 (FBGEMM), section 5.
 Chapter: acceleration/quantized-inference.
@@ -37,19 +34,10 @@ LARGEST_SUM = 2**31 - 1  # of an int32
 
 
 def int8_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """a bᵀ in int32, exact.
-
-    Args:
-        a: int8, (..., k).
-        b: int8, (n, k).
-
-    Returns:
-        (..., n).
+    """a bᵀ in int32, exact: int8, (..., k) and (n, k), to (..., n).
 
     Raises:
-        TypeError: for other dtypes.
-        ValueError: for other shapes or a k for which a sum may not fit into 32 bits (above
-            131,071).
+        ValueError: for a k for which a sum may not fit into 32 bits (above 131,071).
 
     Example:
 
@@ -64,9 +52,7 @@ def int8_matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def affine_matmul(a: Tensor, zero_a: Tensor | int, b: Tensor, zero_b: Tensor | int = 0) -> Tensor:
-    """Σ (a − zero_a)(b − zero_b) in int32, (..., n), exact: the int8 product and its corrections.
-
-    Raises errors as `int8_matmul` does, from k = 33,026 on.
+    """Σ (a − zero_a)(b − zero_b) in int32, (..., n), exact, up to k = 33,025.
 
     Args:
         a: int8, (..., k).
@@ -90,13 +76,9 @@ def affine_matmul(a: Tensor, zero_a: Tensor | int, b: Tensor, zero_b: Tensor | i
 
 
 def float_rows_matmul(x: Tensor, codes: Tensor, scale: Tensor | None = None) -> Tensor:
-    """x codesᵀ in x's dtype, (..., n), without a copy of all codes in it.
+    """x codesᵀ in x's dtype, (..., n), without a copy of all codes, int8, (n, k), in it.
 
-    Args:
-        x: floating point, (..., k).
-        codes: int8, (n, k), converted some rows at a time.
-        scale: None, or (n, 1), with which the codes are multiplied first: in fp16, sums without it
-            may be too large.
+    A scale, (n, 1), multiplies the codes first: in fp16, sums without it may be too large.
     """
     if torch.amp.is_autocast_available(kind := x.device.type) and torch.is_autocast_enabled(kind):
         with torch.autocast(kind, enabled=False):  # it would round sums to 16 bits
@@ -124,12 +106,7 @@ class Int8Kernel:
         self._version = None
 
     def __call__(self, codes: Tensor, weight: Tensor, bits: int) -> Tensor:
-        """codes weightᵀ as fp32: the exact sum, rounded only above 2^24.
-
-        Args:
-            codes: fp32 with integers of `bits` bits, (..., k).
-            weight: int8, (n, k).
-        """
+        """codes weightᵀ as fp32, exact up to 2^24; codes are integers in fp32, weight is int8."""
         if bits == 8 or not _has_fbgemm(codes):
             return int8_matmul(codes.to(torch.int8), weight).float()
         version = None if weight.is_inference() else weight._version  # counts changes in place

@@ -1,11 +1,8 @@
 """Quantize a decoder block by block, with statistics of what each linear layer reads.
 
-Calibration tokens run through the model. A block's layers are quantized with the statistics of
-their inputs; then the quantized block makes the inputs of the next one, so that later blocks can
-compensate for earlier errors. The embedding and the output head are left as they are.
-
-A method is an object with `quantize_block(block, statistics)`, such as `RoundToNearest`,
-`gptq.GPTQ` or `awq.AWQ`. Models are transformers' LlamaForCausalLM and `course_pkg.lm.decoder`.
+A block's layers are quantized with the statistics of their inputs; then the quantized block makes
+the inputs of the next one, so that later blocks can compensate for earlier errors. The embedding
+and the output head are left as they are. Models are LlamaForCausalLM and `course_pkg.lm.decoder`.
 
 Source: Frantar et al. 2023 (GPTQ), section 4, "Setup". Chapter: acceleration/quantized-weights.
 """
@@ -35,11 +32,7 @@ READERS = (  # the linear layers of a block; those in one line read the same inp
 class InputStatistics:
     """What the methods need to know of a layer's inputs x, over all calibration tokens.
 
-    Attributes:
-        tokens: how many.
-        hessian: 2 · mean of x xᵀ, (size, size).
-        mean_abs, absmax: mean and largest |x| of each channel, (size,). All are in fp32, or fp64
-            if the inputs are.
+    `hessian` is 2 · mean of x xᵀ; `mean_abs` and `absmax` are of each channel.
 
     Example:
 
@@ -54,7 +47,7 @@ class InputStatistics:
         self.hessian = self.mean_abs = self.absmax = torch.tensor(0.0)
 
     def add(self, x: Tensor) -> None:
-        """Count further inputs, (..., size). Raises ValueError if one is NaN or infinite."""
+        """Count further inputs, (..., size)."""
         x = x.detach().flatten(0, -2)
         x = x.to(torch.promote_types(x.dtype, torch.float32))  # (tokens, size)
         if not torch.isfinite(x).all():
@@ -71,7 +64,7 @@ Statistics = Mapping[str, InputStatistics]  # by the layer's name
 
 
 class Method(Protocol):
-    """How the layers of a block are quantized. calibrated: whether it needs statistics."""
+    """How the layers of a block are quantized; a `calibrated` method needs statistics."""
 
     calibrated: bool
 
@@ -86,11 +79,7 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class EachWeight:
-    """Each weight of a block by itself, as a function says; no calibration is needed.
-
-    Attributes:
-        make: such as `int8.int8_weight`.
-    """
+    """Each weight of a block by itself, as a function such as `int8.int8_weight` says."""
 
     make: Callable[[Tensor], QuantizedWeight]
     calibrated = False
@@ -98,7 +87,6 @@ class EachWeight:
     def quantize_block(
         self, block: nn.Module, statistics: Statistics
     ) -> dict[str, QuantizedWeight]:
-        """The new weights of the layers in READERS, by name."""
         return {
             name: self.make(block.get_submodule(name).weight) for names in READERS for name in names
         }
@@ -124,13 +112,7 @@ def calibrate(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, InputSta
     """Statistics of the inputs of each linear layer in the blocks, by the layer's full name.
 
     Args:
-        model: a LlamaForCausalLM or a Decoder.
-        batches: token ids, each (batch, tokens), without padding. Layers that read the same input
-            share one object.
-
-    Raises:
-        TypeError: for another model.
-        ValueError: there is no batch or a batch is not of ids.
+        batches: token ids, each (batch, tokens), without padding.
     """
     prefix = "model.layers" if isinstance(model, LlamaForCausalLM) else "layers"
     by_layer: dict[str, InputStatistics] = {}
@@ -153,13 +135,8 @@ def quantize_layers(
     Args:
         model: a LlamaForCausalLM or a Decoder.
         method: such as `GPTQ(Grid(4, 64))`.
-        batches: token ids, each (batch, tokens), without padding; a method that isn't calibrated
-            ignores them.
+        batches: token ids, each (batch, tokens), without padding, for a calibrated method.
         progress: called after each block with the number of blocks that are done and of all.
-
-    Raises:
-        TypeError: for another model.
-        ValueError: a layer is quantized already or a needed batch is missing.
 
     Example:
 
@@ -231,10 +208,9 @@ def _first_inputs(model: nn.Module, batches: Iterable[Tensor]) -> list[_Stream]:
 def _run(
     block: nn.Module, streams: list[_Stream], collect: bool = True, replace: bool = True
 ) -> dict[str, InputStatistics]:
-    """Run all batches through a block.
+    """Run all batches through a block; return statistics of its layers' inputs.
 
     Args:
-        collect: return statistics of its layers' inputs.
         replace: its outputs take the inputs' place.
     """
     statistics = {names: InputStatistics() for names in READERS if collect and streams}

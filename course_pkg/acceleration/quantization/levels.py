@@ -1,13 +1,8 @@
 """Quantization in 4 bits number by number, without torch: code levels, and an affine grid.
 
-NF4 places its levels at quantiles of the normal distribution, because trained weights are close to
-normal. FP4 is a floating-point format with 1 sign, 2 exponent and 1 mantissa bit. INT4 has equal
-steps. An affine grid has a scale and a zero point: it covers the range of a row, and 0 always has a
-code. `blockwise` and `int8` quantize tensors: they give the same numbers, bit for bit, and are
-thousands of times faster.
-
-Sources: Dettmers et al. 2023 (QLoRA), section 3 and appendix E; Nagel et al. 2021, section 2.2.
-Chapter: adapters/qlora.
+`blockwise` and `int8` quantize tensors: they give the same numbers, bit for bit, and are thousands
+of times faster. Sources: Dettmers et al. 2023 (QLoRA), section 3 and appendix E; Nagel et al. 2021,
+section 2.2. Chapter: adapters/qlora.
 """
 
 import struct
@@ -24,13 +19,7 @@ SMALLEST = 1e-38  # in place of an absmax below it, so that a block of zeros has
 
 
 def fp32(number: float) -> float:
-    """The fp32 number nearest to a Python float. Raises OverflowError beyond ±3.4e38.
-
-    Example:
-
-        >>> fp32(0.1)
-        0.10000000149011612
-    """
+    """The fp32 number nearest to a Python float."""
     return struct.unpack("f", struct.pack("f", number))[0]
 
 
@@ -59,8 +48,8 @@ def fp4_levels() -> list[float]:
     """FP4 as bitsandbytes defines it, a number with a sign, 2 exponent bits e and 1 mantissa bit m.
 
     For e > 0 a code stands for 2^(4 - e) · (1 + m/2) / 12, so a larger e is a smaller number; for e
-    = 0 it stands for 0 or 1/192. The level 1/192 is far below its neighbor 1/6: the E2M1 format of
-    the Open Compute Project has the same levels, but 1/12 in its place.
+    = 0 it stands for 0 or 1/192. (The E2M1 format of the Open Compute Project has 1/12 in its
+    place.)
 
     Example:
 
@@ -82,11 +71,7 @@ LEVELS = {"nf4": nf4_levels, "fp4": fp4_levels, "int4": int4_levels}
 
 @dataclass(frozen=True)
 class QuantizedBlock:
-    """A block in 4 bits: the code of each number, and the scale that they share.
-
-    Attributes:
-        levels: what the codes stand for, in units of the scale.
-    """
+    """A block in 4 bits: the code of each number, and the scale that they share."""
 
     codes: list[int]
     absmax: float
@@ -100,12 +85,7 @@ class QuantizedBlock:
 def quantize_block(numbers: Sequence[float], book: str = "nf4") -> QuantizedBlock:
     """Quantize the numbers of one block: the nearest level to each, in units of the largest.
 
-    Args:
-        numbers: finite, rounded to fp32 first.
-        book: "nf4", "fp4" or "int4". A number between two levels takes the lower one.
-
-    Raises:
-        ValueError: without numbers, or for an unknown code book.
+    A number between two levels takes the lower one.
 
     Source: Dettmers et al. 2023, equations 1 and 2.
 
@@ -143,12 +123,7 @@ SMALLEST_SCALE = 2.0**-126  # a scale below it has no finite reciprocal
 
 @dataclass(frozen=True)
 class AffineRow:
-    """The code of each number, and the scale and the zero point that they share.
-
-    Attributes:
-        codes, zero: integers from −8 to 7.
-        scale: positive.
-    """
+    """The code of each number, from −8 to 7, and the scale and the zero point that they share."""
 
     codes: list[int]
     scale: float
@@ -160,14 +135,7 @@ class AffineRow:
 
 
 def affine_row(numbers: Sequence[float]) -> AffineRow:
-    """Quantize numbers to 16 equally spaced levels over their range and 0.
-
-    Args:
-        numbers: finite, at most 10³⁸ in magnitude; rounded to fp32 first. Ties go to the even
-            integer.
-
-    Raises:
-        ValueError: without numbers.
+    """Quantize numbers to 16 equally spaced levels over their range and 0; ties go to the even one.
 
     Example:
 

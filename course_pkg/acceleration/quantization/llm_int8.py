@@ -6,11 +6,8 @@ computes the columns O in which any |x| ≥ 6 in the input's own precision, all 
 
     X Wᵀ ≈ X_O Ŵ_Oᵀ + (1 / 127²) · (a_X a_Wᵀ) ∘ (codes of X without O)(codes of W without O)ᵀ
 
-a_X has the largest magnitude of each token, a_W that of each row of W. The numbers are those of
-bitsandbytes 0.50, which differs from the paper in two ways: Ŵ_O is dequantized from int8 rather
-than kept in 16 bits, and a token's magnitude leaves out its outliers only, not all of O. On a CPU,
-bitsandbytes multiplies by 6.200124e-05 in place of 1/127² = 6.200012e-05, 1.8 · 10⁻⁵ too much; this
-module does not.
+a_X has the largest magnitude of each token, a_W that of each row of W. As in bitsandbytes 0.50,
+Ŵ_O is dequantized from int8, and a token's magnitude leaves out its outliers only, not all of O.
 
 Source: Dettmers et al. 2022, "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale",
 sections 3.1 and 3.2. Chapter: acceleration/quantized-inference.
@@ -34,13 +31,7 @@ STEP_SQUARED = 1 / 127**2
 
 @dataclass(frozen=True, eq=False)
 class QuantizedRows:
-    """Rows in int8 without their outlier columns.
-
-    Attributes:
-        codes: int8, (rows, columns), 0 in outlier columns.
-        absmax: fp32, (rows,), the largest magnitude that is no outlier.
-        outliers: the outlier columns, in ascending order.
-    """
+    """Rows in int8 without their outlier columns."""
 
     codes: Tensor
     absmax: Tensor
@@ -52,8 +43,7 @@ def quantize_rows(x: Tensor, threshold: float | None = None) -> QuantizedRows:
 
     Args:
         x: (rows, columns), rounded to fp16 first, as bitsandbytes does.
-        threshold: from which magnitude on a number is an outlier; None, for none. A row of zeros
-            has codes 0.
+        threshold: from which magnitude on a number is an outlier; None, for none.
 
     Example:
 
@@ -74,14 +64,7 @@ def quantize_rows(x: Tensor, threshold: float | None = None) -> QuantizedRows:
 
 @dataclass(frozen=True, eq=False)
 class LLMInt8(QuantizedWeight):
-    """A weight in int8 whose product leaves the outlier columns of the input in its precision.
-
-    Attributes:
-        codes: int8, (out_features, in_features).
-        absmax: fp32, (out_features,).
-        dtype: the original's.
-        threshold: as in `quantize_rows`. `llm_int8_weight` makes one.
-    """
+    """A weight in int8 whose product leaves the outlier columns of the input in its precision."""
 
     codes: Tensor
     absmax: Tensor
@@ -97,7 +80,6 @@ class LLMInt8(QuantizedWeight):
         return f"LLM.int8, {limit}"
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
-        """code · absmax / 127, computed in fp32 and rounded to dtype."""
         return (self.codes * self.absmax[:, None] * STEP).to(dtype or self.dtype)
 
     def matmul(self, x: Tensor) -> Tensor:
@@ -119,9 +101,6 @@ def llm_int8_weight(weight: Tensor, threshold: float | None = THRESHOLD) -> LLMI
 
     Args:
         threshold: the magnitude from which an activation is an outlier; None, if none is.
-
-    Raises:
-        ValueError: a number is not finite in fp16 or the threshold is not positive.
 
     Example:
 

@@ -1,12 +1,8 @@
 """A whole decoder with weights in 8 or 4 bits, for inference: what the engine serves faster.
 
-    int8: every linear layer in int8, one scale per row
-    int4: the layers of the blocks in 4 bits, in llama.cpp's Q4_1; the output head in int8
-
 The head is a copy of the embeddings where the two are tied, so that only the copy is quantized. The
 embeddings, the norms and the activations are in bf16, for which torch has fast kernels
-(`cpu_kernels`). Not here: methods that need calibration data (`layerwise`), whose models the
-engine takes as they are. Chapter: acceleration/quantized-weights.
+(`cpu_kernels`). Chapter: acceleration/quantized-weights.
 """
 
 import copy
@@ -38,15 +34,11 @@ def quantize_decoder(
     """A decoder with quantized weights; the given one stays as it is.
 
     Args:
-        weights: "int8" or "int4".
+        weights: "int8": every linear layer, one scale per row; "int4": llama.cpp's Q4_1 for the
+            layers of the blocks, int8 for the head.
         dtype: of everything else; None for the decoder's, if it has 16 bits, and bf16 otherwise.
         fused: one product for q, k and v, and one for gate and up (`fused_layers`), which is faster
             and takes no adapters.
-
-    Raises:
-        TypeError: for another model.
-        ValueError: for another format, a decoder that is quantized already, or rows that blocks of
-            32 do not divide.
 
     Example:
 
@@ -87,15 +79,7 @@ def quantize_decoder(
 
 
 def freeze(decoder: Decoder) -> Decoder:
-    """The decoder, whose weights don't change any more, with its quantized layers frozen.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> decoder = freeze(quantize_decoder(Decoder.from_transformers(load("tiny").model)))
-        >>> decoder.lm_head.quantized is decoder.lm_head.quantized
-        True
-    """
+    """The decoder, whose weights don't change any more, with its quantized layers frozen."""
     for module in decoder.modules():
         if isinstance(module, QuantizedLinear):
             module.freeze()

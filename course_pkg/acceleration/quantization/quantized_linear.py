@@ -1,12 +1,8 @@
 """A frozen linear layer over a quantized weight, on which the adapters of any method work.
 
-    y = x Ŵᵀ + b
-
-How the weight is stored, and how it is multiplied, is the weight's own matter: integers with scales
-of rows or groups, 8-bit products, llama.cpp's blocks. Each storage is a `QuantizedWeight`. The
-layer keeps its tensors as `weight` (the codes) and buffers, so that they are saved, moved and
-loaded with the model. The gradient goes to x only, through the dequantized weight.
-
+How the weight is stored and multiplied is the weight's own matter: each storage is a
+`QuantizedWeight`. The layer keeps its tensors as `weight` (the codes) and buffers, so that they are
+saved, moved and loaded with the model. The gradient goes to x only, through the dequantized weight.
 Chapter: acceleration/quantized-inference.
 """
 
@@ -20,11 +16,7 @@ from torch import Tensor, nn
 
 
 class QuantizedWeight(ABC):
-    """A quantized matrix; a frozen dataclass whose tensors are what is stored.
-
-    The field `codes` has the integers; `shape`, (out_features, in_features), and `dtype` are those
-    of the original.
-    """
+    """A quantized matrix, (out_features, in_features); a dataclass of the tensors that are stored."""
 
     codes: Tensor
     shape: torch.Size
@@ -63,15 +55,10 @@ class QuantizedWeight(ABC):
 
 
 class QuantizedLinear(nn.Linear):
-    """A linear layer whose weight is quantized and never trained.
+    """A linear layer, y = x Ŵᵀ + b, whose weight is quantized and never trained.
 
-    Args:
-        weight: a `QuantizedWeight`.
-        bias: (out_features,), shared, or None. `weight` holds the codes; the other tensors are
-            buffers, which keep their dtype when the model's is changed.
-
-    Raises:
-        TypeError: for another weight.
+    `weight` holds the codes; the other tensors are buffers, which keep their dtype when the model's
+    is changed. A bias is shared with the original layer.
     """
 
     def __init__(self, weight: QuantizedWeight, bias: nn.Parameter | None = None) -> None:
@@ -123,7 +110,6 @@ class QuantizedLinear(nn.Linear):
         return self.quantized.dequantize()
 
     def forward(self, x: Tensor) -> Tensor:  # x: (..., in_features)
-        """x Ŵᵀ + b, (..., out_features). Raises TypeError for an x of integers."""
         if not x.is_floating_point():
             raise TypeError(
                 f"{type(self).__name__} needs x in floating point, got {x.dtype}; convert it"
@@ -135,13 +121,11 @@ class QuantizedLinear(nn.Linear):
         return result if self.bias is None else result + self.bias.to(result.dtype)
 
     def extra_repr(self) -> str:
-        """What print(model) shows of this layer."""
         stored = self.quantized
         sizes = f"in_features={self.in_features}, out_features={self.out_features}"
         return f"{sizes}, {stored.describe()}, {stored.effective_bits:.3f} bits per weight"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or a file gets: the tensors once."""
         return {**self.__dict__, "_current": None, "_frozen": None}
 
     def _apply(self, fn: Any, recurse: bool = True) -> "QuantizedLinear":
@@ -169,10 +153,7 @@ class QuantizedLinear(nn.Linear):
 
 
 def dense_product(x: Tensor, weight: QuantizedWeight) -> Tensor:
-    """x Ŵᵀ with the weight dequantized first, in x's dtype.
-
-    On a CPU the product is computed in fp32, because few have fast products in 16 bits.
-    """
+    """x Ŵᵀ with the weight dequantized first, in x's dtype; on a CPU computed in fp32."""
     if x.device.type == "cpu" and x.dtype.itemsize == 2:
         return F.linear(x.float(), weight.dequantize(torch.float32)).to(x.dtype)
     return F.linear(x, weight.dequantize(x.dtype))

@@ -1,10 +1,9 @@
 """Rotate a Llama's residual stream: other weights, the same outputs.
 
-The vectors between the blocks have no preferred axes. If Q is orthogonal and every layer that
-writes a vector writes Qᵀ times it, and every layer that reads one reads through Q, the outputs stay
-the same; RMSNorm without its scale commutes with Q, so the scales are multiplied into the layers
-behind it first. Weights that lay on a 4-bit grid, such as those of SmolLM2's file, leave the grid,
-and their outliers are spread over all columns: quantization can then be measured fairly.
+If Q is orthogonal and every layer that writes a vector writes Qᵀ times it, and every layer that
+reads one reads through Q, the outputs stay the same; RMSNorm without its scale commutes with Q, so
+the scales are multiplied into the layers behind it first. Weights that lay on a 4-bit grid, such as
+those of SmolLM2's file, leave the grid: quantization can then be measured fairly.
 
 Sources: Ashkboos et al. 2024, "SliceGPT", section 3, and "QuaRot", section 4.
 Chapter: adapters/qlora.
@@ -23,14 +22,7 @@ def random_orthogonal(size: int, seed: int = 0) -> Tensor:
     """A random orthogonal matrix, (size, size), fp64, uniform over all of them.
 
     The QR decomposition of a normal matrix, with the signs of R's diagonal moved into Q.
-
     Source: Mezzadri 2007, "How to generate random matrices from the classical compact groups".
-
-    Example:
-
-        >>> Q = random_orthogonal(5)
-        >>> torch.allclose(Q @ Q.T, torch.eye(5, dtype=torch.float64))
-        True
     """
     generator = torch.Generator().manual_seed(seed)
     normal = torch.randn(size, size, generator=generator, dtype=torch.float64)
@@ -43,10 +35,6 @@ def rotate_residual_stream(model: LlamaForCausalLM, seed: int = 0) -> LlamaForCa
     """A copy of the model with a rotated residual stream and no norm scales; same outputs.
 
     The embedding and the output head become different matrices, so the copy does not tie them.
-    Computed in fp64 and rounded to the weights' dtype once.
-
-    Raises:
-        TypeError: for another model, or one that is quantized or has adapters.
     """
     if not isinstance(model, LlamaForCausalLM):
         raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")

@@ -1,15 +1,13 @@
 """SmoothQuant: move outliers from the activations into the weights, with the same outputs.
 
-Activations are harder to quantize than weights, since a few of their features have magnitudes far
-above the others. Dividing feature j by s_j, and multiplying column j of the weight by it, changes
-no product:
+A few features of activations have magnitudes far above the others. Dividing feature j by s_j, and
+multiplying column j of the weight by it, changes no product:
 
     X Wᵀ = (X diag(s)⁻¹)(W diag(s))ᵀ,        s_j = max|X_j|^α / max|W_j|^(1−α)
 
 After it, the maxima of feature j are (max|X_j| max|W_j|)^(1−α) in X and (…)^α in W: equal for
-α = 0.5. The division costs nothing: it is multiplied into the layer before, which is the RMSNorm
-for q, k, v and for gate, up; v for o (a row of v is read by all heads that share it); up for down.
-max|X_j| is taken over calibration inputs, and layers that read the same input share one s.
+α = 0.5. The division is multiplied into the layer before, which is the RMSNorm for q, k, v and for
+gate, up; v for o (a row of v is read by all heads that share it); up for down.
 
 Source: Xiao et al. 2023, "SmoothQuant: Accurate and Efficient Post-Training Quantization for Large
 Language Models", section 4, equations 3 and 4. Chapter: acceleration/quantized-inference.
@@ -31,15 +29,10 @@ MODELS = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Decoder)
 
 
 def smoothing_scales(input_maxima: Tensor, weight_maxima: Tensor, alpha: float = 0.5) -> Tensor:
-    """s_j = max|X_j|^α / max|W_j|^(1−α), in fp64, and 1 where a maximum is 0.
-
-    input_maxima, weight_maxima: (features,).
+    """s_j = max|X_j|^α / max|W_j|^(1−α), in fp64, (features,), and 1 where a maximum is 0.
 
     Args:
         alpha: from 0, which flattens the weight, to 1, which flattens the activations.
-
-    Raises:
-        ValueError: for another alpha, other shapes, or a maximum that is negative or not finite.
 
     Source: Xiao et al. 2023, equation 4.
 
@@ -72,12 +65,7 @@ def input_maxima(model: nn.Module, inputs: Iterable[Tensor]) -> dict[str, Tensor
         inputs: token ids, each (batch, tokens), without padding.
 
     Returns:
-        fp32, (in_features,), by names such as "layers.0.mlp.up_proj", which are the same for all of
-        these models.
-
-    Raises:
-        TypeError: for another model.
-        ValueError: without inputs.
+        fp32, (in_features,), by names such as "layers.0.mlp.up_proj", the same for all of these.
     """
     maxima: dict[str, Tensor] = {}
 
@@ -113,14 +101,9 @@ def smooth(
     """A copy of the model with smoothed activations and the same outputs, to be quantized.
 
     Args:
-        model: as in `input_maxima`, which gives the maxima.
-        alpha: as in `smoothing_scales`.
+        maxima: of `input_maxima`.
         folded: which layers take the divisions: "norms" (for q, k, v, gate and up), "v_proj" (for
-            o), "up_proj" (for down). Computed in fp64 and rounded to the weights' dtype once.
-
-    Raises:
-        TypeError: for another or a quantized model or one with adapters.
-        ValueError: for another alpha or folded, or another model's maxima.
+            o), "up_proj" (for down).
     """
     for name in [folded] if isinstance(folded, str) else folded:
         require_choice(name, "folded", FOLDED)
@@ -146,12 +129,7 @@ def smooth(
 
 @dataclass(frozen=True)
 class _Place:
-    """The layer that takes the division, and those that read its output, one of them by name.
-
-    Attributes:
-        heads: None, or how many heads of the output there are of each head of the writer, and their
-            width: the heads that share a row of v have one scale.
-    """
+    """The layer that takes the division, and those that read its output, one of them by name."""
 
     name: str
     writer: nn.Module
@@ -205,7 +183,7 @@ def _multiply(parameter: Tensor, factor: Tensor) -> None:
 
 
 def _blocks(model: nn.Module) -> nn.Module:
-    """The module that has the layers. Raises TypeError if it is none of MODELS."""
+    """The module that has the layers."""
     if not isinstance(model, MODELS):
         names = ", ".join(kind.__name__ for kind in MODELS)
         raise TypeError(f"expected one of {names}, got {type(model).__name__}")

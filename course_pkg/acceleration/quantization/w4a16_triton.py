@@ -1,30 +1,24 @@
 """W4A16 on a GPU: x Ŵᵀ for weights in 4 bits, which a Triton kernel dequantizes in registers.
 
-The dequantized weight is never stored. With k running over the columns of a group g,
+With k running over the columns of a group g,
 
     y[token, row] = Σ_g scale[row, g] · Σ_k (code[row, k] − zero[row, g]) · x[token, k].
 
 A step of the kernel takes columns of one group. It unpacks the codes, subtracts the zero point,
 which is exact in 16 bits, multiplies by x on the tensor cores, and multiplies the sums by the scale
-in fp32. So the weight is not rounded to the type of x, as `GroupedWeight.dequantize` does, and the
-result is rounded once. Converting an integer is slow on a GPU. So a code becomes the last bits of
-1024, or of 128 in bfloat16, whose last bit counts 1, and the zero point too: their difference is
-code − zero.
+in fp32: the result is rounded once. Converting an integer is slow on a GPU. So a code becomes the
+last bits of 1024, or of 128 in bfloat16, and the zero point too: their difference is code − zero.
 
-Few tokens, as in decoding, give few tiles, too few to read memory at full speed. Up to FEW_TOKENS,
-the columns are therefore split into parts (split-K), whose sums are added in a fixed order; atomic
-additions would make the last bits random. Up to FEW_TOKENS, a token's result does not depend on how
-many others there are; with more, its last bits may change.
+Few tokens give few tiles, too few to read memory at full speed. Up to FEW_TOKENS, the columns are
+therefore split into parts (split-K), whose sums are added in a fixed order, so that a token's
+result does not depend on how many others there are; with more, its last bits may change.
 
-Without a GPU the kernel runs in Triton's interpreter. It is tested there, compiled for compute
-capabilities 8.0 and 9.0, and ran on an H200, where the tile sizes were chosen from measured times.
-`python -m benchmarks w4a16_gpu` measures it. With one token it reads a weight of 14336 × 4096 in
-about 0.8 of the time of a product in float16, though it reads a quarter of the bytes: unpacking
-takes time too. Kernels in CUDA, which place the codes in the order of the tensor cores, get nearer
-to a quarter (Frantar et al. (2024), "MARLIN", arXiv 2408.11743).
+With one token it reads a weight of 14336 × 4096 in about 0.8 of the time of a product in float16
+(`python -m benchmarks w4a16_gpu`, on an H200), though it reads a quarter of the bytes. Kernels in
+CUDA, which place the codes in the order of the tensor cores, get nearer to a quarter (Frantar et
+al. (2024), "MARLIN", arXiv 2408.11743). Without a GPU it runs in Triton's interpreter. No
+gradients: `QuantizedLinear` computes them.
 
-Not here: gradients, which `QuantizedLinear` computes; other numbers of bits; groups of columns that
-are not neighbors (`GroupedWeight.order`), since a step would load a scale for each weight.
 Sources: Frantar et al. (2023), "GPTQ", section 4; Hoque et al. (2024), arXiv 2402.00025, split-K.
 Chapter: acceleration/quantized-weights.
 """
@@ -51,26 +45,12 @@ SMALLEST_STEP, LARGEST_STEP = 16, 128  # columns that a step multiplies; a tenso
 def w4a16_matmul(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     """x Ŵᵀ, (..., rows), in the type of x, with Ŵ = scale · (code − zero).
 
+    The last three are the tensors of a `GroupedWeight` of 4 bits without `order`.
+
     Args:
         x: (..., columns), float16 or bfloat16; float32 also in the interpreter.
         codes: two in a byte, the first in its lower half, uint8, (rows, columns / 2).
-        scale: float16, and zero: uint8, (rows, groups). A group has columns / groups neighboring
-            columns, a multiple of 16. These are the tensors of a `GroupedWeight` of 4 bits without
-            `order`. Sums are float32.
-
-    Raises:
-        TypeError, ValueError: for what does not fit or requires a gradient.
-        ImportError: without triton.
-
-    Example:
-
-        >>> DEVICE = "cpu" if INTERPRETED else "cuda"
-        >>> codes = torch.full((1, 8), 0x97, dtype=torch.uint8)  # 7 9 7 9 …
-        >>> scale, zero = torch.tensor([[0.5]]).half(), torch.tensor([[8]], dtype=torch.uint8)
-        >>> x = torch.arange(16.0).half()
-        >>> given = [tensor.to(DEVICE) for tensor in (x, codes, scale, zero)]
-        >>> w4a16_matmul(*given).tolist() if INSTALLED else [4.0]  # ½ · (1 − 0 + 3 − 2 + …)
-        [4.0]
+        scale, zero: float16 and uint8, (rows, groups); a group has a multiple of 16 columns.
     """
     _check(x, codes, scale, zero)
     rows, groups = scale.shape
@@ -114,13 +94,7 @@ def runs_kernel(x: Tensor, group_size: int) -> bool:
 
 
 def step_columns(group_size: int) -> int:
-    """The columns of a step: the largest power of two that divides a group, at most LARGEST_STEP.
-
-    Example:
-
-        >>> [step_columns(size) for size in (16, 96, 576, 4096)]
-        [16, 32, 64, 128]
-    """
+    """The columns of a step: the largest power of two that divides a group, at most LARGEST_STEP."""
     return min(group_size & -group_size, LARGEST_STEP)
 
 
@@ -154,11 +128,8 @@ def w4a16_kernel(
 ):
     """One tile of rows of the weight and of tokens, and one part of the columns.
 
-    Grid: (tiles of rows, tiles of tokens, parts).
-
-    Args:
-        x_row: the distance of rows in x; the others are contiguous.
-        output: (parts, tokens, rows). STEP divides a group, and a group the columns.
+    Grid: (tiles of rows, tiles of tokens, parts). x_row: the distance of rows in x. output: (parts,
+    tokens, rows).
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     token = tl.program_id(1).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
@@ -188,7 +159,6 @@ def w4a16_kernel(
 
 
 def _tile(tokens: int) -> dict[str, int]:
-    """Rows of the weight and tokens of a tile, and how it is computed."""
     if INTERPRETED:
         return {"ROWS": 16, "TOKENS": 16}
     if tokens <= FEW_TOKENS:
