@@ -80,7 +80,7 @@ def equal(ours, theirs):
     if not ours.is_floating_point():
         return torch.equal(ours, theirs)
     if ours.dtype == torch.bfloat16:
-        ours, theirs = (each * (each.abs() > 2.0**-126) for each in (ours, theirs))
+        ours, theirs = (tensor * (tensor.abs() > 2.0**-126) for tensor in (ours, theirs))
     return bool(((ours == theirs) | (ours.isnan() & theirs.isnan())).all())
 
 

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from course_pkg.acceleration.quantization.gguf_blocks import FORMATS, read_gguf, write_gguf
 
-WRITABLE = [name for name, each in FORMATS.items() if each.write]
+WRITABLE = [name for name, layout in FORMATS.items() if layout.write]
 
 
 def kind(name):
@@ -55,7 +55,7 @@ def test_every_bit_is_read(name):
 
 
 def test_sizes_are_equal():
-    ours = {name: (each.size, each.nbytes) for name, each in FORMATS.items()}
+    ours = {name: (layout.size, layout.nbytes) for name, layout in FORMATS.items()}
     assert ours == {name: GGML_QUANT_SIZES[kind(name)] for name in FORMATS}
 
 
@@ -123,8 +123,8 @@ def test_tensors_of_a_file_are_read(tmp_path):
     path = tmp_path / "model.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     data = {name: random_blocks(name, 3, 2, seed) for seed, name in enumerate(FORMATS)}
-    for name, each in data.items():
-        writer.add_tensor(name, each, raw_dtype=kind(name))
+    for name, blocks in data.items():
+        writer.add_tensor(name, blocks, raw_dtype=kind(name))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

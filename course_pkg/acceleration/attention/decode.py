@@ -15,17 +15,7 @@ from course_pkg.acceleration.attention.plain import attention
 from course_pkg.common.arguments import require_integer
 
 
-def decode_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    scale: float | None = None,
-    window: int | None = None,
-    key_mask: Tensor | None = None,
-    return_lse: bool = False,
-    splits: int,
-) -> Tensor | tuple[Tensor, Tensor]:
+def decode_attention(query: Tensor, key: Tensor, value: Tensor, *, splits: int) -> Tensor:
     """Attention of the newest token to all keys, in `splits` parts: (batch, heads, 1, value_dim).
 
     The parts are computed in at least float32 and rounded to the query's type after `merge`.
@@ -37,14 +27,8 @@ def decode_attention(
         splits: how many parts; those beyond the number of keys are empty.
 
     Source: Dao et al., "Flash-Decoding for long-context inference" (2023).
-
-    Example:
-
-        >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 5, 2)
-        >>> decode_attention(query, key, torch.arange(5.0).view(1, 1, 5, 1), splits=2).item()
-        2.0
     """
-    check_attention(query, key, value, window=window, key_mask=key_mask)
+    check_attention(query, key, value)
     if query.shape[2] != 1:
         raise ValueError(
             f"query has {query.shape[2]} tokens: decode_attention takes 1 per sequence; "
@@ -52,17 +36,14 @@ def decode_attention(
         )
     require_integer(splits, "splits")
     keys = key.shape[2]
-    first = 0 if window is None else max(0, keys - window)
-    bounds = [first + (keys - first) * part // splits for part in range(splits + 1)]
+    bounds = [keys * part // splits for part in range(splits + 1)]
     dtype = torch.promote_types(query.dtype, torch.float32)
     parts = []
     for start, stop in pairwise(bounds):
         k, v = (tensor[:, :, start:stop].to(dtype) for tensor in (key, value))
-        real = None if key_mask is None else key_mask[:, start:stop]
-        parts.append(attention(query.to(dtype), k, v, scale=scale, key_mask=real, return_lse=True))
-    output, lse = merge(*zip(*parts, strict=True))
-    output = output.to(query.dtype)
-    return (output, lse) if return_lse else output
+        parts.append(attention(query.to(dtype), k, v, return_lse=True))
+    output, _ = merge(*zip(*parts, strict=True))
+    return output.to(query.dtype)
 
 
 def merge(outputs: Sequence[Tensor], lses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -43,18 +43,6 @@ def flash_attention(
         watch: receives every step of the forward and backward pass.
 
     Source: Dao, "FlashAttention-2" (2023), algorithms 1 and 2.
-
-    Example:
-
-        >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
-        >>> value = torch.arange(4.0).view(1, 1, 4, 1)
-        >>> flash_attention(query, key, value, block_keys=2, watch=lambda step: print(
-        ...     step.kind, step.keys, step.output)).item()
-        load range(0, 0) None
-        tile range(0, 2) tensor([[[[1.]]]])
-        tile range(2, 4) tensor([[[[6.]]]])
-        store range(0, 4) tensor([[[[1.5000]]]])
-        1.5
     """
     check_attention(query, key, value, window=window, key_mask=key_mask, dropout=dropout)
     require_integer(block_queries, "block_queries")

@@ -1,21 +1,14 @@
 """FlashAttention-2 on a GPU: Triton kernels behind a function that autograd can differentiate.
 
-Forward: one program computes one tile of queries of one head. It walks over the tiles of keys and
-values that they see, and keeps the running maximum, the running sum and the unnormalized output in
-registers (online softmax). Only the tiles on the diagonal or at the end are masked. exp(s) is
-computed as 2 ** (s · log2(e)), for which GPUs have an instruction.
-
-Backward, with P = exp(scale · Q Kᵀ − lse), recomputed tile by tile, and D = rowsum(dO ∘ O):
+Forward: one program computes one tile of queries of one head, and keeps the running maximum, the
+running sum and the unnormalized output in registers (online softmax). exp(s) is computed as
+2 ** (s · log2(e)). Backward, with P recomputed tile by tile and D = rowsum(dO ∘ O):
 
     dV = Pᵀ dO,    dS = P ∘ (dO Vᵀ − D),    dQ = scale · dS K,    dK = scale · dSᵀ Q.
 
-`key_gradients_kernel` keeps a tile of dK and dV and walks over the queries that see it;
-`query_gradients_kernel` keeps a tile of dQ and walks over the keys. Scores are computed twice, but
-one program writes each gradient: no atomic additions, and the same bits in each run.
-
-Without a GPU the kernels run in Triton's interpreter. No window, padding, dropout or score_mod: see
-`flash`. Source: Dao (2023), FlashAttention-2, algorithms 1 and 2.
-Chapter: acceleration/flash-attention.
+Scores are computed twice, for dK and dV and for dQ, but one program writes each gradient: no atomic
+additions, and the same bits in each run. Without a GPU the kernels run in Triton's interpreter.
+Source: Dao (2023), FlashAttention-2, algorithms 1 and 2. Chapter: acceleration/flash-attention.
 """
 
 from collections.abc import Callable

@@ -14,11 +14,11 @@ from course_pkg.common.arguments import require_integer
 class Cost:
     """Counts of one attention call, over all heads and sequences."""
 
-    operations: int
-    exponentials: int
-    loaded: int
-    stored: int
-    extra: int
+    operations: int  # multiplications and additions of the matrix products
+    exponentials: int  # calls of exp for scores
+    loaded: int  # numbers read from slow memory
+    stored: int  # and written to it
+    extra: int  # numbers in slow memory besides inputs and results
 
     @property
     def moved(self) -> int:
@@ -46,11 +46,6 @@ def plain_cost(
     read twice, and dP and dS are written and read.
 
     Source: FlashAttention (Dao et al. 2022), algorithms 0 and 3.
-
-    Example:
-
-        >>> plain_cost(1024, 1024, 64).operations  # 2 products · 2 · 1024² · 64
-        268435456
     """
     kv_heads = _check(queries, keys, head_dim, batch, heads, kv_heads)
     matrix = batch * heads * queries * keys
@@ -88,12 +83,6 @@ def flash_cost(
     also delta.
 
     Source: FlashAttention-2 (Dao 2023), algorithms 1 and 2.
-
-    Example:
-
-        >>> cost = flash_cost(1024, 1024, 64, block_queries=128, block_keys=128)
-        >>> round(cost.moved / plain_cost(1024, 1024, 64).moved, 3)
-        0.265
     """
     kv_heads = _check(queries, keys, head_dim, batch, heads, kv_heads)
     require_integer(block_queries, "block_queries")
@@ -124,17 +113,10 @@ def flash_cost(
 def blocks_for(fast_memory: int, head_dim: int) -> tuple[int, int]:
     """Block sizes (queries, keys) for a fast memory of `fast_memory` numbers, by the paper's rule.
 
-    The block of the outer loop, over queries, has ⌈fast_memory / (4 · head_dim)⌉ rows, that of the
-    inner loop at most head_dim: the tile of scores takes about a quarter of the memory. Without a
-    mask, the forward pass then loads 8 · queries · keys · head_dim² / fast_memory numbers of keys
-    and values: the paper's Θ(N²d²/M).
+    The tile of scores takes about a quarter of the memory. Without a mask, the forward pass loads 8
+    · queries · keys · head_dim² / fast_memory numbers of keys and values: the paper's Θ(N²d²/M).
 
     Source: FlashAttention (Dao et al. 2022), algorithm 1 and theorem 2.
-
-    Example:
-
-        >>> blocks_for(65536, 64)
-        (256, 64)
     """
     if head_dim < 1 or fast_memory < 4 * head_dim:
         raise ValueError(

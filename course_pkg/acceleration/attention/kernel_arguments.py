@@ -29,7 +29,7 @@ class Rows(NamedTuple):
 
 
 def rows(tensor: Tensor) -> Rows:
-    """Where the rows of a tensor are: (batch, heads, tokens, head_dim), or (batch, heads, tokens)."""
+    """Where the rows of a tensor, (batch, heads, tokens, …), are."""
     return Rows(tensor, *tensor.stride()[:3])
 
 

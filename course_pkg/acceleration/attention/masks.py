@@ -79,11 +79,6 @@ def tile_state(
 
     Args:
         offset: keys − queries of the whole matrix.
-
-    Example:
-
-        >>> [tile_state(4, 8, j, j + 4, 0, True, None) for j in (0, 4, 8)]
-        ['full', 'partial', 'skip']
     """
     smallest = j0 - (i1 - 1) - offset
     largest = (j1 - 1) - i0 - offset
@@ -107,13 +102,6 @@ def modified_scores(
     Args:
         queries, keys: the tile's indices.
         offset: keys − queries of the whole matrix.
-
-    Example:
-
-        >>> def soft_cap(scores, head, query_position, key_position):
-        ...     return 20 * (scores / 20).tanh()
-        >>> modified_scores(soft_cap, torch.tensor([[[[30.0]]]]), range(1), range(1), 0)
-        tensor([[[[18.1030]]]])
     """
     head = torch.arange(scores.shape[1], device=scores.device)[:, None, None]
     query_position = indices(queries, scores.device)[:, None] + offset

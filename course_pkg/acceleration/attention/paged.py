@@ -75,11 +75,7 @@ def paged_attention(
     tables: Sequence[Numbers],
     lengths: Numbers,
     query_starts: Numbers,
-    *,
-    scale: float | None = None,
-    window: int | None = None,
-    return_lse: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Tensor:
     """Causal attention of packed queries to their sequences' cached tokens, of query's shape.
 
     Args:
@@ -88,7 +84,6 @@ def paged_attention(
         lengths: each sequence's tokens in the cache, the new ones included.
         query_starts: (sequences + 1,): sequence s has the queries from query_starts[s] on, before
             query_starts[s + 1], at least one.
-        return_lse: also the log-sum-exp, (tokens, heads).
 
     Source: Kwon et al. (2023), "PagedAttention", section 4.1.
 
@@ -101,8 +96,7 @@ def paged_attention(
         [6.5, 5.0, 4.0]
     """
     cache = key_cache, value_cache
-    batch = PagedBatch(cache, tables, lengths, query_starts, window=window)
-    return batch.attend(query, cache, scale=scale, return_lse=return_lse)
+    return PagedBatch(cache, tables, lengths, query_starts).attend(query, cache)
 
 
 class PagedBatch:
@@ -149,29 +143,17 @@ class PagedBatch:
         return [_padded(group, cache, window) for group in groups]
 
     @torch.no_grad()
-    def attend(
-        self, query: Tensor, cache: Cache, *, scale: float | None = None, return_lse: bool = False
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    def attend(self, query: Tensor, cache: Cache) -> Tensor:
         """Attention in one layer: query and the result are (tokens, heads, head_dim)."""
         check_paged_query(query, self.tokens, self.shape)
-        if self.sequences == 1 and not return_lse:  # its queries are all, in their order
-            return self._attended(self.groups[0], query, cache, scale)
+        if self.sequences == 1:  # its queries are all, in their order
+            return self._attended(self.groups[0], query, cache)
         output = torch.empty_like(query)
-        lse = None
-        if return_lse:
-            dtype = torch.promote_types(query.dtype, torch.float32)
-            lse = query.new_empty(query.shape[:2], dtype=dtype)
         for group in self.groups:
-            own = query[group.queries]
-            output[group.queries] = self._attended(group, own, cache, scale)
-            if return_lse:
-                key = self._read(group, group.gathered[0])
-                lse[group.queries] = _log_sum_exp(own, key, group, scale)
-        return (output, lse) if return_lse else output
+            output[group.queries] = self._attended(group, query[group.queries], cache)
+        return output
 
-    def _attended(
-        self, group: "_PaddedGroup", query: Tensor, cache: Cache, scale: float | None
-    ) -> Tensor:
+    def _attended(self, group: "_PaddedGroup", query: Tensor, cache: Cache) -> Tensor:
         head_dim = self.shape[3]
         for tensor, gathered in zip(cache, group.gathered, strict=True):
             flat = tensor.view(-1, gathered.shape[1])
@@ -185,21 +167,13 @@ class PagedBatch:
         if len(query) == group.sequences:
             # A single query's heads can be the rows of their shared head, which is faster.
             rows = query.reshape(group.sequences, self.shape[1], -1, head_dim)
-            return F.scaled_dot_product_attention(
-                rows, keys, values, attn_mask=group.seen, scale=scale
-            ).reshape(query.shape)
-        return (
-            F.scaled_dot_product_attention(
-                _by_sequence(query, group),
-                keys,
-                values,
-                attn_mask=group.seen,
-                scale=scale,
-                enable_gqa=True,
-            )
-            .transpose(1, 2)
-            .flatten(0, 1)
+            output = F.scaled_dot_product_attention(rows, keys, values, attn_mask=group.seen)
+            return output.reshape(query.shape)
+        rows = query.unflatten(0, (group.sequences, -1)).transpose(1, 2)
+        output = F.scaled_dot_product_attention(
+            rows, keys, values, attn_mask=group.seen, enable_gqa=True
         )
+        return output.transpose(1, 2).flatten(0, 1)
 
     def _read(self, group: "_PaddedGroup", gathered: Tensor) -> Tensor:
         """The keys or values that are read, (sequences, kv_heads, keys, head_dim)."""
@@ -274,21 +248,3 @@ def _padded(group: list[_VisibleBlocks], cache: Cache, window: int | None) -> _P
         visible=slice(None),
         seen=seen[:, None],
     )
-
-
-def _by_sequence(query: Tensor, group: _PaddedGroup) -> Tensor:
-    """A group's queries as (sequences, heads, queries, head_dim)."""
-    return query.unflatten(0, (group.sequences, -1)).transpose(1, 2)
-
-
-def _log_sum_exp(query: Tensor, key: Tensor, group: _PaddedGroup, scale: float | None) -> Tensor:
-    """What torch's attention does not return, for a group's queries: (queries, heads)."""
-    dtype = torch.promote_types(query.dtype, torch.float32)
-    query = _by_sequence(query, group)
-    sequences, heads, queries, head_dim = query.shape
-    scaled = query.to(dtype) * (head_dim**-0.5 if scale is None else scale)
-    grouped = scaled.reshape(sequences, key.shape[1], -1, head_dim)
-    scores = (grouped @ key.to(dtype).mT).view(sequences, heads, queries, -1)
-    if group.seen is not None:
-        scores = scores.masked_fill(~group.seen, -torch.inf)
-    return scores.logsumexp(-1).mT.flatten(0, 1)

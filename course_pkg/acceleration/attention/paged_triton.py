@@ -19,7 +19,6 @@ from torch import Tensor
 from course_pkg.acceleration.attention.input_validation import check_paged_query
 from course_pkg.acceleration.attention.kernel_arguments import (
     LARGEST_HEAD_DIM,
-    LN_2,
     LOG2_E,
     TYPES,
     check_kernel_input,
@@ -89,7 +88,7 @@ def paged_kernel(
     """One tile of rows and one part of its keys. Grid: (tiles × parts, kv_heads, sequences).
 
     SPLIT: each sequence has one query, and output and lse, to the base 2, have its parts: (parts,
-    heads, sequences, …). Otherwise they are (tokens, heads, …), and lse may be None.
+    heads, sequences, …). Otherwise output is (tokens, heads, …), and lse is None.
     """
     tile = tl.program_id(0) // parts
     part = tl.program_id(0) % parts
@@ -138,12 +137,8 @@ def paged_kernel(
     out_row = token + index
     if SPLIT:
         out_row = sequence + index
-    if lse is not None:
-        log_sum = top + tl.log2(total)
-        if not SPLIT:
-            log_sum = log_sum * LN_2
         lse_row = part * lse.batch + query_head * lse.head + out_row * lse.row
-        tl.store(lse.pointer + lse_row, log_sum, mask=row < queries * GROUP)
+        tl.store(lse.pointer + lse_row, top + tl.log2(total), mask=row < queries * GROUP)
     output_rows = part.to(tl.int64) * output.batch + query_head * output.head + out_row * output.row
     out = (out / total[:, None]).to(output.pointer.dtype.element_ty)
     tl.store(output.pointer + output_rows[:, None] + dims, out, mask=in_rows)
@@ -151,7 +146,7 @@ def paged_kernel(
 
 @triton.jit(do_not_specialize=["part_keys"])
 def merge_kernel(
-    partial, partial_lse, output, lse, spans, part_keys,
+    partial, partial_lse, output, spans, part_keys,
     HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
     """The online softmax once more, over the parts of one query. Grid: (sequences, heads)."""
@@ -183,9 +178,6 @@ def merge_kernel(
     out = (out / total).to(output.pointer.dtype.element_ty)
     address = output.pointer + token * output.row + head * output.head + dims
     tl.store(address, out, mask=dims < HEAD_DIM)
-    if lse is not None:
-        address = lse.pointer + token * lse.row + head * lse.head + tl.arange(0, 1)
-        tl.store(address, (top + tl.log2(total)) * LN_2)
 
 
 PART_KEYS = 512  # keys that a program reads of a sequence that generates
@@ -198,21 +190,14 @@ def paged_attention_triton(
     tables: Sequence[Numbers],
     lengths: Numbers,
     query_starts: Numbers,
-    *,
-    scale: float | None = None,
-    window: int | None = None,
-    return_lse: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Tensor:
     """The same as `paged.paged_attention`, by the kernels: (tokens, heads, head_dim).
 
     Tensors are float16, bfloat16 or float32, head_dim is at most 128. Scores and sums are float32;
     probabilities are rounded to the type of the inputs before they multiply the values.
-
-    Source: Kwon et al. (2023), "PagedAttention", section 4.3.
     """
     cache = key_cache, value_cache
-    batch = TritonBatch(cache, tables, lengths, query_starts, window=window)
-    return batch.attend(query, cache, scale=scale, return_lse=return_lse)
+    return TritonBatch(cache, tables, lengths, query_starts).attend(query, cache)
 
 
 def paged_batch(
@@ -223,7 +208,7 @@ def paged_batch(
     *,
     window: int | None = None,
 ) -> PagedBatch:
-    """The batch for this cache: of kernels on a GPU, of `paged` on a CPU or if they don't take it."""
+    """The batch for this cache: of kernels on a GPU that take it, otherwise of `paged`."""
     kind = TritonBatch if runs_kernels(cache[0]) else PagedBatch
     return kind(cache, tables, lengths, query_starts, window=window)
 
@@ -272,31 +257,19 @@ class TritonBatch(PagedBatch):
         return launches
 
     @torch.no_grad()
-    def attend(
-        self, query: Tensor, cache: Cache, *, scale: float | None = None, return_lse: bool = False
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    def attend(self, query: Tensor, cache: Cache) -> Tensor:
         check_paged_query(query, self.tokens, self.shape)
         check_kernel_input(query, "query and cache", "course_pkg.acceleration.attention.paged")
         self._check_cache(query, cache)
         output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-        lse = query.new_empty(query.shape[:2], dtype=torch.float32) if return_lse else None
-        scale = self.shape[3] ** -0.5 if scale is None else scale
         query = with_adjacent_numbers(computed(query))
         cache = tuple(map(computed, cache))
         with torch.cuda.device_of(query):  # kernels start on the current GPU, or on none
             for launch in self.groups:
-                self._launch(launch, query, cache, output, lse, scale)
-        return (output, lse) if return_lse else output
+                self._launch(launch, query, cache, output)
+        return output
 
-    def _launch(
-        self,
-        launch: _Launch,
-        query: Tensor,
-        cache: Cache,
-        output: Tensor,
-        lse: Tensor | None,
-        scale: float,
-    ) -> None:
+    def _launch(self, launch: _Launch, query: Tensor, cache: Cache, output: Tensor) -> None:
         _, kv_heads, block_size, head_dim = self.shape
         heads = query.shape[1]
         sequences = len(launch.spans)
@@ -306,8 +279,7 @@ class TritonBatch(PagedBatch):
         tiles = triton.cdiv(most, tile["ROWS"])
         keys = PART_KEYS if launch.queries == 1 else launch.keys
         parts = triton.cdiv(launch.keys, keys)
-        results = token_rows(output), None if lse is None else token_rows(lse)
-        targets = results
+        targets = token_rows(output), None
         if parts > 1:
             shape = (parts, heads, sequences)
             partial = query.new_empty((*shape, head_dim), dtype=torch.float32)
@@ -320,7 +292,7 @@ class TritonBatch(PagedBatch):
             self.blocks,
             parts,
             keys,
-            scale,
+            head_dim**-0.5,
             GROUP=heads // kv_heads,
             BLOCK_SIZE=block_size,
             SPLIT=parts > 1,
@@ -328,7 +300,9 @@ class TritonBatch(PagedBatch):
             **tile,
         )
         if parts > 1:
-            merge_kernel[sequences, heads](*targets, *results, launch.spans, keys, **sizes)
+            merge_kernel[sequences, heads](
+                *targets, token_rows(output), launch.spans, keys, **sizes
+            )
 
     def _check_cache(self, query: Tensor, cache: Cache) -> None:
         for tensor in cache:

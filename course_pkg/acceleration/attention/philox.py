@@ -49,13 +49,6 @@ def keep_mask(
         seed: in [0, 2⁶⁴).
         head_index: batch index · heads + head.
         query_index, key_index: counted in the whole sequence; the three broadcast.
-
-    Example:
-
-        >>> head, query, key = torch.tensor(0), torch.arange(4)[:, None], torch.arange(6)
-        >>> whole = keep_mask(7, head, query, key, 0.5)
-        >>> torch.equal(keep_mask(7, head, query[2:], key[1:3], 0.5), whole[2:, 1:3])
-        True
     """
     require_between(p, "p", 0, 1, closed=True)
     require_between(seed, "seed", 0, 2**64, closed=True)

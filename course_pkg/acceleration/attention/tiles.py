@@ -32,16 +32,16 @@ class TileStep:
     memory and write to it, over all heads and sequences; query heads read a shared key block once.
     """
 
-    kind: Literal["load", "tile", "skip", "store"]
+    kind: Literal["load", "tile", "skip", "store"]  # load: a block for the whole inner loop
     phase: Literal["forward", "backward"]
-    queries: range
+    queries: range  # the indices that the step covers
     keys: range
     loaded: int = 0
     stored: int = 0
-    maximum: Tensor | None = None
-    rescale: Tensor | None = None
-    total: Tensor | None = None
-    output: Tensor | None = None
+    maximum: Tensor | None = None  # running, (batch, heads, queries, 1), as the next two
+    rescale: Tensor | None = None  # the factor on earlier results
+    total: Tensor | None = None  # the running denominator
+    output: Tensor | None = None  # before its division by total; in a "store" the final one
 
 
 Watch = Callable[[TileStep], None]
@@ -49,14 +49,7 @@ Watch = Callable[[TileStep], None]
 
 @dataclass(frozen=True)
 class Tiling:
-    """The sizes and options of one call; see `flash.flash_attention` for what they mean.
-
-    Example:
-
-        >>> tiling = Tiling(1, 1, 1, 5, 5, 1.0, block_queries=3, block_keys=2, causal=True)
-        >>> [tiling.state(range(0, 3), columns) for columns in tiling.key_blocks()]
-        ['partial', 'partial', 'skip']
-    """
+    """The sizes and options of one call; see `flash.flash_attention` for what they mean."""
 
     batch: int
     heads: int

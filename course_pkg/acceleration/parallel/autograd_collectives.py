@@ -32,18 +32,9 @@ def reduce_from_group(x: Tensor, group: Group) -> Tensor:
     return _Reduce.apply(x, group)
 
 
-def scatter_to_group(x: Tensor, group: Group, dim: int = -1) -> Tensor:
-    """This rank's part of x, which all ranks have: (…, size, …) to (…, size / N, …).
-
-    Raises:
-        ValueError: the ranks don't divide the dimension.
-    """
-    return _Scatter.apply(x, group, dim)
-
-
-def gather_from_group(x: Tensor, group: Group, dim: int = -1) -> Tensor:
-    """All ranks' x side by side in the last dimension, which each rank then uses in the same way."""
-    return _Gather.apply(x, group, dim)
+def gather_from_group(x: Tensor, group: Group) -> Tensor:
+    """All ranks' x side by side (last dimension), which each rank then uses in the same way."""
+    return _Gather.apply(x, group, -1)
 
 
 def all_gather(x: Tensor, group: Group, dim: int) -> Tensor:
@@ -77,18 +68,6 @@ class _Reduce(torch.autograd.Function):
         return gradient, None
 
 
-class _Scatter(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Group, dim: int) -> Tensor:
-        ctx.group = group
-        ctx.dim = dim
-        return _own_part(x, group, dim)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _gathered(gradient, ctx.group, ctx.dim), None, None
-
-
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Group, dim: int) -> Tensor:
@@ -98,7 +77,8 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _own_part(gradient, ctx.group, ctx.dim), None, None
+        own = gradient.chunk(ctx.group.size, ctx.dim)[ctx.group.rank]
+        return own.clone(), None, None
 
 
 class _AllGather(_Gather):
@@ -107,17 +87,16 @@ class _AllGather(_Gather):
         return _summed_part(gradient, ctx.group, ctx.dim), None, None
 
 
-class _ReduceScatter(_Scatter):
+class _ReduceScatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Group, dim: int) -> Tensor:
         ctx.group = group
         ctx.dim = dim
         return _summed_part(x, group, dim)
 
-
-def _own_part(x: Tensor, group: Group, dim: int) -> Tensor:
-    _check_divides(x, group, dim)
-    return x.chunk(group.size, dim)[group.rank].clone()
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _gathered(gradient, ctx.group, ctx.dim), None, None
 
 
 def _gathered(x: Tensor, group: Group, dim: int) -> Tensor:
@@ -126,13 +105,9 @@ def _gathered(x: Tensor, group: Group, dim: int) -> Tensor:
 
 
 def _summed_part(x: Tensor, group: Group, dim: int) -> Tensor:
-    _check_divides(x, group, dim)
-    return group.reduce_scatter(x.movedim(dim, 0)).movedim(0, dim)
-
-
-def _check_divides(x: Tensor, group: Group, dim: int) -> None:
     if x.shape[dim] % group.size:
         raise ValueError(
             f"dimension {dim} of a tensor of shape {tuple(x.shape)} can't be divided among "
             f"{group.size} ranks: pad it to a multiple of {group.size}"
         )
+    return group.reduce_scatter(x.movedim(dim, 0)).movedim(0, dim)

@@ -9,7 +9,6 @@ Sources: Patarasuk and Yuan 2009; the α–β model, Hockney 1994; Pascanu et al
 Chapter: acceleration/parallelism.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterable
 
@@ -26,6 +25,7 @@ from course_pkg.common.arguments import (
 
 ALGORITHMS = ("ring", "torch")
 OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
+EPSILON = 1e-6  # of torch.nn.utils.clip_grad_norm_
 PIECES = 8  # into which a broadcast cuts its tensor
 
 
@@ -79,7 +79,7 @@ class Group:
 
     @torch.no_grad()
     def all_reduce(self, tensor: Tensor, operation: str = "sum") -> Tensor:
-        """Replace a tensor by the "sum" over all ranks, or by the "max"imum, in place; return it."""
+        """Replace a tensor by the "sum" over all ranks, or the "max", in place; return it."""
         require_choice(operation, "operation", tuple(OPERATIONS))
         if self.algorithm == "torch":
             dist.all_reduce(tensor, OPERATIONS[operation], group=self.process_group)
@@ -200,11 +200,6 @@ def ring_bytes(collective: str, ranks: int, size: int) -> float:
 
     Args:
         collective: "all_reduce", "reduce_scatter", "all_gather" or "broadcast".
-
-    Example:
-
-        >>> ring_bytes("all_reduce", ranks=4, size=1000)
-        1500.0
     """
     steps = _steps(collective, require_integer(ranks, "ranks"))
     if collective == "broadcast":
@@ -245,34 +240,19 @@ def _steps(collective: str, ranks: int) -> int:
     return steps[require_choice(collective, "collective", tuple(steps))](ranks)
 
 
-def all_equal(tensor: Tensor, group: Group) -> bool:
-    """Whether a tensor has the same bits on all ranks; each rank gets the answer."""
-    every = group.all_gather(tensor.detach()[None])
-    return all(torch.equal(left, right) for left, right in itertools.pairwise(every))
-
-
-EPSILON = 1e-6  # of torch.nn.utils.clip_grad_norm_
-
-
-def global_norm(
-    sharded: Iterable[Tensor], group: Group, replicated: Iterable[Tensor] = ()
-) -> Tensor:
+@torch.no_grad()
+def global_norm(gradients: Iterable[Tensor], group: Group) -> Tensor:
     """The Euclidean norm of a gradient whose parts are on several ranks: (), fp64, on every rank.
 
     Args:
-        sharded: this rank's parts; no number is on two ranks.
-
-    Example:
-
-        >>> from course_pkg.acceleration.parallel.launch import launch
-        >>> launch(lambda group: global_norm([torch.tensor([3.0 + group.rank])], group).item(), 2)
-        [5.0, 5.0]
+        gradients: this rank's parts; no number is on two ranks.
     """
-    sharded = list(sharded)
-    replicated = list(replicated)
-    device = next((tensor.device for tensor in sharded + replicated), torch.device("cpu"))
-    total = group.all_reduce(_squares(sharded, device)[None])[0]
-    return (total + _squares(replicated, device)).sqrt()
+    gradients = list(gradients)
+    device = gradients[0].device if gradients else "cpu"
+    squares = torch.zeros(1, dtype=torch.float64, device=device)
+    for gradient in gradients:
+        squares += gradient.double().square().sum()
+    return group.all_reduce(squares)[0].sqrt()
 
 
 @torch.no_grad()
@@ -295,11 +275,3 @@ def clip_by_norm(gradients: Iterable[Tensor], norm: Tensor | float, max_norm: fl
         return
     for gradient in gradients:
         gradient.mul_(scale)
-
-
-def _squares(tensors: list[Tensor], device: torch.device) -> Tensor:
-    """The sum of the squares: (), fp64."""
-    total = torch.zeros((), dtype=torch.float64, device=device)
-    for tensor in tensors:
-        total += tensor.detach().double().square().sum()
-    return total

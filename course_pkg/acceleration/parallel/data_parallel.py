@@ -34,24 +34,7 @@ class DataParallel:
         optimizer.step()
         optimizer.zero_grad()             # before the next backward pass
 
-    A rank without targets may leave out the backward pass, but must call `synchronize`. A parameter
-    that no rank has used keeps no gradient. `torch.nn.utils.clip_grad_norm_` needs no
-    communication.
-
-    Args:
-        bucket_bytes: a bucket is closed when it has this many bytes.
-
-    Example:
-
-        >>> from course_pkg.acceleration.parallel.launch import launch
-        >>> def gradient(group):
-        ...     model = nn.Linear(1, 1, bias=False)
-        ...     parallel = DataParallel(model, group)
-        ...     model(torch.tensor([[1.0 + group.rank]])).sum().backward()
-        ...     parallel.synchronize()
-        ...     return model.weight.grad.item()
-        >>> launch(gradient, 2)  # 1 + 2
-        [3.0, 3.0]
+    A rank without targets may leave out the backward pass, but must call `synchronize`.
     """
 
     def __init__(self, model: nn.Module, group: Group, bucket_bytes: int = BUCKET_BYTES):
@@ -114,7 +97,9 @@ class DataParallel:
 
     def _start_next_bucket(self) -> None:
         """Begin the all-reduce of a bucket; a gradient that this rank lacks counts as zero."""
-        flat = torch.cat([_gradient(p).flatten() for p in self.buckets[self.started]])
+        bucket = self.buckets[self.started]
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
         self._sending.append((flat, self.group.start_all_reduce(flat)))
         self.started += 1
 
@@ -137,21 +122,19 @@ def gradient_buckets(parameters: list[nn.Parameter], bucket_bytes: int) -> list[
     return buckets
 
 
-def count_targets(labels: Tensor, group: Group, ignored: int = IGNORED) -> int:
+def count_targets(labels: Tensor, group: Group) -> int:
     """How many labels all ranks have that are not IGNORED: what each divides its loss by.
 
     Raises:
         ValueError: on all ranks if none has a target.
     """
-    count = int(group.all_reduce((labels != ignored).sum()[None]))
+    count = int(group.all_reduce((labels != IGNORED).sum()[None]))
     if count == 0:
-        raise ValueError(f"no rank has a target: every label is {ignored}; leave this batch out")
+        raise ValueError(f"no rank has a target: every label is {IGNORED}; leave this batch out")
     return count
 
 
-def rank_batches(
-    rows: int, batch_size: int, *, rank: int, ranks: int, seed: int | None = None
-) -> Iterator[Tensor]:
+def rank_batches(rows: int, batch_size: int, *, rank: int, ranks: int) -> Iterator[Tensor]:
     """The row numbers that a rank trains on, batch by batch: each (about batch_size / ranks,).
 
     All ranks get the same number of batches, and each row is in one batch of one rank; of the last
@@ -159,27 +142,15 @@ def rank_batches(
 
     Args:
         batch_size: rows of all ranks together.
-        seed: of an order that all ranks share; use another for each epoch. None keeps the order.
-
-    Example:
-
-        >>> [batch.tolist() for batch in rank_batches(7, 4, rank=1, ranks=2)]
-        [[2, 3], [6]]
     """
     require_integer(rows, "rows")
     require_integer(batch_size, "batch_size")
     if not 0 <= require_integer(rank, "rank", 0) < require_integer(ranks, "ranks"):
         raise ValueError(f"rank must be below ranks, got rank {rank} of {ranks}")
-    order = torch.arange(rows)
-    if seed is not None:
-        order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
-    return (batch.tensor_split(ranks)[rank] for batch in order.split(batch_size))
+    batches = torch.arange(rows).split(batch_size)
+    return (batch.tensor_split(ranks)[rank] for batch in batches)
 
 
 def seed_rank(seed: int, group: Group) -> None:
     """Seed torch with seed + rank: ranks that see different rows drop different activations."""
     torch.manual_seed(require_integer(seed, "seed", 0) + group.rank)
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

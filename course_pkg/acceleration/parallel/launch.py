@@ -38,6 +38,16 @@ from course_pkg.acceleration.parallel.collectives import Group
 from course_pkg.common.arguments import require_between, require_integer
 
 FRAME = re.compile(r'  File "(.+)", line (\d+) in (\S+)')
+GRACE = 0.3  # seconds in which the other ranks may report their own failure
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+MOST = 64  # processes
+LONGEST = 10**6  # seconds; the system's timers take few more
+PRELOAD = [
+    "torch",
+    "torch.distributed",
+    "course_pkg.acceleration.parallel.launch",
+    "course_pkg.lm.decoder",
+]
 LIBRARIES = ("site-packages", "/multiprocessing/", "threading.py", "<frozen ")
 
 
@@ -130,18 +140,6 @@ def stacks_file(folder: Path, rank: int) -> Path:
     return folder / f"stacks-{rank}"
 
 
-GRACE = 0.3  # seconds in which the other ranks may report their own failure
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-MOST = 64  # processes
-LONGEST = 10**6  # seconds; the system's timers take few more
-PRELOAD = [
-    "torch",
-    "torch.distributed",
-    "course_pkg.acceleration.parallel.launch",
-    "course_pkg.lm.decoder",
-]
-
-
 def launch(
     function: Callable[..., Any],
     processes: int,
@@ -151,16 +149,15 @@ def launch(
 ) -> list:
     """Call `function(group, *arguments)` in each of N processes; return the results by rank.
 
-    Whatever cloudpickle can copy may go in and out, also a function from a notebook's cell. Tensors
-    should be on the CPU. A script needs `if __name__ == "__main__":` around the call.
+    Whatever cloudpickle can copy may go in and out, also a function from a notebook's cell. A
+    script needs `if __name__ == "__main__":` around the call.
 
     Args:
         timeout: seconds for all together.
         backend: "gloo", or "nccl", with which rank r has GPU r.
 
     Raises:
-        RankError: a rank fails (the first one, with its traceback as a note) or the time is up; all
-            processes have ended then.
+        RankError: a rank fails, the first one, with its traceback as a note, or the time is up.
 
     Example:
 
@@ -191,8 +188,8 @@ def launch(
         try:
             for rank in range(processes):
                 ours, theirs = context.Pipe()
-                setup = _Setup(rank, processes, threads, timeout, backend, folder, environment)
-                process = context.Process(target=_work, args=(setup, theirs), daemon=True)
+                setup = (rank, processes, threads, timeout, backend, folder, environment)
+                process = context.Process(target=_work, args=(theirs, *setup), daemon=True)
                 process.start()
                 theirs.close()
                 started.append((process, ours))
@@ -202,41 +199,39 @@ def launch(
             _end(started)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Setup:
-    rank: int
-    processes: int
-    threads: int
-    timeout: float
-    backend: str
-    folder: str
-    environment: dict[str, str]  # the server, which forks, has an older one
-
-
-def _work(setup: _Setup, pipe: Connection) -> None:
+def _work(
+    pipe: Connection,
+    rank: int,
+    processes: int,
+    threads: int,
+    timeout: float,
+    backend: str,
+    folder: str,
+    environment: dict[str, str],  # the server, which forks, has an older one
+) -> None:
     """One process: meet the others, compute, report."""
-    stacks = open(stacks_file(Path(setup.folder), setup.rank), "w")  # noqa: SIM115
-    faulthandler.dump_traceback_later(0.9 * setup.timeout, file=stacks)
+    stacks = open(stacks_file(Path(folder), rank), "w")  # noqa: SIM115
+    faulthandler.dump_traceback_later(0.9 * timeout, file=stacks)
     if hasattr(signal, "alarm"):  # ends the process even if nobody else does
-        signal.alarm(math.ceil(setup.timeout) + 10)
+        signal.alarm(math.ceil(timeout) + 10)
     try:
         os.environ.clear()
-        os.environ |= setup.environment
+        os.environ |= environment
         function, arguments = pickle.loads(pipe.recv_bytes())
-        _end_with_parent(pipe, setup.folder)
-        torch.set_num_threads(setup.threads)
+        _end_with_parent(pipe, folder)
+        torch.set_num_threads(threads)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
         # torch's own launcher sets these too; libraries read them
-        os.environ |= {"RANK": str(setup.rank), "WORLD_SIZE": str(setup.processes)}
-        os.environ["LOCAL_RANK"] = str(setup.rank)
-        if setup.backend == "nccl":
-            torch.cuda.set_device(setup.rank)
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(processes)}
+        os.environ["LOCAL_RANK"] = str(rank)
+        if backend == "nccl":
+            torch.cuda.set_device(rank)
         dist.init_process_group(
-            setup.backend,
-            init_method=f"file://{setup.folder}/store",
-            rank=setup.rank,
-            world_size=setup.processes,
-            timeout=datetime.timedelta(seconds=setup.timeout),
+            backend,
+            init_method=f"file://{folder}/store",
+            rank=rank,
+            world_size=processes,
+            timeout=datetime.timedelta(seconds=timeout),
         )
         result = function(Group(), *arguments)
         report = cloudpickle.dumps(RankReport(time.monotonic(), result))

@@ -31,7 +31,6 @@ from course_pkg.acceleration.parallel.tensor_parallel import (
 from course_pkg.acceleration.parallel.tensor_shards import (
     COLUMNS,
     Placement,
-    gathered_tensors,
     local_config,
     own_part,
     placement,
@@ -43,7 +42,7 @@ from course_pkg.lm.decoder_config import DecoderConfig
 
 
 class ParallelLayer(Layer):
-    """One rank's part of a layer; neighboring ranks have copies of a key-value head (kv_replicas)."""
+    """One rank's part of a layer; `kv_replicas` neighbors have the same key-value head."""
 
     def __init__(
         self,
@@ -118,7 +117,12 @@ class TensorParallelDecoder(Decoder):
                 vocab / N rounded up), for `vocab_parallel_cross_entropy`.
         """
         if self.sequence_parallel:
-            self._check_tokens(ids)
+            if ids.shape[-1] % self.group.size:
+                raise ValueError(
+                    f"{ids.shape[-1]} tokens can't be divided among {self.group.size} ranks: pad "
+                    f"them to a multiple of {self.group.size}, or use sequence_parallel=False, "
+                    "with which one generates"
+                )
             logits = super().forward(ids, positions, attend)
             logits = logits[:, slice(-1, None) if last_only else rows]
         else:
@@ -131,14 +135,6 @@ class TensorParallelDecoder(Decoder):
         """A random number that all ranks agree on: the first rank's."""
         drawn = torch.tensor([random.SystemRandom().getrandbits(62)])
         return int(self.group.broadcast(drawn.to(self.norm.weight.device)))
-
-    def _check_tokens(self, ids: Tensor) -> None:
-        if ids.shape[-1] % self.group.size:
-            raise ValueError(
-                f"{ids.shape[-1]} tokens can't be divided among {self.group.size} ranks: pad them "
-                f"to a multiple of {self.group.size}, or use sequence_parallel=False, with which "
-                "one generates"
-            )
 
 
 def tensor_parallel(
@@ -155,16 +151,6 @@ def tensor_parallel(
     Raises:
         ValueError: heads or the MLP can't be divided; it names the numbers of ranks that fit.
         TypeError: layers are quantized or have adapters.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> from course_pkg.acceleration.parallel.launch import launch
-        >>> def heads(group):
-        ...     part = tensor_parallel(Decoder.from_transformers(load("tiny").model), group)
-        ...     return part.config.heads, part.config.kv_heads, part.embed_tokens.weight.shape[0]
-        >>> launch(heads, 2)  # of 4 heads, 2 key-value heads and 259 tokens
-        [(2, 1, 130), (2, 1, 130)]
     """
     if type(decoder) is not Decoder:
         raise TypeError(
@@ -173,15 +159,6 @@ def tensor_parallel(
         )
     require_bool(sequence_parallel, "sequence_parallel")
     return TensorParallelDecoder(decoder, group, sequence_parallel).train(decoder.training)
-
-
-def gathered_state(decoder: TensorParallelDecoder) -> dict[str, Tensor]:
-    """The whole decoder's state dict, on every rank, for a checkpoint that any number can load.
-
-    All ranks must call it. `Decoder(decoder.whole_config).load_state_dict(…)` reads it.
-    """
-    own = {name: parameter.detach() for name, parameter in decoder.named_parameters()}
-    return gathered_tensors(own, decoder.whole_config, decoder.group)
 
 
 def _head(
@@ -227,7 +204,7 @@ def finish_gradients(decoder: TensorParallelDecoder) -> None:
 
 @torch.no_grad()
 def gradient_norm(decoder: TensorParallelDecoder) -> float:
-    """The norm of the whole decoder's gradient, on every rank; tied weights and copies count once."""
+    """The norm of the whole gradient, on every rank; tied weights and copies count once."""
     group = decoder.group
     counted = []
     for name, parameter in decoder.named_parameters():
@@ -263,13 +240,6 @@ def kept_bytes(model: nn.Module, forward: Callable[[], object]) -> tuple[int, in
 
     Args:
         forward: a function without arguments that calls the model.
-
-    Example:
-
-        >>> norm = RMSNorm(8, 1e-6)
-        >>> x = torch.ones(1, 3, 8, requires_grad=True)
-        >>> kept_bytes(norm, lambda: norm(x))  # x, x normalized, one 1 / rms per token
-        (204, 204)
     """
     norms = [module for module in model.modules() if isinstance(module, RMSNorm)]
     parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}

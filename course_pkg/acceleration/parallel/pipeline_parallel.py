@@ -1,18 +1,16 @@
 """Pipeline parallelism: each rank has some layers, and the ranks pass activations and gradients on.
 
-A rank never waits for a send, and begins to receive before it needs the tensor. A message that
-doesn't come is an error that names it, its sender, and who waited. The loss is divided once, by the
-number of targets of all microbatches: a mean per microbatch is wrong if their numbers differ. With
-tied embeddings, first and last rank each have the weight and a part of its gradient: both need the
-sum, and the norm counts it once. A training step, on each rank:
+The loss is divided once, by the number of targets of all microbatches: a mean per microbatch is
+wrong if their numbers differ. With tied embeddings, first and last rank each have the weight and a
+part of its gradient: both need the sum, and the norm counts it once. A training step, on each rank:
 
     step = pipeline.run(microbatches, divisor)   # gradients of this rank's layers
     pipeline.sum_tied_gradients()
     norm = pipeline.clip_gradients(1.0)
     optimizer.step()
 
-With data parallelism, sum the gradients over the replicas before the norm. Messages are tested with
-gloo. Sources: GPipe (Huang et al. 2019), Megatron-LM (Narayanan et al. 2021).
+With data parallelism, sum the gradients over the replicas before the norm.
+Sources: GPipe (Huang et al. 2019), Megatron-LM (Narayanan et al. 2021).
 Chapter: acceleration/model-parallelism.
 """
 
@@ -37,7 +35,6 @@ from course_pkg.acceleration.parallel.schedules import (
     Send,
     Value,
     check,
-    forward_only,
     program,
 )
 from course_pkg.acceleration.parallel.timeline import Event
@@ -119,30 +116,22 @@ class Messages:
         return (value.stage * len(self.microbatches) + value.microbatch) * 2 + kind
 
 
+@dataclass
 class PipelineRun:
-    """One pass of this rank; without a loss, forward passes alone."""
+    """One pass of this rank."""
 
-    def __init__(
-        self, stages: Sequence[Stage], schedule: Schedule, messages: Messages, loss: Loss | None
-    ):
-        if len(messages.microbatches) != schedule.microbatches:
-            raise ValueError(
-                f"the schedule is for {schedule.microbatches} microbatches, "
-                f"got {len(messages.microbatches)}"
-            )
-        self.stages = stages
-        self.schedule = schedule
-        self.messages = messages
-        self.loss = loss
-        self.rank = messages.group.rank
-        self.results: list[Any] = []
-        self.events: list[Event] = []
-        self.in_flight = 0
-        self.in_flight_bytes = 0
+    stages: Sequence[Stage]
+    schedule: Schedule
+    messages: Messages
+    loss: Loss
+    losses: list[float] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    in_flight: int = 0
+    in_flight_bytes: int = 0
 
-    def all_steps(self) -> "PipelineRun":
-        """Do this rank's steps; return this run."""
-        for step in program(self.schedule)[self.rank]:
+    def all_steps(self) -> None:
+        """Do this rank's steps."""
+        for step in program(self.schedule)[self.messages.group.rank]:
             if isinstance(step, Send):
                 self.messages.send(step)
             elif isinstance(step, Receive):
@@ -150,19 +139,19 @@ class PipelineRun:
             else:
                 self._act(step)
         self.messages.finish()
-        return self
 
     def _act(self, action: Action) -> None:
         kind, i, chunk = action
-        number = chunk * self.schedule.ranks + self.rank  # of the stage
+        number = chunk * self.schedule.ranks + self.messages.group.rank  # of the stage
         last = number == self.schedule.stages - 1
         values = self.messages.values
         if kind == "F":
-            ids = self.messages.microbatches[i][0]
+            ids, labels = self.messages.microbatches[i]
             x = self.messages.take(Value("activation", number - 1, i)) if number else ids
-            y = self._timed(action, self._forward, self.stages[chunk], i, x, last)
+            loss = (lambda y: self.loss(y, labels)) if last else None
+            y = self._timed(action, self.stages[chunk].forward, i, x, loss)
             if last:
-                self.results.append(y.item() if self.loss else y)
+                self.losses.append(y.item())
             else:
                 values[Value("activation", number, i)] = y
         elif kind == "W":
@@ -178,18 +167,10 @@ class PipelineRun:
         held = sum(stage.in_flight_bytes for stage in self.stages)
         self.in_flight_bytes = max(self.in_flight_bytes, held)
 
-    def _forward(self, stage: Stage, i: int, x: Tensor, last: bool) -> Tensor:
-        if self.loss is None:
-            return stage.module(x)
-        if not last:
-            return stage.forward(i, x)
-        labels = self.messages.microbatches[i][1]
-        return stage.forward(i, x, lambda y: self.loss(y, labels))
-
     def _timed(self, action: Action, function: Callable[..., Any], *arguments: Any) -> Any:
         start = time.monotonic()
         result = function(*arguments)
-        self.events.append(Event(self.rank, action, start, time.monotonic()))
+        self.events.append(Event(self.messages.group.rank, action, start, time.monotonic()))
         return result
 
 
@@ -201,14 +182,14 @@ def _text(value: Value) -> str:
 class StepResult:
     """What `Pipeline.run` found on this rank."""
 
-    loss: float
-    events: tuple[Event, ...]
-    in_flight: int
-    in_flight_bytes: int
+    loss: float  # of all microbatches, on every rank
+    events: tuple[Event, ...]  # when this rank did what, by time.monotonic
+    in_flight: int  # the most microbatches held at once, per chunk
+    in_flight_bytes: int  # the most that autograd held for them
 
 
 def split_batch(ids: Tensor, labels: Tensor, count: int) -> list[Microbatch]:
-    """A batch, (rows, tokens), as microbatches of rows; the first ones have a row more if needed."""
+    """A batch, (rows, tokens), as microbatches; the first ones have a row more if needed."""
     if not 1 <= count <= len(ids):
         raise ValueError(f"{len(ids)} rows can't be split into {count} microbatches: use fewer")
     return list(zip(ids.tensor_split(count), labels.tensor_split(count), strict=True))
@@ -266,16 +247,20 @@ class Pipeline:
             divisor: the number of targets of the batch, over all replicas.
         """
         require_between(divisor, "divisor", 0, math.inf)
-        run = self._run(self.schedule, microbatches, lambda y, z: self.loss(y, z) / divisor)
+        expected = self.schedule.microbatches
+        if len(microbatches) != expected:
+            raise ValueError(
+                f"the schedule is for {expected} microbatches, got {len(microbatches)}"
+            )
+        messages = self.messages(self.group, microbatches, self.activation, self.timeout)
+        run = PipelineRun(
+            self.stages, self.schedule, messages, lambda y, z: self.loss(y, z) / divisor
+        )
+        run.all_steps()
         device = microbatches[0][0].device
-        loss = torch.tensor(sum(run.results), dtype=torch.float64, device=device)
+        loss = torch.tensor(sum(run.losses), dtype=torch.float64, device=device)
         self.group.broadcast(loss, source=self.group.size - 1)
         return StepResult(loss.item(), tuple(run.events), run.in_flight, run.in_flight_bytes)
-
-    @torch.no_grad()
-    def outputs(self, microbatches: Sequence[Microbatch]) -> list[Tensor]:
-        """The last stage's outputs (logits), on the last rank; [] on the others. No gradients."""
-        return self._run(forward_only(self.schedule), microbatches, None).results
 
     @torch.no_grad()
     def sum_tied_gradients(self) -> None:
@@ -298,16 +283,12 @@ class Pipeline:
         ]
 
     def gradient_norm(self) -> float:
-        """The norm of the whole model's gradient, on every rank.
-
-        Raises:
-            ValueError: the stages are tensor parallel: their squares are in two groups.
-        """
+        """The norm of the whole model's gradient, on every rank."""
         divided = [n for s in self.stages for n, m in s.module.named_modules() if _is_divided(m)]
         if divided:
             raise ValueError(
                 f"{divided[0]} is divided among several ranks: sum the squares of `counted_"
-                "parameters()` over its group too (gradient_norm.global_norm)"
+                "parameters()` over its group too (collectives.global_norm)"
             )
         gradients = [p.grad for p in self.counted_parameters() if p.grad is not None]
         return global_norm(gradients, self.group).item()
@@ -330,33 +311,6 @@ class Pipeline:
     def state_dict(self) -> dict[str, Tensor]:
         """The whole model's parameters, on every rank; independent of the number of stages."""
         return self.gather({name: p.detach().clone() for name, p in self.parameters.items()})
-
-    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Any]]:
-        """The whole model's optimizer state by parameter name, on every rank."""
-        return self.gather({name: dict(optimizer.state[p]) for name, p in self.parameters.items()})
-
-    @torch.no_grad()
-    def load_state_dict(
-        self,
-        parameters: Mapping[str, Tensor],
-        optimizer: torch.optim.Optimizer | None = None,
-        optimizer_state: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
-        """Take this rank's part of what `state_dict` and `optimizer_state` gave, on any ranks."""
-        missing = sorted(set(self.parameters) - set(parameters))
-        if missing:
-            raise ValueError(f"the state lacks {', '.join(missing)}: is it of another model?")
-        for name, parameter in self.parameters.items():
-            parameter.copy_(parameters[name])
-            if optimizer and optimizer_state:
-                copied = {key: value.clone() for key, value in optimizer_state[name].items()}
-                optimizer.state[parameter] = copied
-
-    def _run(
-        self, schedule: Schedule, microbatches: Sequence[Microbatch], loss: Loss | None
-    ) -> PipelineRun:
-        messages = self.messages(self.group, microbatches, self.activation, self.timeout)
-        return PipelineRun(self.stages, schedule, messages, loss).all_steps()
 
     def _find_tied(self) -> dict[str, tuple[int, int]]:
         holders: dict[str, list[int]] = {}

@@ -1,15 +1,12 @@
 """A stage of a pipeline: some layers of a decoder, and the passes that a schedule asks for.
 
-A stage's forward pass begins at a tensor that another rank sent, so autograd ends there. Its
-backward pass begins with the gradient of what it sent, and ends with that of what it got. Between
-the two it keeps the graph of each microbatch: its activations in flight.
+Autograd ends where a stage begins: its backward pass begins with the gradient of what it sent, and
+ends with that of what it got. Between its passes it keeps the graph of each microbatch.
 
 A zero-bubble schedule halves the backward pass. The first half computes gradients for the input,
 and for the output of each `nn.Linear`; the second multiplies each of those with the layer's input,
 gᵀx, for the gradient of its weight. Other weights get their gradients in the first half.
-
-Sources: Megatron-LM (Narayanan et al. 2021), zero bubble (Qi et al. 2023).
-Chapter: acceleration/model-parallelism.
+Source: zero bubble (Qi et al. 2023). Chapter: acceleration/model-parallelism.
 """
 
 import contextlib
@@ -49,7 +46,7 @@ class DecoderStage(nn.Module):
             self.lm_head = head
 
     def forward(self, x: Tensor) -> Tensor:
-        """From ids (rows, tokens) or x (rows, tokens, hidden) to the same or, at last, (…, vocab)."""
+        """x: ids (rows, tokens) at first, then (rows, tokens, hidden); at last (…, vocab)."""
         if self.first:
             x = self.embed_tokens(x)  # (rows, tokens, hidden)
         positions = torch.arange(x.shape[1], device=x.device)  # (tokens,)
@@ -71,11 +68,7 @@ class DecoderStage(nn.Module):
 
 
 def split_decoder(decoder: nn.Module, stages: int) -> list[DecoderStage]:
-    """The stages of a decoder, with its own modules; the first ones have a layer more if needed.
-
-    Raises:
-        ValueError: there are more stages than layers.
-    """
+    """The stages of a decoder, with its own modules; the first ones have a layer more if needed."""
     require_integer(stages, "stages")
     count = len(decoder.layers)
     if stages > count:
@@ -95,7 +88,7 @@ def split_decoder(decoder: nn.Module, stages: int) -> list[DecoderStage]:
 
 @dataclass
 class _Kept:
-    """Of one microbatch, from its forward pass to the end of its backward pass."""
+    """Of one microbatch; linears: layer, input and output, after the first half its gradient."""
 
     x: Tensor
     y: Tensor

@@ -15,9 +15,9 @@ Chunks = tuple[tuple[float, ...], ...]
 class RingState:
     """What all ranks hold before a step."""
 
-    held: tuple[Chunks, ...]
-    sending: tuple[int, ...]
-    adds: bool
+    held: tuple[Chunks, ...]  # for each rank its N chunks
+    sending: tuple[int, ...]  # the chunk that each rank sends to the next one
+    adds: bool  # whether what arrives is added, as in the reduce-scatter
 
 
 def ring_states(numbers: Sequence[Sequence[float]]) -> list[RingState]:

@@ -32,10 +32,10 @@ class Action(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What a stage hands over: an "activation" to the next stage, a "gradient" to the one before."""
+    """What a stage computes: an "activation" for the next one, a "gradient" for the one before."""
 
     kind: str
-    stage: int
+    stage: int  # the one that computes it
     microbatch: int
 
 
@@ -59,8 +59,8 @@ class Schedule:
 
     name: str
     microbatches: int
-    chunks: int
-    actions: tuple[tuple[Action, ...], ...]
+    chunks: int  # how many stages a rank has
+    actions: tuple[tuple[Action, ...], ...]  # of each rank
 
     @property
     def ranks(self) -> int:
@@ -265,11 +265,6 @@ def program(schedule: Schedule) -> list[list[Action | Send | Receive]]:
 
     Both ends of a message come in the same order relative to all other messages, as if all ranks
     were one. So no rank waits for a message that is stuck behind another one.
-
-    Example:
-
-        >>> [" ".join(type(step).__name__ for step in steps) for steps in program(gpipe(2, 1))]
-        ['Action Send Receive Action', 'Receive Action Action Send']
     """
     steps: list[list[Action | Send | Receive]] = [[] for _ in schedule.actions]
     for rank, action in in_order(schedule):
@@ -281,11 +276,3 @@ def program(schedule: Schedule) -> list[list[Action | Send | Receive]]:
                 steps[rank].append(Send(value, other))
                 steps[other].append(Receive(value, rank))
     return steps
-
-
-def forward_only(schedule: Schedule) -> Schedule:
-    """The forward passes of a schedule, in its order: for evaluation."""
-    actions = [tuple(a for a in own if a.kind == "F") for own in schedule.actions]
-    return Schedule(
-        f"{schedule.name}, forward", schedule.microbatches, schedule.chunks, tuple(actions)
-    )

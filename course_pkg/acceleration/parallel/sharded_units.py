@@ -1,19 +1,16 @@
 """Units: the parts of a model whose weights are gathered, reduced and freed together.
 
-In a decoder each layer is a unit, and what remains (embeddings, last norm, output) is the last.
-While one layer computes, the weights of the others need not be there.
-
-A unit's parameters are views into one flat tensor, which is cut into N equal shards: equal up to a
-few numbers of padding, whatever the shapes are, and one collective moves them all. To free a flat
-tensor, its storage is resized to 0 bytes. The backward pass keeps views of weights: they refer to
-the same storage, so they see the weights that are gathered again.
+Each layer of a decoder is a unit; what remains is the last. A unit's parameters are views into one
+flat tensor, which is cut into N equal shards, and one collective moves them all. To free a flat
+tensor, its storage is resized to 0 bytes: the views that the backward pass keeps refer to the same
+storage, so they see the weights that are gathered again.
 
 Sources: ZeRO (Rajbhandari et al. 2020), section 5; PyTorch FSDP (Zhao et al. 2023), sections 3.2
 and 4.2 (FlatParameter). Chapter: acceleration/parallelism.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -64,10 +61,6 @@ class FlatParameter:
         sizes = [shape.numel() for shape in self.shapes.values()]
         parts = flat[: self.numbers].split(sizes)
         return [part.view(shape) for part, shape in zip(parts, self.shapes.values(), strict=True)]
-
-    def named(self, flat: Tensor) -> dict[str, Tensor]:
-        """The views by name."""
-        return dict(zip(self.shapes, self.views(flat), strict=True))
 
     def own_part(self, flat: Tensor) -> Tensor:
         """This rank's shard of a flat tensor, as a view."""
@@ -125,29 +118,6 @@ class FlatParameter:
             return self.gradient
         return self.own_part(self.gradient)
 
-    def drop_gradients(self) -> None:
-        """Free all gradients."""
-        self.gradient = None
-        for parameter in self.parameters.values():
-            parameter.grad = None
-
-    def copy_part(self, name: str, values: Tensor, shard: Tensor) -> None:
-        """Copy from one parameter's numbers those that belong to this rank's shard: (shard_size,).
-
-        Args:
-            values: of the parameter's shape, another dtype is converted.
-        """
-        before = 0
-        for other, shape in self.shapes.items():
-            if other == name:
-                break
-            before += shape.numel()
-        start = before - self.group.rank * self.shard_size  # of the parameter, in the shard
-        first = max(0, start)
-        last = min(self.shard_size, start + values.numel())
-        if first < last:
-            shard[first:last].copy_(values.reshape(-1)[first - start : last - start])
-
     def is_attached(self) -> bool:
         """Whether the parameters are still views of the flat tensor."""
         here = self.flat.untyped_storage().data_ptr()
@@ -164,7 +134,7 @@ class ShardedUnit:
 
     module: nn.Module
     flats: list[FlatParameter]
-    backward_done: bool = False
+    backward_done: bool = False  # since the gradients were last reduced
 
 
 def default_units(model: nn.Module) -> list[nn.Module]:
@@ -175,31 +145,23 @@ def default_units(model: nn.Module) -> list[nn.Module]:
     return units
 
 
-def make_units(model: nn.Module, modules: Sequence[nn.Module], group: Group) -> list[ShardedUnit]:
-    """The units of these modules, and one of the whole model for the other parameters, at the end.
-
-    Raises:
-        ValueError: two units share a parameter.
-    """
+def make_units(model: nn.Module, group: Group) -> list[ShardedUnit]:
+    """The units of the model's layers, and one of the whole model for the other parameters."""
+    layers = default_units(model)
+    in_layers = {part for layer in layers for part in layer.modules()}
+    others = [part for part in model.modules() if part not in in_layers]
+    rest = [parameter for part in others for parameter in part.parameters(recurse=False)]
     names = {parameter: name for name, parameter in model.named_parameters()}
     owner: dict[nn.Parameter, nn.Module] = {}
-    for module in modules:
-        for parameter in module.parameters():
+    for module, parameters in [*((layer, layer.parameters()) for layer in layers), (model, rest)]:
+        for parameter in parameters:
             if owner.setdefault(parameter, module) is not module:
                 raise ValueError(
-                    f"two units share the parameter {names[parameter]}; "
-                    "give a module that contains both as a unit"
-                )
-    inside = {part for module in modules for part in module.modules()}
-    for holder in set(model.modules()) - inside:
-        for parameter in holder.parameters(recurse=False):
-            if owner.setdefault(parameter, model) is not model:
-                raise ValueError(
-                    f"a unit shares the parameter {names[parameter]} with the rest of the model; "
-                    "leave that unit out"
+                    f"two units share the parameter {names[parameter]}, so none may free it: give "
+                    "each layer its own"
                 )
     units = []
-    for module in [*modules, model]:
+    for module in [*layers, model]:
         kinds: dict[tuple, dict[str, nn.Parameter]] = {}
         for parameter, name in names.items():
             if owner[parameter] is module:
@@ -215,7 +177,7 @@ def call_around_passes(
     before: Callable[[ShardedUnit], None],
     after: Callable[[ShardedUnit], None],
 ) -> None:
-    """Call `before(unit)` before each forward and backward pass, `after(unit)` after each forward."""
+    """Call `before(unit)` before each forward and backward, `after(unit)` after each forward."""
 
     def mark_outputs(module: nn.Module, args: tuple, output: Any) -> None:
         for tensor in _tensors(output):

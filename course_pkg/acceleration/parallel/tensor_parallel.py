@@ -9,26 +9,19 @@ them take one all-reduce in each pass. torch stores the transpose of W, (out_fea
 Source: Shoeybi et al. 2019, "Megatron-LM", section 3. Chapter: acceleration/model-parallelism.
 """
 
-import contextlib
-from collections.abc import Iterator
-
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from course_pkg.acceleration.parallel.autograd_collectives import (
     all_gather,
     copy_to_group,
-    gather_from_group,
     reduce_from_group,
     reduce_scatter,
 )
 from course_pkg.acceleration.parallel.collectives import Group
 from course_pkg.acceleration.parallel.tensor_shards import COLUMNS, ROWS, Placement, own_part
-from course_pkg.common.arguments import require_integer
 
 TOKENS = 1  # the dimension of (batch, tokens, hidden)
-OFFSET = 2718  # between the common seed and the first rank's own, as in Megatron
 
 
 def enter(x: Tensor, group: Group, sequence_parallel: bool = False) -> Tensor:
@@ -62,7 +55,6 @@ class ColumnParallelLinear(nn.Module):
         group: Group,
         *,
         replicas: int = 1,
-        gather_output: bool = False,
         entered: bool = False,
         sequence_parallel: bool = False,
     ):
@@ -72,7 +64,6 @@ class ColumnParallelLinear(nn.Module):
         self.weight = own_part(weight, placement, group)  # (out / N, in)
         self.bias = None if bias is None else own_part(bias, placement, group)
         self.group = group
-        self.gather_output = gather_output
         self.entered = entered
         self.sequence_parallel = sequence_parallel
 
@@ -80,8 +71,7 @@ class ColumnParallelLinear(nn.Module):
         """From (batch, tokens, in) to (batch, tokens, out / N)."""
         if not self.entered:
             x = enter(x, self.group, self.sequence_parallel)
-        y = F.linear(x, self.weight, self.bias)
-        return gather_from_group(y, self.group) if self.gather_output else y
+        return F.linear(x, self.weight, self.bias)
 
 
 class RowParallelLinear(nn.Module):
@@ -111,49 +101,3 @@ def _tensors(linear: nn.Module) -> tuple[Tensor, Tensor | None]:
             "decoder among ranks before its layers are quantized or get adapters"
         )
     return linear.weight, linear.bias
-
-
-class ForkedRandom:
-    """A second state of torch's random numbers, which differs between ranks.
-
-        torch.manual_seed(seed)
-        own = ForkedRandom(seed, group.rank)
-        hidden = F.dropout(hidden, 0.1)     # all ranks have hidden
-        with own.fork():
-            heads = F.dropout(heads, 0.1)   # each rank has its own heads, or its own tokens
-
-    Args:
-        seed: the same on all ranks. Outside of `fork`, torch's own state is used, which must be
-            seeded alike on all ranks: there, dropout on what all ranks have agrees.
-
-    Example:
-
-        >>> first, second = (ForkedRandom(7, rank) for rank in (0, 1))
-        >>> with first.fork():
-        ...     x = torch.rand(3)
-        >>> with second.fork():
-        ...     y = torch.rand(3)
-        >>> torch.equal(x, y)
-        False
-    """
-
-    def __init__(self, seed: int, rank: int, device: str | torch.device = "cpu"):
-        require_integer(seed, "seed", 0)
-        require_integer(rank, "rank", 0)
-        device = torch.device(device)
-        self.generator = torch.default_generator
-        if device.type == "cuda":
-            index = torch.cuda.current_device() if device.index is None else device.index
-            self.generator = torch.cuda.default_generators[index]
-        self.state = torch.Generator(device).manual_seed(seed + OFFSET + rank).get_state()
-
-    @contextlib.contextmanager
-    def fork(self) -> Iterator[None]:
-        """Inside, torch draws from this rank's own state; outside, it goes on as before."""
-        common = self.generator.get_state()
-        self.generator.set_state(self.state)
-        try:
-            yield
-        finally:
-            self.state = self.generator.get_state()
-            self.generator.set_state(common)

@@ -28,22 +28,14 @@ MOST_LISTED = 64  # ranks that an error may name
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where a tensor of a decoder is: cut along `dim`, with copies on `replicas` neighboring ranks."""
+    """Where a tensor is: cut along `dim` (None: whole); `replicas` neighbors have the same part."""
 
     dim: int | None
     replicas: int = 1
 
 
 def placement(name: str, config: DecoderConfig, ranks: int) -> Placement:
-    """Where a tensor is, by its name and the whole decoder's config.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> config = DecoderConfig.from_dict(load("tiny").model.config.to_dict())
-        >>> placement("layers.0.self_attn.k_proj.weight", config, 4)  # 2 key-value heads
-        Placement(dim=0, replicas=2)
-    """
+    """Where a tensor is, by its name and the whole decoder's config."""
     module, _, kind = name.rpartition(".")
     module = module.rpartition(".")[2]
     if module in KEY_VALUE:

@@ -48,13 +48,13 @@ class Timeline:
         work = sum(event.end - event.start for event in self.events)
         return 1 - work / (self.ranks * self.makespan)
 
-    def chart(self, unit: float = 1.0) -> str:
+    def chart(self) -> str:
         """One row per rank and one column per unit of time; a dot is an idle one."""
         begin = min(event.start for event in self.events)
-        columns = math.ceil(self.makespan / unit - 1e-9)
+        columns = math.ceil(self.makespan - 1e-9)
         rows = [["."] * columns for _ in range(self.ranks)]
         for rank, action, start, end in self.events:
-            for column in range(round((start - begin) / unit), round((end - begin) / unit)):
+            for column in range(round(start - begin), round(end - begin)):
                 rows[rank][column] = str(action)
         wide = max(len(cell) for row in rows for cell in row)
         lines = [" ".join(cell.ljust(wide) for cell in row).rstrip() for row in rows]
@@ -66,12 +66,6 @@ def simulate(schedule: Schedule, durations: Mapping[str, float]) -> Timeline:
 
     Args:
         durations: of each kind of action on one chunk, in any unit; messages take no time.
-
-    Example:
-
-        >>> from course_pkg.acceleration.parallel.schedules import one_f_one_b
-        >>> simulate(one_f_one_b(4, 8), {"F": 1, "B": 2}).makespan
-        33
     """
     check(schedule)
     require_durations(durations, {a.kind for actions in schedule.actions for a in actions})
@@ -105,25 +99,4 @@ def bubble_fraction(ranks: int, microbatches: int, chunks: int = 1) -> float:
     """
     idle = require_integer(ranks, "ranks") - 1
     work = require_integer(microbatches, "microbatches") * require_integer(chunks, "chunks")
-    return idle / (work + idle)
-
-
-def zero_bubble_fraction(
-    ranks: int, microbatches: int, *, forward: float, inputs: float, weights: float
-) -> float:
-    """The idle share of the time of ZB-H1: each rank idles (p − 1)(F + I − W).
-
-    Args:
-        forward, inputs, weights: the times of F, I and W. It holds if m is at least p, and W takes
-            at most as long as F and as I; otherwise use `simulate`.
-
-    Source: Qi et al. 2023, table 2.
-
-    Example:
-
-        >>> zero_bubble_fraction(4, 8, forward=1, inputs=1, weights=1)  # 1F1B: 0.27
-        0.1111111111111111
-    """
-    idle = (require_integer(ranks, "ranks") - 1) * (forward + inputs - weights)
-    work = require_integer(microbatches, "microbatches") * (forward + inputs + weights)
     return idle / (work + idle)

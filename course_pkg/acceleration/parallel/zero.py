@@ -17,7 +17,8 @@ Chapter: acceleration/parallelism.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,6 @@ from course_pkg.acceleration.parallel.sharded_units import (
     ShardedUnit,
     call_after_backward,
     call_around_passes,
-    default_units,
     make_units,
 )
 from course_pkg.common.arguments import require_integer
@@ -48,15 +48,11 @@ class ZeroAdamW:
         zero.zero_grad()
 
     Every rank must run the same units forward and backward, also a rank whose rows have no target.
-    A parameter that is not used has a gradient of zero, so weight decay still acts on it.
+    The model's parameters become views of flat tensors: don't move or cast it afterwards.
 
     Args:
-        model: the same on all ranks, whole, in bf16 or fp32. Its parameters become views of flat
-            tensors: don't move or cast it afterwards. At stage 3, a parameter has shape (0,) except
-            while its unit computes.
-        units: the modules whose weights and gradients are handled together; by default, those in
-            the model's outermost ModuleLists. What is in none forms the last unit.
-        lr, betas, eps, weight_decay: AdamW's; `optimizer` is torch's, for a schedule of its lr.
+        model: the same on all ranks, whole, in bf16 or fp32.
+        adamw: settings of torch.optim.AdamW; `optimizer` is torch's, for a schedule of its lr.
     """
 
     def __init__(
@@ -64,12 +60,7 @@ class ZeroAdamW:
         model: nn.Module,
         group: Group,
         stage: int,
-        *,
-        units: Sequence[nn.Module] | None = None,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
+        **adamw: Any,
     ):
         if require_integer(stage, "stage") > 3:
             raise ValueError(f"stage must be 1, 2 or 3, got {stage}")
@@ -78,7 +69,7 @@ class ZeroAdamW:
         self.model = model
         self.group = group
         self.stage = stage
-        self.units = make_units(model, default_units(model) if units is None else units, group)
+        self.units = make_units(model, group)
         for buffer in model.buffers():
             group.broadcast(buffer)
         self.peak_gathered_bytes = 0
@@ -93,9 +84,7 @@ class ZeroAdamW:
                 for flat in unit.flats:
                     flat.keep_only_shard()
         self.masters = {flat: flat.shard.float() for flat in self._trained()}  # no copy of fp32
-        self.optimizer = torch.optim.AdamW(
-            list(self.masters.values()), lr=lr, betas=betas, eps=eps, weight_decay=weight_decay
-        )
+        self.optimizer = torch.optim.AdamW(list(self.masters.values()), **adamw)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -132,7 +121,7 @@ class ZeroAdamW:
             unit.backward_done = False
 
     def clip_grad_norm_(self, max_norm: float) -> float:
-        """Scale the whole gradient so that its norm is at most `max_norm`; return the norm before."""
+        """Scale the gradient so that its norm is at most `max_norm`; return the norm before."""
         shards = [self._gradient_shard(flat) for flat in self._trained()]
         norm = global_norm(shards, self.group)
         clip_by_norm(shards, norm, max_norm)
@@ -154,7 +143,9 @@ class ZeroAdamW:
     def zero_grad(self) -> None:
         """Free all gradients."""
         for flat in self._trained():
-            flat.drop_gradients()
+            flat.gradient = None
+            for parameter in flat.parameters.values():
+                parameter.grad = None
 
     def full_state_dict(self) -> dict[str, Tensor]:
         """The model's whole state dict, as copies on every rank; a collective."""
@@ -185,7 +176,9 @@ class ZeroAdamW:
     def _gathered(self, shards: dict[FlatParameter, Tensor]) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}
         for flat, shard in shards.items():
-            tensors |= {n: v.clone() for n, v in flat.named(self.group.all_gather(shard)).items()}
+            views = flat.views(self.group.all_gather(shard))
+            for name, view in zip(flat.shapes, views, strict=True):
+                tensors[name] = view.clone()
         return tensors
 
     def _gather(self, unit: ShardedUnit) -> None:

@@ -21,11 +21,11 @@ MOMENTS = 8  # bytes of AdamW's two moments
 class HeldBytes:
     """What a rank's tensors hold, in bytes."""
 
-    weights: int
-    gradients: int
-    master: int
-    moments: int
-    padding: int
+    weights: int  # in the model's dtype
+    gradients: int  # in the model's dtype
+    master: int  # fp32 weights; 0 if the model's are fp32
+    moments: int  # AdamW's two
+    padding: int  # the part of these four that belongs to no parameter
 
     @property
     def total(self) -> int:
@@ -74,13 +74,7 @@ def held_bytes(zero: ZeroAdamW) -> HeldBytes:
 
 
 def bytes_per_parameter(stage: int, ranks: int) -> float:
-    """What a rank holds for each parameter; stage 0 is data parallelism without ZeRO.
-
-    Example:
-
-        >>> [bytes_per_parameter(stage, ranks=64) for stage in (0, 1, 2, 3)]
-        [16.0, 4.1875, 2.21875, 0.25]
-    """
+    """What a rank holds for each parameter; stage 0 is data parallelism without ZeRO."""
     _check(stage, ranks)
     sharded_from = {"master": 1, "moments": 1, "gradients": 2, "weights": 3}
     sizes = {"master": MASTER, "moments": MOMENTS, "gradients": MODEL, "weights": MODEL}
@@ -89,7 +83,7 @@ def bytes_per_parameter(stage: int, ranks: int) -> float:
     )
 
 
-def sent_bytes_per_parameter(stage: int, ranks: int, itemsize: int = MODEL) -> float:
+def sent_bytes_per_parameter(stage: int, ranks: int) -> float:
     """What a rank sends in a step with one backward pass, for each parameter.
 
     A reduce-scatter of gradients and an all-gather of weights, (N − 1)/N of them each; at stage 3 a
@@ -102,7 +96,7 @@ def sent_bytes_per_parameter(stage: int, ranks: int, itemsize: int = MODEL) -> f
     """
     _check(stage, ranks)
     passes = 3 if stage == 3 else 2
-    return passes * (ranks - 1) / ranks * itemsize
+    return passes * (ranks - 1) / ranks * MODEL
 
 
 def _check(stage: int, ranks: int) -> None:

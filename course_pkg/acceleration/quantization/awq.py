@@ -33,13 +33,12 @@ from course_pkg.acceleration.quantization.quantized_linear import QuantizedWeigh
 from course_pkg.common.arguments import require_bool, require_integer
 
 SMALLEST_MEAN = 1e-4  # of the mean over channels: a channel without inputs has a scale, too
-SOURCES = dict(  # what makes the input of each line of READERS
-    zip(
-        READERS,
-        ("input_layernorm", "self_attn.v_proj", "post_attention_layernorm", "mlp.up_proj"),
-        strict=True,
-    )
-)
+SOURCES = {  # what makes the input of each line of READERS
+    READERS[0]: "input_layernorm",
+    READERS[1]: "self_attn.v_proj",
+    READERS[2]: "post_attention_layernorm",
+    READERS[3]: "mlp.up_proj",
+}
 SHRINKS = tuple(1 - step / 20 for step in range(10))  # 1 … 0.55 of a group's range
 
 
@@ -47,9 +46,9 @@ SHRINKS = tuple(1 - step / 20 for step in range(10))  # 1 … 0.55 of a group's 
 class Choice:
     """What the search found."""
 
-    scales: Tensor
+    scales: Tensor  # s, (columns,)
     alpha: float
-    error: float
+    error: float  # ‖(W − Ŵ) X‖² per token
 
 
 @dataclass(frozen=True)
@@ -95,17 +94,7 @@ class AWQ:
         return quantized
 
     def search(self, weights: Sequence[Tensor], statistics: InputStatistics) -> Choice:
-        """The scales, for layers that read the same input, with the least error and the smallest α.
-
-        Example:
-
-            >>> statistics = InputStatistics()
-            >>> statistics.add(torch.tensor([[0.1, 8.0], [0.1, -8.0]]))
-            >>> weights = [torch.tensor([[3.0, 1.4]])]
-            >>> choice = AWQ(Grid(2, None), points=3).search(weights, statistics)
-            >>> choice.alpha, round(choice.error, 3)  # α = 0 rounds 1.4 to 1, and 8 · 0.4 is 3.2
-            (0.5, 0.014)
-        """
+        """The scales of least error for layers that read one input; of equal ones, the first."""
         W = torch.cat([require_matrix(weight).detach() for weight in weights])
         W = W.to(torch.promote_types(W.dtype, torch.float32))
         if statistics.mean_abs.shape != W.shape[1:]:
@@ -124,13 +113,7 @@ class AWQ:
 
 
 def channel_scales(mean_abs: Tensor, alpha: float) -> Tensor:
-    """s = mean|x|^α, divided by the geometric mean of its extremes, (columns,).
-
-    Example:
-
-        >>> channel_scales(torch.tensor([1.0, 4.0, 16.0]), 0.5)
-        tensor([0.5000, 1.0000, 2.0000])
-    """
+    """s = mean|x|^α, divided by the geometric mean of its extremes, (columns,)."""
     mean = float(mean_abs.mean())
     if not mean > 0:
         raise ValueError("no calibration input reached this layer: all its inputs are 0")

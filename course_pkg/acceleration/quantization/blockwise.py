@@ -26,7 +26,7 @@ class CodeBook:
     """The levels of a 4-bit code: code number i stands for levels[i]."""
 
     name: str
-    levels: Tensor
+    levels: Tensor  # at most 16 in [-1, 1], fp32
 
     @cached_property
     def ascending_codes(self) -> Tensor:
@@ -96,9 +96,9 @@ class DoubleQuantized:
 class QuantizedTensor(QuantizedWeight):
     """A tensor in 4 bits: everything that is stored, and how to get the numbers back."""
 
-    codes: Tensor
-    absmax: Tensor | DoubleQuantized
-    shape: torch.Size
+    codes: Tensor  # uint8, (ceil(n / 2),): the first of two in the high four bits
+    absmax: Tensor | DoubleQuantized  # fp32, one per block
+    shape: torch.Size  # as dtype, of the original
     dtype: torch.dtype
     block_size: int
     code_book: CodeBook
@@ -107,12 +107,6 @@ class QuantizedTensor(QuantizedWeight):
         """level · absmax, computed in fp32 and rounded to dtype, by default the original's.
 
         One lookup per byte fetches two levels at once.
-
-        Example:
-
-            >>> w = torch.tensor([[0.6, -1.0, 0.0, 2.0]])
-            >>> quantize(w, "int4", block_size=2, double=False).dequantize()
-            tensor([[ 0.5714, -1.0000,  0.0000,  2.0000]])
         """
         pairs = byte_levels(self.code_book.name, self.codes.device).view(torch.float64).view(-1)
         levels = pairs.index_select(0, self.codes.int()).view(torch.float32)
@@ -163,14 +157,6 @@ def quantize(
         book: "nf4", "fp4" or "int4".
         block_size: an even number.
         double: whether the scales are quantized to 8 bits.
-
-    Source: Dettmers et al. 2023, equations 1 and 2.
-
-    Example:
-
-        >>> quantized = quantize(torch.tensor([0.1, -0.7, 1.4, 0.0]), "int4", 4, double=False)
-        >>> [f"{byte:02x}" for byte in quantized.codes.tolist()]  # code 7 is zero
-        ['73', 'e7']
     """
     levels = code_book(book)
     require_block_size(block_size)
@@ -202,8 +188,6 @@ def quantize_scales(scales: Tensor) -> DoubleQuantized:
 
     Like bitsandbytes on a CPU, it rounds to a grid of 2^16 points first and looks up the nearest
     level of the grid point. If a scale is NaN or infinite, all of them become NaN.
-
-    Source: Dettmers et al. 2023, section 3.
     """
     offset = scales.mean()
     centered = scales - offset
@@ -239,13 +223,7 @@ def effective_bits(block_size: int, constant_block_size: int | None) -> float:
 
 
 def stored_bytes(size: int, block_size: int, constant_block_size: int | None) -> int:
-    """Bytes of a tensor of `size` numbers in 4 bits; partial blocks count as whole ones.
-
-    Example:
-
-        >>> stored_bytes(64 * 256, 64, 256)  # 8192 for the codes, 256 + 4 + 4 for the scales
-        8456
-    """
+    """Bytes of a tensor of `size` numbers in 4 bits; partial blocks count as whole ones."""
     scales = math.ceil(size / block_size)
     if constant_block_size is None:
         return math.ceil(size / 2) + 4 * scales

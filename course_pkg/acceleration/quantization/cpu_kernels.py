@@ -24,12 +24,6 @@ def run_kernel(kernel: Callable[..., Result], *arguments: object) -> Result:
     all sizes but one are one, an expanded tensor has a stride of 0. `torch._int_mm` computes
     nothing for one column (pytorch issue 195066), so that the result is what its memory held
     before, and `torch._weight_int8pack_mm` reads other memory where the scale is expanded.
-
-    Example:
-
-        >>> column = torch.arange(6).view(2, 3)[:, :1]
-        >>> column.stride(), run_kernel(lambda x: x.stride(), column)
-        ((3, 1), (1, 1))
     """
     return kernel(
         *[_as_new(argument) if isinstance(argument, Tensor) else argument for argument in arguments]
@@ -81,13 +75,6 @@ class Int4Weight:
     Args:
         codes: integers from 0 to 15, (n, k).
         scale, offset: (n, groups), of a group size in GROUPS.
-
-    Example:
-
-        >>> codes = torch.full((32, 32), 9)
-        >>> weight = Int4Weight(codes, torch.full((32, 1), 0.5), torch.full((32, 1), -3.5))
-        >>> weight.product(torch.ones(1, 32, dtype=torch.bfloat16))[0, 0].item()  # 32 · (4.5 − 3.5)
-        32.0
     """
 
     def __init__(self, codes: Tensor, scale: Tensor, offset: Tensor):

@@ -6,22 +6,15 @@ A row is cut into blocks, and a block has its scale next to its codes. Blocks of
     Q4_1, Q5_1    w = d · code + m          d = (max − min) / largest code; m = min
     Q8_0          w = d · code              d = max|w| / 127
 
-d and m are stored in fp16; codes are computed with d in fp32. The signed extreme of Q4_0, the
-weight of the largest magnitude, gets code 0; w = −extreme would need code 16, so that it becomes
-7/8 of that. Low halves of bytes have the first 16 weights, high halves the others.
-
-A K-block has 256 weights in 8 sub-blocks of 32 (Q6_K: 16 of 16), each with a scale, and in Q4_K and
-Q5_K a minimum. Two fp16 numbers of the block multiply them:
+d and m are stored in fp16; codes are computed with d in fp32. Low halves of bytes have the first 16
+weights, high halves the others. A K-block has 256 weights in 8 sub-blocks of 32 (Q6_K: 16 of 16):
 
     Q4_K, Q5_K    w = (d · scale) · code − (d_min · minimum)
     Q6_K          w = (d · scale) · (code − 32)
 
-Choosing these scales well is a search of its own, so K-blocks are only read. Bytes equal those of
-the gguf package; numbers read equal gguf's in every bit. In files of Llama models, the rows of
-q_proj and k_proj are in another order than in transformers.
-
-Source: ggml-common.h and ggml-quants.c of llama.cpp, and gguf 0.19.
-Chapter: acceleration/quantized-weights.
+Choosing these scales well is a search of its own, so K-blocks are only read. Bytes and numbers
+equal those of the gguf package. Source: ggml-common.h and ggml-quants.c of llama.cpp, and gguf
+0.19. Chapter: acceleration/quantized-weights.
 """
 
 from collections.abc import Callable
@@ -109,9 +102,9 @@ class BlockFormat:
     name: str
     size: int
     nbytes: int
-    read: Callable[[Tensor], Tensor]
+    read: Callable[[Tensor], Tensor]  # (n, nbytes) to fp32, (n, size)
     write: Callable[[Tensor], Tensor] | None = None
-    fallback: str | None = None
+    fallback: str | None = None  # where blocks don't divide a row; None: fp16
 
     @property
     def bits(self) -> float:
@@ -123,8 +116,8 @@ class BlockFormat:
 class GGUFWeight(QuantizedWeight):
     """A weight in the bytes of a GGUF file."""
 
-    codes: Tensor
-    dtype: torch.dtype
+    codes: Tensor  # uint8, (rows, bytes of a row): blocks with their scales
+    dtype: torch.dtype  # of the numbers read
     format: BlockFormat
 
     @property
@@ -159,19 +152,13 @@ class GGUFWeight(QuantizedWeight):
         )
 
 
-def read_gguf(data: object, name: str, dtype: torch.dtype = torch.float32) -> GGUFWeight:
+def read_gguf(data: object, name: str) -> GGUFWeight:
     """The weight in the bytes of a tensor of a GGUF file.
 
     Args:
         data: uint8, (rows, bytes of a row): a torch tensor or a NumPy array such as the `data` of
             gguf.GGUFReader's tensors.
         name: "Q4_0" or another of FORMATS.
-
-    Example:
-
-        >>> data = torch.tensor([[0x00, 0x3C, *[0x9A] * 16]], dtype=torch.uint8)  # d = 1 in fp16
-        >>> read_gguf(data, "Q4_0").dequantize()[0, [0, 16]]  # codes 10 and 9, less 8
-        tensor([2., 1.])
     """
     layout = FORMATS[require_choice(name, "name", FORMATS)]
     codes = data.detach() if isinstance(data, Tensor) else torch.tensor(data)
@@ -184,7 +171,7 @@ def read_gguf(data: object, name: str, dtype: torch.dtype = torch.float32) -> GG
             f"a row of {codes.shape[1]} bytes is not whole blocks of {name}, {layout.nbytes} bytes "
             "each; is it another format?"
         )
-    return GGUFWeight(codes.contiguous(), dtype, layout)
+    return GGUFWeight(codes.contiguous(), torch.float32, layout)
 
 
 def write_gguf(weight: Tensor, name: str) -> GGUFWeight:
@@ -208,7 +195,7 @@ def write_gguf(weight: Tensor, name: str) -> GGUFWeight:
 
 
 def require_columns(name: str, columns: int) -> int:
-    """Return the columns if blocks of this format divide them; the error says what llama.cpp does."""
+    """Return the columns if blocks of this format divide them, or say what llama.cpp uses."""
     layout = FORMATS[require_choice(name, "name", FORMATS)]
     if columns % layout.size:
         raise ValueError(
@@ -219,13 +206,7 @@ def require_columns(name: str, columns: int) -> int:
 
 
 def fitting(name: str, columns: int) -> str:
-    """The format in which llama.cpp stores rows of so many columns if asked for `name`.
-
-    Example:
-
-        >>> fitting("Q4_K", 1536), fitting("Q4_K", 576), fitting("Q6_K", 576), fitting("Q4_K", 100)
-        ('Q4_K', 'Q5_0', 'Q8_0', 'F16')
-    """
+    """The format in which llama.cpp stores rows of so many columns if asked for `name`."""
     while columns % FORMATS[name].size:
         if FORMATS[name].fallback is None:
             return "F16"

@@ -34,14 +34,14 @@ from course_pkg.common.arguments import require_between, require_bool, require_i
 class Solution:
     """What GPTQ computes for one weight. Columns are in the order in which they were quantized."""
 
-    permutation: Tensor
-    Q: Tensor
-    E: Tensor
-    U: Tensor
+    permutation: Tensor  # the original index of each column
+    Q: Tensor  # quantized weights, (rows, columns)
+    E: Tensor  # errors: W − Q = E U
+    U: Tensor  # upper, of the damped H⁻¹ = Uᵀ U
     codes: Tensor
-    scale: Tensor
-    zero: Tensor
-    groups: Tensor
+    scale: Tensor  # (rows, groups)
+    zero: Tensor  # (rows, groups)
+    groups: Tensor  # the group of each column
 
 
 @dataclass(frozen=True)
@@ -209,11 +209,6 @@ def column_blocks(columns: int, width: int, size: int) -> Iterator[tuple[int, in
 
     A block holds whole groups of `width` columns, or is a part of one: then every weight of a group
     is up to date when the group begins.
-
-    Example:
-
-        >>> list(column_blocks(12, 3, 8)), list(column_blocks(12, 6, 4))
-        ([(0, 6), (6, 12)], [(0, 4), (4, 6), (6, 10), (10, 12)])
     """
     if size >= width:
         size -= size % width

@@ -7,12 +7,8 @@ A linear layer has four tensors in place of the weight:
     scales    fp16,  (groups, out)
     g_idx     int32, (in,)                       the group of each input
 
-Packed numbers form one stream of bits, from the lowest bit of the first word on.
-
 "gptq", the older and usual format, stores the zero point minus 1, modulo 2^bits; "gptq_v2" stores
-it as it is. A zero point of 0 becomes the largest code in the older format, and not all programs
-turn that into 0 again, so it is not written. On a symmetric grid every zero point is the middle,
-which shows the convention whatever the label says.
+it as it is. Not all programs read a zero point of 0 from the older format, so it is not written.
 
 Sources: the layers and configurations of AutoGPTQ 0.7.1 and GPTQModel 7.7.0.
 Chapter: acceleration/quantized-weights.
@@ -53,15 +49,7 @@ PARTS = ("qweight", "qzeros", "scales", "g_idx")
 
 
 def to_gptq(weight: GroupedWeight, checkpoint_format: str = "gptq") -> dict[str, Tensor]:
-    """The four tensors of a layer, by PARTS.
-
-    Example:
-
-        >>> from course_pkg.acceleration.quantization.grouped import round_to_nearest
-        >>> tensors = to_gptq(round_to_nearest(torch.eye(32) - 0.5, Grid(4, 16)))
-        >>> [(name, tuple(tensor.shape)) for name, tensor in tensors.items()]
-        [('qweight', (4, 32)), ('qzeros', (2, 4)), ('scales', (2, 32)), ('g_idx', (32,))]
-    """
+    """The four tensors of a layer, by PARTS."""
     require_choice(checkpoint_format, "checkpoint_format", FORMATS)
     grid = weight.grid
     _require_fitting(grid, *weight.shape)
@@ -92,12 +80,7 @@ def from_gptq(
     checkpoint_format: str = "gptq",
     dtype: torch.dtype = torch.float32,
 ) -> GroupedWeight:
-    """The weight that a layer's four tensors stand for.
-
-    Args:
-        grid: as the checkpoint's configuration describes it.
-        dtype: of the weight that was quantized.
-    """
+    """The weight, of this dtype, that a layer's four tensors stand for."""
     require_choice(checkpoint_format, "checkpoint_format", FORMATS)
     if missing := [name for name in PARTS if name not in tensors]:
         raise ValueError(f"a layer has {', '.join(PARTS)}; {', '.join(missing)} is missing")
@@ -170,8 +153,8 @@ class Checkpoint:
     """A checkpoint's contents; `config` is the model's, without `quantization_config`."""
 
     config: dict[str, Any]
-    weights: dict[str, GroupedWeight]
-    tensors: dict[str, Tensor]
+    weights: dict[str, GroupedWeight]  # the quantized ones, by the layer's name
+    tensors: dict[str, Tensor]  # all others
 
 
 def save_gptq(model: LlamaForCausalLM, folder: str | Path, checkpoint_format: str = "gptq") -> None:
@@ -266,8 +249,7 @@ def read_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> Checkpo
 def load_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> LlamaForCausalLM:
     """The Llama in a GPTQ checkpoint, with QuantizedLinear layers, in evaluation mode.
 
-    Args:
-        dtype: of everything that is not quantized.
+    Everything that is not quantized gets the dtype.
 
     Raises:
         ModelError: for another model, and as `read_gptq` does.

@@ -92,11 +92,6 @@ class Grid:
         bits: 2 to 8.
         group_size: weights of a row that share a scale; None for the whole row.
         symmetric: whether the zero point is fixed in the middle.
-
-    Example:
-
-        >>> Grid(4, 128).describe()
-        '4 bits, groups of 128'
     """
 
     bits: int = 4
@@ -127,19 +122,10 @@ class Grid:
             raise ValueError(f"groups of {width} do not divide {columns} columns{hint}")
         return width
 
-    def fit(self, weight: Tensor, dtype: torch.dtype | None = SCALE_DTYPE) -> tuple[Tensor, Tensor]:
+    def fit(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The scale and the zero point of each row of one group, (rows, columns): (rows, 1) each.
 
-        A row of zeros has scale 1.
-
-        Args:
-            dtype: to which the scale is rounded; None, not at all.
-
-        Example:
-
-            >>> scale, zero = Grid(2, None).fit(torch.tensor([[-1.0, 0.5, 2.0]]), None)
-            >>> scale.item(), zero.item()
-            (1.0, 1.0)
+        The scale is rounded to fp16; a row of zeros has scale 1.
         """
         low = weight.amin(1, keepdim=True).clamp(max=0)
         high = weight.amax(1, keepdim=True).clamp(min=0)
@@ -147,13 +133,12 @@ class Grid:
             high = torch.maximum(high, -low)
             low = -high
         scale = (high - low) / self.largest
-        if dtype is not None:
-            if scale.numel() and (largest := float(scale.max())) > torch.finfo(dtype).max:
-                raise ValueError(
-                    f"a group needs the scale {largest:g}, which is too large for {dtype}; are "
-                    "these weights?"
-                )
-            scale = scale.to(dtype).to(weight.dtype)
+        if scale.numel() and (largest := float(scale.max())) > torch.finfo(SCALE_DTYPE).max:
+            raise ValueError(
+                f"a group needs the scale {largest:g}, which is too large for {SCALE_DTYPE}; are "
+                "these weights?"
+            )
+        scale = scale.to(SCALE_DTYPE).to(weight.dtype)
         scale = torch.where(scale == 0, 1.0, scale)
         if self.symmetric:
             return scale, torch.full_like(scale, 2 ** (self.bits - 1))
@@ -168,10 +153,10 @@ class Grid:
 class GroupedWeight(QuantizedWeight):
     """A weight matrix in codes: everything that is stored."""
 
-    codes: Tensor
-    scale: Tensor
-    zero: Tensor
-    order: Tensor | None
+    codes: Tensor  # packed, uint8, (rows, bytes)
+    scale: Tensor  # fp16, (rows, groups)
+    zero: Tensor  # uint8, (rows, groups)
+    order: Tensor | None  # the group of each column, unless they are neighbors
     columns: int
     dtype: torch.dtype
     grid: Grid

@@ -4,10 +4,7 @@
     affine:    code = clamp(round(x / s) + z, −128, 127),       x ≈ s · (code − z)
 
 The affine scale covers the range from the smallest to the largest number, with 0 in it; the zero
-point z is the code of 0. One scale serves a whole tensor, or each row. Activations' scales are
-computed from the input at hand (dynamic), or once from calibration inputs (static), which saves a
-pass over the input but clamps what is larger. Weights are symmetric, so that y needs one correction
-at most:
+point z is the code of 0. Weights are symmetric, so that y needs one correction at most:
 
     y = s_x s_w Σ (a − z)(b − 0) = s_x s_w (Σ a b − z Σ b)
 
@@ -39,12 +36,6 @@ def symmetric_scale(x: Tensor, per: str = "row", bits: int = 8) -> Tensor:
     Args:
         x: (..., columns).
         per: "row", for (..., 1), or "tensor", for one number, (1,).
-
-    Example:
-
-        >>> symmetric_scale(torch.tensor([[-254.0, 3.0], [127.0, 0.0]]))
-        tensor([[2.],
-                [1.]])
     """
     rows = x if require_choice(per, "per", PER) == "row" else x.flatten()
     largest = rows.abs().amax(-1, keepdim=True)
@@ -55,12 +46,6 @@ def affine_scale(x: Tensor, per: str = "row", bits: int = 8) -> tuple[Tensor, Te
     """The scale and the zero point with which the range of x, and 0, gets all 2^bits codes.
 
     Zero points are integers in x's dtype. Arguments as in `symmetric_scale`.
-
-    Example:
-
-        >>> scale, zero = affine_scale(torch.tensor([[0.0, 255.0]]))
-        >>> scale.item(), zero.item()
-        (1.0, -128.0)
     """
     return _affine(*_range(x, per), require_bits(bits, least=2))
 
@@ -89,11 +74,6 @@ def quantize(x: Tensor, scale: Tensor, zero: Tensor | None = None, bits: int = 8
     """The int8 codes clamp(round(x / scale) + zero): ties to even, as torch rounds.
 
     Without a zero point, codes are symmetric, −127 … 127.
-
-    Example:
-
-        >>> quantize(torch.tensor([0.5, 1.5, -200.0]), torch.tensor([1.0]))
-        tensor([   0,    2, -127], dtype=torch.int8)
     """
     return _codes(x, scale, zero, bits).to(torch.int8)
 
@@ -105,22 +85,24 @@ def dequantize(codes: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tens
 
 
 @dataclass(frozen=True, eq=False)
-class W8A16(QuantizedWeight):
-    """A weight in int8, one scale per row, made by `int8_weight`; activations stay as they are."""
-
-    codes: Tensor
-    scale: Tensor
+class _Int8Weight(QuantizedWeight):
+    codes: Tensor  # int8, (out_features, in_features)
+    scale: Tensor  # fp32, (out_features, 1)
     dtype: torch.dtype
 
     @property
     def shape(self) -> torch.Size:
         return self.codes.shape
 
-    def describe(self) -> str:
-        return "int8 weight"
-
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         return dequantize(self.codes, self.scale).to(dtype or self.dtype)
+
+
+class W8A16(_Int8Weight):
+    """A weight in int8, one scale per row, made by `int8_weight`; activations stay as they are."""
+
+    def describe(self) -> str:
+        return "int8 weight"
 
     def matmul(self, x: Tensor) -> Tensor:
         """x Ŵᵀ: the product with the codes, then the scales.
@@ -168,67 +150,39 @@ class Activations:
 
 
 @dataclass(frozen=True, eq=False)
-class W8A8(QuantizedWeight):
+class W8A8(_Int8Weight):
     """A weight in int8, one scale per row, whose product is computed with int8 activations."""
 
-    codes: Tensor
-    scale: Tensor
-    row_sums: Tensor
-    static_scale: Tensor | None
-    static_zero: Tensor | None
-    dtype: torch.dtype
+    row_sums: Tensor  # int32, (out_features,): what a zero point of the activations multiplies
     activations: Activations
     kernel: Int8Kernel = field(default_factory=Int8Kernel)
 
-    @property
-    def shape(self) -> torch.Size:
-        return self.codes.shape
-
     def describe(self) -> str:
-        if self.static_scale is not None:
-            granularity = "static"
-        else:
-            granularity = {"row": "per token", "tensor": "per tensor"}[self.activations.per]
+        granularity = "per token" if self.activations.per == "row" else "per tensor"
         affine = ", affine" if self.activations.affine else ""
         return f"int8 weight, int{self.activations.bits} activations {granularity}{affine}"
-
-    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
-        return dequantize(self.codes, self.scale).to(dtype or self.dtype)
 
     def matmul(self, x: Tensor) -> Tensor:
         """x̂ Ŵᵀ, where x̂ is the quantized x: the exact sum of integers, rescaled in fp32."""
         if not x.numel():  # there is no largest number
             return x.new_zeros(*x.shape[:-1], len(self.codes))
         numbers = x.float()
-        scale, zero = self._scale_of(numbers)
-        codes = _codes(numbers, scale, zero, self.activations.bits)
-        product = self.kernel(codes, self.codes, self.activations.bits)
+        bits = self.activations.bits
+        if self.activations.affine:
+            scale, zero = affine_scale(numbers, self.activations.per, bits)
+        else:
+            scale, zero = symmetric_scale(numbers, self.activations.per, bits), None
+        product = self.kernel(_codes(numbers, scale, zero, bits), self.codes, bits)
         if zero is not None:
             product -= zero * self.row_sums
         return product.mul_(scale).mul_(self.scale.flatten()).to(x.dtype)
 
-    def _scale_of(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The activations' scale and, if they are affine, their zero point."""
-        if self.static_scale is not None:
-            lost = x.isnan().any(-1, keepdim=True)  # a NaN has no code, but its token becomes NaN
-            scale = torch.where(lost, torch.nan, self.static_scale)
-            return scale, self.static_zero if self.activations.affine else None
-        if self.activations.affine:
-            return affine_scale(x, self.activations.per, self.activations.bits)
-        return symmetric_scale(x, self.activations.per, self.activations.bits), None
 
-
-def int8_weight(
-    weight: Tensor,
-    activations: Activations | None = None,
-    calibration: Iterable[Tensor] | None = None,
-) -> W8A16 | W8A8:
+def int8_weight(weight: Tensor, activations: Activations | None = None) -> W8A16 | W8A8:
     """Quantize a weight, (out_features, in_features), to int8 with one scale per row.
 
     Args:
         activations: None, not quantized; otherwise how.
-        calibration: inputs of the layer, from which one static scale is computed; None, for dynamic
-            scales.
 
     Example:
 
@@ -239,17 +193,10 @@ def int8_weight(
     numbers = require_matrix(weight).detach().float()
     scale = symmetric_scale(numbers)
     codes = quantize(numbers, scale)
-    if activations is None and calibration is not None:
-        raise ValueError("calibration inputs are for activations, but these stay as they are")
     if activations is None:
         return W8A16(codes, scale, weight.dtype)
-    static = (None, None)
-    if calibration is not None:
-        if activations.per == "row":
-            raise ValueError('static scales need Activations(per="tensor"): tokens are not known')
-        static = calibrate(calibration, activations.affine, activations.bits)
     row_sums = codes.sum(1, dtype=torch.int32)
-    return W8A8(codes, scale, row_sums, *static, weight.dtype, activations)
+    return W8A8(codes, scale, weight.dtype, row_sums, activations)
 
 
 def _codes(x: Tensor, scale: Tensor, zero: Tensor | None, bits: int) -> Tensor:

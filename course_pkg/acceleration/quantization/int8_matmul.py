@@ -2,14 +2,10 @@
 
 Products of codes are integers of at most 2^14, and fp32 holds every integer up to 2^24. So an fp32
 product of up to 2^10 columns is exact in any order of summation; longer rows are cut into such
-pieces, whose sums are added in int32. This is the fastest exact way with AVX2, where
-`torch._int_mm` runs one number at a time. On a GPU and with AVX-512's VNNI, `_int_mm` has
-instructions of its own. With AVX-512 alone it adds two products in 16 bits, so it is tried once
-with the largest codes.
-
-FBGEMM, which torch includes, multiplies in int8 with AVX2 too. But its instruction adds two
-products in 16 bits, where 2 · 255 · 127 overflows. Activations of 7 bits fit (2 · 127 · 128 <
-2^15): `Int8Kernel` uses it for them.
+pieces, whose sums are added in int32. With AVX2 this is the fastest exact way; on a GPU and with
+AVX-512's VNNI, `torch._int_mm` has instructions of its own. FBGEMM multiplies in int8 with AVX2
+too, but adds two products in 16 bits, where 2 · 255 · 127 overflows: `Int8Kernel` uses it for
+activations of 7 bits.
 
 Zero points. With x = s_a (a − z_a) and w = s_b (b − z_b), a product of rows of length k is
 
@@ -34,16 +30,7 @@ LARGEST_SUM = 2**31 - 1  # of an int32
 
 
 def int8_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """a bᵀ in int32, exact: int8, (..., k) and (n, k), to (..., n).
-
-    Raises:
-        ValueError: for a k for which a sum may not fit into 32 bits (above 131,071).
-
-    Example:
-
-        >>> int8_matmul(torch.tensor([[1, -128]]).char(), torch.tensor([[127, -128]]).char())
-        tensor([[16511]], dtype=torch.int32)
-    """
+    """a bᵀ in int32, exact: int8, (..., k) and (n, k), to (..., n)."""
     _require_codes(a, b, 128 * 128)
     rows = a.reshape(-1, a.shape[-1])
     if rows.numel() and _has_int_mm(rows, b):
@@ -59,12 +46,6 @@ def affine_matmul(a: Tensor, zero_a: Tensor | int, b: Tensor, zero_b: Tensor | i
         b: int8, (n, k). Zero points: integers in −128 … 127.
         zero_a: one, or (..., 1).
         zero_b: one, or (n, 1).
-
-    Example:
-
-        >>> a, b = torch.tensor([[5, 7]]).char(), torch.tensor([[1, 2]]).char()
-        >>> affine_matmul(a, 3, b)  # (5 − 3) · 1 + (7 − 3) · 2
-        tensor([[10]], dtype=torch.int32)
     """
     _require_codes(a, b, 255 * 255)
     zero_a = torch.as_tensor(zero_a).to(a.device, torch.int32)
@@ -110,7 +91,8 @@ class Int8Kernel:
         if bits == 8 or not _has_fbgemm(codes):
             return int8_matmul(codes.to(torch.int8), weight).float()
         version = None if weight.is_inference() else weight._version  # counts changes in place
-        if not self._is_packed(weight, version):
+        same = self._weight is not None and self._weight.data_ptr() == weight.data_ptr()
+        if not same or self._version != version:
             self._packed = _pack_for_fbgemm(weight)
             self._weight = weight
             self._version = version
@@ -118,10 +100,6 @@ class Int8Kernel:
         rows = codes.reshape(-1, codes.shape[-1])
         result = run_kernel(product, rows, 1.0, 2 ** (bits - 1), self._packed)
         return result.view(*codes.shape[:-1], len(weight))
-
-    def _is_packed(self, weight: Tensor, version: int | None) -> bool:
-        same = self._weight is not None and self._weight.data_ptr() == weight.data_ptr()
-        return same and self._version == version
 
     def __deepcopy__(self, memo: dict) -> "Int8Kernel":
         return Int8Kernel()

@@ -33,13 +33,6 @@ class InputStatistics:
     """What the methods need to know of a layer's inputs x, over all calibration tokens.
 
     `hessian` is 2 · mean of x xᵀ; `mean_abs` and `absmax` are of each channel.
-
-    Example:
-
-        >>> statistics = InputStatistics()
-        >>> statistics.add(torch.tensor([[1.0, -2.0], [0.0, 4.0]]))
-        >>> statistics.hessian, statistics.mean_abs, statistics.absmax
-        (tensor([[ 1., -2.], [-2., 20.]]), tensor([0.5000, 3.0000]), tensor([1., 4.]))
     """
 
     def __init__(self) -> None:
@@ -137,14 +130,6 @@ def quantize_layers(
         method: such as `GPTQ(Grid(4, 64))`.
         batches: token ids, each (batch, tokens), without padding, for a calibrated method.
         progress: called after each block with the number of blocks that are done and of all.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> model = load("tiny").model
-        >>> quantize_layers(model, RoundToNearest(Grid(4, 16)))
-        >>> model.model.layers[0].mlp.up_proj.quantized.describe()
-        '4 bits, groups of 16'
     """
     blocks = _blocks(model)
     for block in blocks:
@@ -160,13 +145,13 @@ def quantize_layers(
             progress(index + 1, len(blocks))
 
 
+@dataclass
 class _Stream:
     """One batch on its way through the blocks: the hidden states, and a block's other inputs."""
 
-    def __init__(self, hidden: Tensor, others: tuple, named: dict[str, Any]) -> None:
-        self.hidden = hidden
-        self.others = others
-        self.named = named
+    hidden: Tensor
+    others: tuple
+    named: dict[str, Any]
 
 
 class _ReachedBlocks(Exception):

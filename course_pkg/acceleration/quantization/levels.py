@@ -50,11 +50,6 @@ def fp4_levels() -> list[float]:
     For e > 0 a code stands for 2^(4 - e) · (1 + m/2) / 12, so a larger e is a smaller number; for e
     = 0 it stands for 0 or 1/192. (The E2M1 format of the Open Compute Project has 1/12 in its
     place.)
-
-    Example:
-
-        >>> [round(level, 4) for level in fp4_levels()[:8]]
-        [0.0, 0.0052, 0.6667, 1.0, 0.3333, 0.5, 0.1667, 0.25]
     """
     normal = [2.0 ** (4 - e) * (1 + m / 2) for e in (1, 2, 3) for m in (0, 1)]
     levels = [0.0, 1 / 16, *normal]
@@ -75,7 +70,7 @@ class QuantizedBlock:
 
     codes: list[int]
     absmax: float
-    levels: list[float]
+    levels: list[float]  # what the codes stand for, in units of absmax
 
     def dequantize(self) -> list[float]:
         """The numbers that come back, level · absmax, in fp32."""
@@ -86,8 +81,6 @@ def quantize_block(numbers: Sequence[float], book: str = "nf4") -> QuantizedBloc
     """Quantize the numbers of one block: the nearest level to each, in units of the largest.
 
     A number between two levels takes the lower one.
-
-    Source: Dettmers et al. 2023, equations 1 and 2.
 
     Example:
 
@@ -135,14 +128,7 @@ class AffineRow:
 
 
 def affine_row(numbers: Sequence[float]) -> AffineRow:
-    """Quantize numbers to 16 equally spaced levels over their range and 0; ties go to the even one.
-
-    Example:
-
-        >>> row = affine_row([-0.4, 1.3, 2.6])
-        >>> row.codes, round(row.scale, 3), row.zero
-        ([-8, 0, 7], 0.2, -6)
-    """
+    """Quantize numbers to 16 equally spaced levels over their range and 0; ties go to even."""
     if not numbers:
         raise ValueError("a row without numbers: give at least one")
     stored = [fp32(number) for number in numbers]

@@ -1,8 +1,7 @@
 """LLM.int8(): products in 8 bits, except for the few columns of activations with outliers.
 
-In large language models a few features (columns of X) have magnitudes far above the others. A
-token's scale would follow them, and its other numbers would be rounded to nothing. LLM.int8()
-computes the columns O in which any |x| ≥ 6 in the input's own precision, all others in int8:
+A token's scale would follow its outliers, and its other numbers would be rounded to nothing. So the
+columns O in which any |x| ≥ 6 are computed in the input's own precision, all others in int8:
 
     X Wᵀ ≈ X_O Ŵ_Oᵀ + (1 / 127²) · (a_X a_Wᵀ) ∘ (codes of X without O)(codes of W without O)ᵀ
 
@@ -33,9 +32,9 @@ STEP_SQUARED = 1 / 127**2
 class QuantizedRows:
     """Rows in int8 without their outlier columns."""
 
-    codes: Tensor
-    absmax: Tensor
-    outliers: Tensor
+    codes: Tensor  # int8, (rows, columns), 0 in outlier columns
+    absmax: Tensor  # fp32, (rows,), the largest that is no outlier
+    outliers: Tensor  # columns, ascending
 
 
 def quantize_rows(x: Tensor, threshold: float | None = None) -> QuantizedRows:
@@ -44,12 +43,6 @@ def quantize_rows(x: Tensor, threshold: float | None = None) -> QuantizedRows:
     Args:
         x: (rows, columns), rounded to fp16 first, as bitsandbytes does.
         threshold: from which magnitude on a number is an outlier; None, for none.
-
-    Example:
-
-        >>> rows = quantize_rows(torch.tensor([[1.0, -2.0, 9.0], [4.0, 1.0, 5.0]]), 6.0)
-        >>> rows.codes.tolist(), rows.absmax.tolist(), rows.outliers.tolist()
-        ([[64, -127, 0], [102, 25, 0]], [2.0, 5.0], [2])
     """
     numbers = x.to(torch.float16)
     is_outlier = numbers.abs() >= (math.inf if threshold is None else threshold)
@@ -66,10 +59,10 @@ def quantize_rows(x: Tensor, threshold: float | None = None) -> QuantizedRows:
 class LLMInt8(QuantizedWeight):
     """A weight in int8 whose product leaves the outlier columns of the input in its precision."""
 
-    codes: Tensor
-    absmax: Tensor
+    codes: Tensor  # int8, (out_features, in_features)
+    absmax: Tensor  # fp32, (out_features,)
     dtype: torch.dtype
-    threshold: float | None
+    threshold: float | None  # as in `quantize_rows`
 
     @property
     def shape(self) -> torch.Size:
@@ -101,12 +94,6 @@ def llm_int8_weight(weight: Tensor, threshold: float | None = THRESHOLD) -> LLMI
 
     Args:
         threshold: the magnitude from which an activation is an outlier; None, if none is.
-
-    Example:
-
-        >>> weight = llm_int8_weight(torch.tensor([[127.0, 1.0]]))
-        >>> weight.matmul(torch.tensor([[100.25, 1.0]]))  # 100.25 is an outlier: it stays exact
-        tensor([[12732.7500]])
     """
     if threshold is not None:
         require_between(threshold, "threshold", 0, math.inf)

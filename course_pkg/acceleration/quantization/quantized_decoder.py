@@ -14,7 +14,7 @@ from course_pkg.acceleration.quantization.fused_layers import fuse
 from course_pkg.acceleration.quantization.gguf_blocks import FORMATS as GGUF_FORMATS
 from course_pkg.acceleration.quantization.gguf_blocks import write_gguf
 from course_pkg.acceleration.quantization.int8 import int8_weight
-from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear, QuantizedWeight
+from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.common.arguments import require_choice
 from course_pkg.lm.decoder import Decoder
 
@@ -39,13 +39,6 @@ def quantize_decoder(
         dtype: of everything else; None for the decoder's, if it has 16 bits, and bf16 otherwise.
         fused: one product for q, k and v, and one for gate and up (`fused_layers`), which is faster
             and takes no adapters.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> decoder = quantize_decoder(Decoder.from_transformers(load("tiny").model))
-        >>> decoder.layers[0].mlp.up_proj.quantized.describe(), decoder.embed_tokens.weight.dtype
-        ('int8 weight', torch.bfloat16)
     """
     require_choice(weights, "weights", FORMATS)
     if not isinstance(decoder, Decoder):
@@ -73,7 +66,11 @@ def quantize_decoder(
                 f"{name} has rows of {layer.in_features} weights, which blocks of {BLOCK} do not "
                 'divide: use "int8"'
             )
-        stored = _stored(layer.weight.to(torch.float32), weights, name == "lm_head")
+        weight = layer.weight.to(torch.float32)
+        if weights == "int8" or name == "lm_head":
+            stored = int8_weight(weight)
+        else:
+            stored = write_gguf(weight, INT4)
         quantized.set_submodule(name, QuantizedLinear(stored, layer.bias))
     return quantized.to(dtype).eval()
 
@@ -88,9 +85,3 @@ def freeze(decoder: Decoder) -> Decoder:
 
 def _linear_layers(decoder: Decoder) -> dict[str, nn.Linear]:
     return {name: m for name, m in decoder.named_modules() if isinstance(m, nn.Linear)}
-
-
-def _stored(weight: torch.Tensor, weights: str, is_head: bool) -> QuantizedWeight:
-    if weights == "int8" or is_head:
-        return int8_weight(weight)
-    return write_gguf(weight, INT4)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 class QuantizedWeight(ABC):
-    """A quantized matrix, (out_features, in_features); a dataclass of the tensors that are stored."""
+    """A quantized matrix, (out_features, in_features): a dataclass of what is stored."""
 
     codes: Tensor
     shape: torch.Size

@@ -33,13 +33,6 @@ def smoothing_scales(input_maxima: Tensor, weight_maxima: Tensor, alpha: float =
 
     Args:
         alpha: from 0, which flattens the weight, to 1, which flattens the activations.
-
-    Source: Xiao et al. 2023, equation 4.
-
-    Example:
-
-        >>> smoothing_scales(torch.tensor([16.0, 1.0, 0.0]), torch.tensor([1.0, 0.25, 1.0]))
-        tensor([4., 2., 1.], dtype=torch.float64)
     """
     if not 0 <= require_number(alpha, "alpha") <= 1:
         raise ValueError(f"alpha must be from 0 to 1, got {alpha}")
@@ -65,7 +58,7 @@ def input_maxima(model: nn.Module, inputs: Iterable[Tensor]) -> dict[str, Tensor
         inputs: token ids, each (batch, tokens), without padding.
 
     Returns:
-        fp32, (in_features,), by names such as "layers.0.mlp.up_proj", the same for all of these.
+        fp32, (in_features,), by names such as "layers.0.mlp.up_proj".
     """
     maxima: dict[str, Tensor] = {}
 
@@ -134,20 +127,16 @@ class _Place:
     name: str
     writer: nn.Module
     readers: tuple[nn.Module, ...]
-    heads: tuple[int, int] | None = None
+    repeats: int = 1  # heads of the output that share a head of v, and so its scale
+    width: int = 1  # of a head
 
     def shared(self, maxima: Tensor) -> Tensor:
         """The maxima of the reader's features, as maxima of the writer's."""
-        if self.heads is None:
-            return maxima
-        return maxima.view(-1, *self.heads).amax(1).flatten()
+        return maxima.view(-1, self.repeats, self.width).amax(1).flatten()
 
     def spread(self, scales: Tensor) -> Tensor:
         """The scales of the writer's features, for the reader's."""
-        if self.heads is None:
-            return scales
-        repeats, width = self.heads
-        return scales.view(-1, 1, width).expand(-1, repeats, -1).flatten()
+        return scales.view(-1, 1, self.width).expand(-1, self.repeats, -1).flatten()
 
 
 def _places(blocks: nn.Module, folded: Collection[str]) -> list[_Place]:
@@ -170,9 +159,10 @@ def _places(blocks: nn.Module, folded: Collection[str]) -> list[_Place]:
             places.append(_Place(f"{prefix}.mlp.gate_proj", norm, readers))
         if "v_proj" in folded:
             repeats = attention.o_proj.in_features // attention.v_proj.out_features
-            heads = (repeats, attention.head_dim)
             name = f"{prefix}.self_attn.o_proj"
-            places.append(_Place(name, attention.v_proj, (attention.o_proj,), heads))
+            places.append(
+                _Place(name, attention.v_proj, (attention.o_proj,), repeats, attention.head_dim)
+            )
         if "up_proj" in folded:
             places.append(_Place(f"{prefix}.mlp.down_proj", mlp.up_proj, (mlp.down_proj,)))
     return places

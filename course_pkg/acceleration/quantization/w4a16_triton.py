@@ -4,20 +4,14 @@ With k running over the columns of a group g,
 
     y[token, row] = Σ_g scale[row, g] · Σ_k (code[row, k] − zero[row, g]) · x[token, k].
 
-A step of the kernel takes columns of one group. It unpacks the codes, subtracts the zero point,
-which is exact in 16 bits, multiplies by x on the tensor cores, and multiplies the sums by the scale
-in fp32: the result is rounded once. Converting an integer is slow on a GPU. So a code becomes the
-last bits of 1024, or of 128 in bfloat16, and the zero point too: their difference is code − zero.
-
-Few tokens give few tiles, too few to read memory at full speed. Up to FEW_TOKENS, the columns are
-therefore split into parts (split-K), whose sums are added in a fixed order, so that a token's
-result does not depend on how many others there are; with more, its last bits may change.
+The scale multiplies sums in fp32, so the result is rounded once. Converting an integer is slow on a
+GPU: a code becomes the last bits of 1024, or of 128 in bfloat16, and the zero point too, whose
+difference is code − zero. Up to FEW_TOKENS, the columns are split into parts (split-K), whose sums
+are added in a fixed order: a token's result does not depend on how many others there are.
 
 With one token it reads a weight of 14336 × 4096 in about 0.8 of the time of a product in float16
-(`python -m benchmarks w4a16_gpu`, on an H200), though it reads a quarter of the bytes. Kernels in
-CUDA, which place the codes in the order of the tensor cores, get nearer to a quarter (Frantar et
-al. (2024), "MARLIN", arXiv 2408.11743). Without a GPU it runs in Triton's interpreter. No
-gradients: `QuantizedLinear` computes them.
+(`python -m benchmarks w4a16_gpu`, on an H200), though it reads a quarter of the bytes; kernels in
+CUDA get nearer (Frantar et al. (2024), "MARLIN"). Without a GPU it runs in Triton's interpreter.
 
 Sources: Frantar et al. (2023), "GPTQ", section 4; Hoque et al. (2024), arXiv 2402.00025, split-K.
 Chapter: acceleration/quantized-weights.
@@ -94,7 +88,7 @@ def runs_kernel(x: Tensor, group_size: int) -> bool:
 
 
 def step_columns(group_size: int) -> int:
-    """The columns of a step: the largest power of two that divides a group, at most LARGEST_STEP."""
+    """The largest power of two that divides a group, at most LARGEST_STEP."""
     return min(group_size & -group_size, LARGEST_STEP)
 
 

@@ -28,17 +28,17 @@ def tensors(batch, heads, kv_heads, queries, keys, head_dim=8, value_dim=None, s
 
 def results(function, inputs, dtype, **options):
     """The output and the gradients of query, key and value, in float64, computed in `dtype`."""
-    inputs = [each.detach().to(dtype).requires_grad_() for each in inputs]
+    inputs = [tensor.detach().to(dtype).requires_grad_() for tensor in inputs]
     output = function(*inputs, **options)
     generator = torch.Generator().manual_seed(7)
     grad = torch.randn(output.shape, generator=generator).bfloat16()  # exact in every type
     gradients = torch.autograd.grad(output, inputs, grad.to(output))
-    return [each.detach().double() for each in (output, *gradients)]
+    return [tensor.detach().double() for tensor in (output, *gradients)]
 
 
-def relative_errors(found, exact):
+def relative_errors(computed, exact):
     """‖found − exact‖ / ‖exact‖ of each pair of tensors, or ‖found‖ where exact is 0."""
-    return [((a - b).norm() / (b.norm() or 1)).item() for a, b in zip(found, exact, strict=True)]
+    return [((a - b).norm() / (b.norm() or 1)).item() for a, b in zip(computed, exact, strict=True)]
 
 
 def python(*arguments, **environment):

@@ -63,9 +63,9 @@ def test_output_lse_and_gradients_equal_the_plain_ones(case):
     finite = plain[1].isfinite()
     grads = torch.rand_like(plain[0]), torch.where(finite, torch.rand_like(plain[1]), 0)
     expected = torch.autograd.grad(plain, inputs, grads)
-    found = torch.autograd.grad(tiled, inputs, grads)
-    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
-    assert all(grad.isfinite().all() for grad in found)
+    gradients = torch.autograd.grad(tiled, inputs, grads)
+    torch.testing.assert_close(gradients, expected, rtol=1e-8, atol=1e-10)
+    assert all(grad.isfinite().all() for grad in gradients)
 
 
 SIZES = (97, 1023, True), (1023, 97, False), (513, 513, True), (513, 1025, False)
@@ -112,7 +112,7 @@ def test_only_the_inputs_the_output_and_one_number_for_each_row_are_saved():
 
 
 def test_a_non_contiguous_input_and_an_expanded_gradient_work():
-    inputs = [each.detach().transpose(1, 2).requires_grad_() for each in tensors(1, 6, 6, 4, 4)]
+    inputs = [tensor.detach().transpose(1, 2).requires_grad_() for tensor in tensors(1, 6, 6, 4, 4)]
     tiled = flash_attention(*inputs, block_queries=2, block_keys=4)
     plain = attention(*inputs)
     torch.testing.assert_close(tiled, plain)
@@ -164,7 +164,7 @@ def test_a_second_derivative_is_refused():
 
 
 def test_under_autocast_the_tiles_keep_their_precision():
-    inputs = [each.detach().bfloat16().requires_grad_() for each in tensors(1, 2, 2, 9, 9)]
+    inputs = [tensor.detach().bfloat16().requires_grad_() for tensor in tensors(1, 2, 2, 9, 9)]
     expected = flash_attention(*inputs, causal=True)
     grads = torch.autograd.grad(expected.sum(), inputs)
     with torch.autocast("cpu", torch.bfloat16):
@@ -177,13 +177,13 @@ def test_under_autocast_the_tiles_keep_their_precision():
 def test_a_gpu_gives_what_the_cpu_gives():
     key_mask = torch.arange(70) < torch.tensor([[70], [50]])
     options = {"causal": True, "window": 30, "score_mod": soft_cap, "dropout": 0.2, "seed": 9}
-    inputs = [each.detach().float() for each in tensors(2, 4, 2, 60, 70, head_dim=16)]
+    inputs = [tensor.detach().float() for tensor in tensors(2, 4, 2, 60, 70, head_dim=16)]
     grad = torch.rand(2, 4, 60, 16)
     for function in (attention, flash_attention):
-        found = []
+        results = []
         for device in ("cpu", "cuda"):
-            local = [each.to(device).requires_grad_() for each in inputs]
+            local = [tensor.to(device).requires_grad_() for tensor in inputs]
             output = function(*local, key_mask=key_mask.to(device), **options)
             gradients = torch.autograd.grad(output, local, grad.to(device))
-            found.append([each.detach().cpu() for each in (output, *gradients)])
-        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+            results.append([tensor.detach().cpu() for tensor in (output, *gradients)])
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)

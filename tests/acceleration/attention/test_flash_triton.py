@@ -46,7 +46,7 @@ def assert_as_exact_as_plain(inputs, dtype, causal):
 
     In float32 both only differ in the order of additions, of up to 64 keys.
     """
-    inputs = [each.detach().to(DEVICE) for each in inputs]
+    inputs = [tensor.detach().to(DEVICE) for tensor in inputs]
     exact = results(attention, inputs, torch.float64, causal=causal)
     plain = relative_errors(results(attention, inputs, dtype, causal=causal), exact)
     ours = relative_errors(results(flash_attention_triton, inputs, dtype, causal=causal), exact)
@@ -77,9 +77,9 @@ def test_output_and_gradients_equal_plain_attention(shape, head_dim, causal):
 @needs_triton
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_in_16_bits_the_error_is_that_of_plain_attention_in_16_bits(dtype):
-    inputs = [each.detach().to(dtype) for each in tensors(1, 2, 1, 40, 40, 32)]
+    inputs = [tensor.detach().to(dtype) for tensor in tensors(1, 2, 1, 40, 40, 32)]
     assert_as_exact_as_plain(inputs, dtype, causal=True)
-    assert flash_attention_triton(*(each.to(DEVICE) for each in inputs)).dtype == dtype
+    assert flash_attention_triton(*(tensor.to(DEVICE) for tensor in inputs)).dtype == dtype
 
 
 @needs_triton
@@ -96,16 +96,16 @@ def test_the_shape_of_tiles_changes_nothing(shape, monkeypatch):
 @pytest.mark.parametrize("only_lse", [False, True])
 def test_the_log_sum_exp_and_its_gradient_are_those_of_plain_attention(only_lse):
     inputs = [random(2, 4, 9, 16), random(2, 2, 20, 16, seed=1), random(2, 2, 20, 16, seed=2)]
-    inputs = [each.requires_grad_() for each in inputs]
-    found, expected = (
+    inputs = [tensor.requires_grad_() for tensor in inputs]
+    ours, expected = (
         function(*inputs, scale=0.4, causal=True, return_lse=True)[only_lse:]
         for function in (flash_attention_triton, attention)
     )
-    torch.testing.assert_close(found, expected)
-    weights = [random(*each.shape, seed=3) for each in found]
+    torch.testing.assert_close(ours, expected)
+    weights = [random(*tensor.shape, seed=3) for tensor in ours]
     gradients = (
-        torch.autograd.grad(each, inputs, weights, materialize_grads=True)
-        for each in (found, expected)
+        torch.autograd.grad(tensor, inputs, weights, materialize_grads=True)
+        for tensor in (ours, expected)
     )
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
@@ -117,7 +117,7 @@ def test_a_row_that_sees_no_key_has_output_0_log_sum_exp_minus_infinity_and_grad
     output, lse = flash_attention_triton(query, key, key, causal=True, return_lse=True)
     output.sum().backward()
     assert not output[0, 0, :3].any() and not query.grad[0, 0, :3].any()
-    assert output[0, 0, 3:].all() and all(each.grad.isfinite().all() for each in (query, key))
+    assert output[0, 0, 3:].all() and all(tensor.grad.isfinite().all() for tensor in (query, key))
     assert lse[0, 0, :3].tolist() == [-math.inf] * 3 and lse[0, 0, 3:].isfinite().all()
 
 
@@ -134,7 +134,7 @@ def test_without_queries_keys_or_sequences_output_and_gradients_are_0(sizes):
 
 @needs_triton
 def test_large_scores_and_shifted_values_lose_nothing_but_what_plain_attention_loses():
-    query, key, value = (each.detach() for each in tensors(1, 1, 1, 20, 40, 16))
+    query, key, value = (tensor.detach() for tensor in tensors(1, 1, 1, 20, 40, 16))
     assert_as_exact_as_plain([10 * query, key, value + 100], torch.float32, causal=True)
 
 
@@ -149,11 +149,11 @@ def test_any_layout_in_memory_is_read_where_it_is_and_the_output_has_the_layout_
     expected = attention(query, key, key, causal=True)
     torch.testing.assert_close(output, expected)
     for gradient in (torch.ones((), device=DEVICE), random(3, 16, 20, 2).permute(3, 0, 2, 1)):
-        found, right = (
-            torch.autograd.grad(each, (query, key), gradient.expand_as(each), retain_graph=True)
-            for each in (output, expected)
+        ours, right = (
+            torch.autograd.grad(tensor, (query, key), gradient.expand_as(tensor), retain_graph=True)
+            for tensor in (output, expected)
         )
-        torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(ours, right, rtol=1e-4, atol=1e-5)
 
 
 @needs_triton
@@ -162,12 +162,12 @@ def test_only_the_inputs_the_output_and_one_number_a_row_are_saved():
     key = random(1, 2, 64, 16)
     saved = flash_attention_triton(query, key, key).grad_fn.saved_tensors
     shapes = [(1, 4, 48, 16), (1, 2, 64, 16), (1, 2, 64, 16), (1, 4, 48, 16), (1, 4, 48)]
-    assert sorted(tuple(each.shape) for each in saved) == sorted(shapes)
+    assert sorted(tuple(tensor.shape) for tensor in saved) == sorted(shapes)
 
 
 @needs_triton
 def test_gradients_have_the_same_bits_in_each_run():
-    inputs = [each.detach().to(DEVICE) for each in tensors(1, 2, 1, 33, 40, 16)]
+    inputs = [tensor.detach().to(DEVICE) for tensor in tensors(1, 2, 1, 33, 40, 16)]
     first, second = (
         results(flash_attention_triton, inputs, torch.float32, causal=True) for _ in range(2)
     )
@@ -285,8 +285,8 @@ def test_the_kernels_compile_for_a100_and_h100_with_tensor_cores(tmp_path):
 
 def bfloat16_inputs(batch, heads, kv_heads, tokens, head_dim):
     return [
-        random(batch, each, tokens, head_dim, seed=seed, dtype=torch.bfloat16).requires_grad_()
-        for seed, each in enumerate((heads, kv_heads, kv_heads))
+        random(batch, count, tokens, head_dim, seed=seed, dtype=torch.bfloat16).requires_grad_()
+        for seed, count in enumerate((heads, kv_heads, kv_heads))
     ]
 
 
@@ -309,7 +309,7 @@ def test_the_document_s_listing_equals_flash_attn():
     flash_attn = pytest.importorskip("flash_attn", reason="flash-attn is not installed")
     query, key, value = (random(32, 128, 8, 64, seed=s, dtype=torch.float16) for s in range(3))
     expected = flash_attn.flash_attn_func(query, key, value, softmax_scale=1 / math.sqrt(64))
-    output = flash_attention_triton(*(each.transpose(1, 2) for each in (query, key, value)))
+    output = flash_attention_triton(*(tensor.transpose(1, 2) for tensor in (query, key, value)))
     assert output.transpose(1, 2).shape == (32, 128, 8, 64)
     torch.testing.assert_close(output.transpose(1, 2), expected, rtol=1e-3, atol=1e-3)
 

@@ -53,10 +53,10 @@ def test_the_formula_gives_what_the_tiled_code_reports(
     for phase in ("forward", "backward"):
         sizes = {"batch": batch, "heads": heads[0], "kv_heads": heads[1]}
         cost = flash_cost(queries, keys, 4, backward=phase == "backward", **sizes, **options)
-        found = [step for step in steps if step.phase == phase]
-        assert sum(step.loaded for step in found) == cost.loaded
-        assert sum(step.stored for step in found) == cost.stored
-        pairs = sum(len(step.queries) * len(step.keys) for step in found if step.kind == "tile")
+        of_phase = [step for step in steps if step.phase == phase]
+        assert sum(step.loaded for step in of_phase) == cost.loaded
+        assert sum(step.stored for step in of_phase) == cost.stored
+        pairs = sum(len(step.queries) * len(step.keys) for step in of_phase if step.kind == "tile")
         assert batch * heads[0] * pairs == cost.exponentials
 
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_pkg.acceleration.attention import paged_triton
-from course_pkg.acceleration.attention.paged import PagedBatch, paged_attention, write
-from course_pkg.acceleration.attention.paged_triton import TritonBatch, paged_attention_triton
+from course_pkg.acceleration.attention.paged import PagedBatch, write
+from course_pkg.acceleration.attention.paged_triton import TritonBatch
 from course_pkg.acceleration.attention.plain import attention
 from tests.refusals import wrong_refusals
 from tests.tolerance import rounding
@@ -22,10 +22,10 @@ from tests.tolerance import rounding
 from .examples import DEVICE, needs_triton
 
 BOTH = pytest.mark.parametrize(
-    ("attend", "dtype"),
+    ("batch_type", "dtype"),
     [
-        pytest.param(paged_attention, torch.float64, id="torch"),
-        pytest.param(paged_attention_triton, torch.float32, id="kernels", marks=needs_triton),
+        pytest.param(PagedBatch, torch.float64, id="torch"),
+        pytest.param(TritonBatch, torch.float32, id="kernels", marks=needs_triton),
     ],
 )
 
@@ -56,20 +56,21 @@ def scattered(sizes, kv_heads=2, block_size=4, head_dim=8, heads=4, dtype=torch.
         write(cache, key, value, slots)
         queries.append(torch.randn(count, heads, head_dim, generator=generator).to(dtype))
         starts.append(starts[-1] + count)
-        dense.append([each.transpose(0, 1)[None] for each in (queries[-1], key, value)])
-    cache = tuple(each.to(DEVICE) for each in cache)
-    dense = [[each.to(DEVICE) for each in inputs] for inputs in dense]
+        dense.append([tensor.transpose(0, 1)[None] for tensor in (queries[-1], key, value)])
+    cache = tuple(tensor.to(DEVICE) for tensor in cache)
+    dense = [[tensor.to(DEVICE) for tensor in inputs] for inputs in dense]
     layout = tables, [length for length, _ in sizes], starts
     return torch.cat(queries).to(DEVICE), cache, layout, dense
 
 
 def densely(dense, **options):
-    """Each sequence by itself: (tokens, heads, head_dim), and (tokens, heads) with return_lse."""
-    results = [attention(*inputs, causal=True, return_lse=True, **options) for inputs in dense]
-    output, lse = (
-        torch.cat([part[0].transpose(0, 1) for part in x]) for x in zip(*results, strict=True)
-    )
-    return output, lse
+    """Each sequence by itself: (tokens, heads, head_dim)."""
+    outputs = [attention(*inputs, causal=True, **options) for inputs in dense]
+    return torch.cat([output[0].transpose(0, 1) for output in outputs])
+
+
+def attend(batch_type, query, cache, layout, window=None):
+    return batch_type(cache, *layout, window=window).attend(query, cache)
 
 
 def assert_equals_dense(result, dense, **options):
@@ -78,8 +79,8 @@ def assert_equals_dense(result, dense, **options):
     Values of both signs may add up to almost nothing, so the unit is at least that of one value.
     """
     share = rounding(max(key.shape[2] for _, key, _ in dense) + 8, result.dtype)
-    exact, _ = densely([[each.double() for each in inputs] for inputs in dense], **options)
-    largest = max(each.abs().max() for inputs in dense for each in inputs)
+    exact = densely([[tensor.double() for tensor in inputs] for inputs in dense], **options)
+    largest = max(tensor.abs().max() for inputs in dense for tensor in inputs)
     assert (result - exact).norm() <= share * max(exact.norm(), largest)
 
 
@@ -97,19 +98,10 @@ MIXED = [(9, 1), (9, 9), (23, 5), (4, 4), (1, 1), (5, 5), (16, 1), (17, 1), (30,
         ((18, 1), 5),  # the heads of one query are in two tiles
     ],
 )
-def test_prompts_chunks_and_generation_in_one_batch(attend, dtype, heads, window):
+def test_prompts_chunks_and_generation_in_one_batch(batch_type, dtype, heads, window):
     query, cache, layout, dense = scattered(MIXED, heads=heads[0], kv_heads=heads[1], dtype=dtype)
-    result = attend(query, *cache, *layout, window=window)
+    result = attend(batch_type, query, cache, layout, window)
     assert_equals_dense(result, dense, window=window)
-
-
-@BOTH
-@pytest.mark.parametrize("window", [None, 5])
-def test_the_log_sum_exp_is_that_of_each_sequence(attend, dtype, window):
-    query, cache, layout, dense = scattered([*MIXED, (40, 1)], dtype=dtype)  # in five parts
-    options = {"window": window, "scale": 0.7}
-    found = attend(query, *cache, *layout, **options, return_lse=True)
-    torch.testing.assert_close(found, densely(dense, **options))
 
 
 LENGTHS = st.integers(1, 40)
@@ -124,74 +116,76 @@ LENGTHS = st.integers(1, 40)
 )
 @settings(max_examples=20)
 def test_any_lengths_block_sizes_windows_and_head_dims(
-    attend, dtype, sizes, block_size, window, head_dim
+    batch_type, dtype, sizes, block_size, window, head_dim
 ):
-    sizes = sizes[: 3 if attend is paged_attention_triton else 8]
+    sizes = sizes[: 3 if batch_type is TritonBatch else 8]
     query, cache, layout, dense = scattered(
         sizes, block_size=block_size, head_dim=head_dim, heads=2, kv_heads=1, dtype=dtype
     )
-    result = attend(query, *cache, *layout, window=window, scale=0.3)
-    assert_equals_dense(result, dense, window=window, scale=0.3)
+    result = attend(batch_type, query, cache, layout, window)
+    assert_equals_dense(result, dense, window=window)
 
 
 @BOTH
 @pytest.mark.parametrize("filler", [torch.nan, torch.inf])
-def test_slots_that_no_query_sees_change_nothing(attend, dtype, filler):
+def test_slots_that_no_query_sees_change_nothing(batch_type, dtype, filler):
     query, cache, (tables, lengths, starts), dense = scattered(
         [(22, 1), (20, 3), (6, 2)], dtype=dtype
     )
     for tensor in cache:
         tensor[tensor.isnan()] = filler
-    unit = 4 if attend is paged_attention else 1  # torch's program reads whole blocks
+    unit = 4 if batch_type is PagedBatch else 1  # torch's program reads whole blocks
     for table, first_seen in zip(tables, (18, 14, 1), strict=True):  # with a window of 4
         for token in range(first_seen // unit * unit):
             for tensor in cache:
                 tensor[table[token // 4], :, token % 4] = filler
-    result = attend(query, *cache, tables, lengths, starts, window=4)
+    result = attend(batch_type, query, cache, (tables, lengths, starts), window=4)
     assert_equals_dense(result, dense, window=4)
 
 
 @BOTH
-def test_a_table_may_be_longer_than_its_sequence(attend, dtype):
+def test_a_table_may_be_longer_than_its_sequence(batch_type, dtype):
     query, cache, (tables, lengths, starts), dense = scattered([(9, 2), (3, 1)], dtype=dtype)
     longer = [[*table, 999] for table in tables]
-    assert_equals_dense(attend(query, *cache, longer, lengths, starts), dense)
+    result = attend(batch_type, query, cache, (longer, lengths, starts))
+    assert_equals_dense(result, dense)
 
 
 @pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_triton)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_the_error_is_at_most_twice_that_of_the_dense_computation(kernels, dtype):
-    attend = paged_attention
+    batch_type = PagedBatch
     sizes = [(1025, 1), (97, 97), (1023, 40), (640, 1)]
     if kernels:
-        attend = paged_attention_triton
+        batch_type = TritonBatch
         sizes = [(97, 1), (33, 33), (40, 7)]
     query, cache, layout, dense = scattered(sizes, head_dim=64, block_size=16, dtype=dtype)
-    exact, _ = densely([[each.double() for each in inputs] for inputs in dense])
-    result = attend(query, *cache, *layout)
+    exact = densely([[tensor.double() for tensor in inputs] for inputs in dense])
+    result = attend(batch_type, query, cache, layout)
     # Where the dense computation happens to be almost exact, twice its error is no bound: sums of
     # up to 1,025 keys may be in any order.
     least = rounding(1025) * exact.norm()
-    bound = max(2 * (densely(dense)[0].double() - exact).norm(), least)
+    bound = max(2 * (densely(dense).double() - exact).norm(), least)
     assert result.dtype == dtype and (result.double() - exact).norm() <= bound
 
 
 @BOTH
-def test_a_sequence_does_not_depend_on_the_others(attend, dtype):
+def test_a_sequence_does_not_depend_on_the_others(batch_type, dtype):
     query, cache, (tables, lengths, starts), _ = scattered(MIXED, dtype=torch.float32)
-    together = attend(query, *cache, tables, lengths, starts)
+    together = attend(batch_type, query, cache, (tables, lengths, starts))
     for i, (start, stop) in enumerate(pairwise(starts)):
-        alone = attend(query[start:stop], *cache, [tables[i]], [lengths[i]], [0, stop - start])
+        layout = [tables[i]], [lengths[i]], [0, stop - start]
+        alone = attend(batch_type, query[start:stop], cache, layout)
         torch.testing.assert_close(together[start:stop], alone)
-        if attend is paged_attention_triton and stop - start == 1:
+        if batch_type is TritonBatch and stop - start == 1:
             assert torch.equal(together[start:stop], alone)  # fixed parts: the same bits
 
 
 @BOTH
-def test_an_empty_batch(attend, dtype):
+def test_an_empty_batch(batch_type, dtype):
     query = torch.zeros(0, 4, 8, device=DEVICE, dtype=dtype)
     cache = torch.zeros(2, 2, 4, 8, device=DEVICE, dtype=dtype)
-    assert attend(query, cache, cache, [], [], [0]).shape == (0, 4, 8)
+    assert attend(batch_type, query, (cache, cache), ([], [], [0])).shape == (0, 4, 8)
 
 
 CACHE = torch.zeros(4, 2, 4, 8)

@@ -1,6 +1,5 @@
 """The kernels of paged attention: in the interpreter on a CPU; the same tests and more on a GPU."""
 
-import math
 from functools import partial
 from types import SimpleNamespace
 
@@ -8,12 +7,9 @@ import pytest
 import torch
 
 from course_pkg.acceleration.attention import paged_triton
-from course_pkg.acceleration.attention.decode import merge
-from course_pkg.acceleration.attention.kernel_arguments import rows, token_rows
-from course_pkg.acceleration.attention.paged import paged_attention
+from course_pkg.acceleration.attention.paged import PagedBatch
 from course_pkg.acceleration.attention.paged_triton import (
     TritonBatch,
-    merge_kernel,
     paged_attention_triton,
     runs_kernels,
 )
@@ -24,7 +20,13 @@ from tests.refusals import wrong_refusals
 from tests.tolerance import rounding
 
 from .examples import DEVICE, needs_triton
-from .test_paged import assert_equals_dense, densely, parts_of_8_keys, scattered  # noqa: F401
+from .test_paged import (  # noqa: F401
+    assert_equals_dense,
+    attend,
+    densely,
+    parts_of_8_keys,
+    scattered,
+)
 
 scattered32 = partial(scattered, dtype=torch.float32)
 
@@ -33,9 +35,9 @@ scattered32 = partial(scattered, dtype=torch.float32)
 @pytest.mark.parametrize(("tile", "window"), [((64, 16), 1), ((64, 16), None), ((16, 64), 3)])
 def test_the_shape_of_tiles_changes_nothing(tile, window, monkeypatch):
     sizes = dict(zip(("ROWS", "KEYS"), tile, strict=True))
-    monkeypatch.setattr(paged_triton, "_tile", lambda *given: sizes)
+    monkeypatch.setattr(paged_triton, "_tile", lambda *arguments: sizes)
     query, cache, layout, dense = scattered32([(70, 70), (40, 21), (33, 1)])
-    result = paged_attention_triton(query, *cache, *layout, window=window)
+    result = attend(TritonBatch, query, cache, layout, window)
     assert_equals_dense(result, dense, window=window)
 
 
@@ -49,28 +51,11 @@ def test_more_parts_than_are_merged_at_once_and_parts_of_the_real_size(monkeypat
 
 
 @needs_triton
-def test_the_merging_kernel_equals_merge():
-    generator = torch.Generator().manual_seed(0)
-    outputs = torch.randn(20, 2, 1, 8, generator=generator).to(DEVICE)  # (parts, heads, 1, …)
-    lse = 10 * torch.randn(20, 2, 1, generator=generator).to(DEVICE)
-    expected = merge(list(outputs), list(lse))
-    spans = torch.tensor([[0, 1, 20, 0]], dtype=torch.int32, device=DEVICE)
-    found = torch.empty(1, 2, 8, device=DEVICE)
-    found_lse = torch.empty(1, 2, device=DEVICE)
-    parts = rows(outputs), rows(lse / math.log(2))  # log-sum-exps to the base 2
-    results = token_rows(found), token_rows(found_lse)
-    merge_kernel[1, 2](*parts, *results, spans, 1, HEAD_DIM=8, PADDED_DIM=16, WINDOW=None)
-    torch.testing.assert_close((found.transpose(0, 1), found_lse.T), expected)
-
-
-@needs_triton
-@pytest.mark.parametrize("scale", [-0.7, 0.0, 5.0])
-def test_any_scale_and_shifted_values(scale):
+def test_shifted_values():
     query, cache, layout, dense = scattered32([(21, 4), (21, 1)])
     cache[1].add_(100)
     dense = [(q, k, v + 100) for q, k, v in dense]
-    result = paged_attention_triton(query, *cache, *layout, scale=scale)
-    assert_equals_dense(result, dense, scale=scale)
+    assert_equals_dense(paged_attention_triton(query, *cache, *layout), dense)
 
 
 @needs_triton
@@ -118,13 +103,6 @@ def test_a_layer_of_another_shape_is_refused(monkeypatch):
     batch = TritonBatch((CACHE, CACHE), *LAYOUT)
     with pytest.raises(ValueError, match=r"a cache \(3, 2, 4, 8\) .* for a batch of \(4, 2, 4, 8"):
         batch.attend(torch.zeros(1, 4, 8), (CACHE, CACHE[:3]))
-
-
-def test_without_triton_attention_says_what_is_missing(monkeypatch):
-    monkeypatch.setattr("course_pkg.common.triton_runtime.INSTALLED", False)
-    monkeypatch.setattr("course_pkg.common.triton_runtime.INTERPRETED", True)
-    with pytest.raises(ImportError, match="triton is not installed: it exists for Linux"):
-        paged_attention_triton(torch.zeros(1, 4, 8), CACHE, CACHE, *LAYOUT)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +153,7 @@ def test_an_engine_with_the_kernels_gives_the_same_greedy_tokens(monkeypatch):
     monkeypatch.setattr(paged_triton, "runs_kernels", lambda cache: True)
     run = TritonBatch._launch
     monkeypatch.setattr(
-        TritonBatch, "_launch", lambda self, *given: launches.append(run(self, *given))
+        TritonBatch, "_launch", lambda self, *arguments: launches.append(run(self, *arguments))
     )
     assert generated(prompts, MODEL.to(DEVICE)) == expected
     assert len(launches) > 10
@@ -202,10 +180,10 @@ def test_real_sizes_are_as_exact_as_torch(dtype, head_dim, window, monkeypatch):
     query, cache, layout, dense = scattered(
         sizes, dtype=dtype, heads=16, kv_heads=4, block_size=16, head_dim=head_dim
     )
-    exact, _ = densely([[each.double() for each in inputs] for inputs in dense], window=window)
+    exact = densely([[tensor.double() for tensor in inputs] for inputs in dense], window=window)
     errors = [
-        (function(query, *cache, *layout, window=window).double() - exact).norm()
-        for function in (paged_attention_triton, paged_attention)
+        (attend(batch_type, query, cache, layout, window).double() - exact).norm()
+        for batch_type in (TritonBatch, PagedBatch)
     ]
     assert errors[0] <= max(2 * errors[1], rounding(4000) * exact.norm())
 

@@ -21,8 +21,8 @@ ONES = 0xFFFFFFFF
     ],
 )
 def test_the_words_are_those_of_the_authors_library(counter, key, words):
-    found = philox4x32(tuple(torch.tensor(c) for c in counter), key)
-    assert " ".join(f"{word.item():08x}" for word in found) == words
+    drawn = philox4x32(tuple(torch.tensor(c) for c in counter), key)
+    assert " ".join(f"{word.item():08x}" for word in drawn) == words
 
 
 def grid(heads: int, queries: int, keys: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

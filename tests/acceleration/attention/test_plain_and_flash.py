@@ -83,8 +83,8 @@ def test_rows_that_see_nothing_have_output_0_lse_minus_infinity_and_gradient_0(f
         )
         assert query[0, :, :2].eq(0).all() and query[1].eq(0).all()
         assert key[1].eq(0).all() and value[1].eq(0).all()
-        assert all(each.isfinite().all() for each in (query, key, value))
-    assert not any(each.any() for each in (query, key, value))
+        assert all(tensor.isfinite().all() for tensor in (query, key, value))
+    assert not any(tensor.any() for tensor in (query, key, value))
 
 
 @BOTH
@@ -125,7 +125,7 @@ def test_every_tensor_is_made_on_the_device_of_the_inputs(function):
     with torch.device("meta"):  # a tensor made without a device would be here
         output = function(*inputs, **options, score_mod=lambda s, h, q, k: s - (q - k).abs())
         gradients = torch.autograd.grad(output.sum(), inputs)
-    assert {each.device.type for each in (output, *gradients)} == {"cpu"}
+    assert {tensor.device.type for tensor in (output, *gradients)} == {"cpu"}
 
 
 # ---------------------------------------------------------------- score_mod
@@ -180,11 +180,13 @@ def test_a_score_mod_of_grouped_heads_may_return_a_view_or_its_argument(function
     query, key, value = tensors(2, 4, 2, 5, 7)
     repeated = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
     output = function(query, key, value, score_mod=score_mod)
-    expected = attention(query, *repeated, score_mod=lambda *given: score_mod(*given).contiguous())
+    expected = attention(
+        query, *repeated, score_mod=lambda *arguments: score_mod(*arguments).contiguous()
+    )
     torch.testing.assert_close(output, expected)
     gradients, expected_gradients = (
-        torch.autograd.grad(each.square().sum(), (query, key, value), materialize_grads=True)
-        for each in (output, expected)
+        torch.autograd.grad(tensor.square().sum(), (query, key, value), materialize_grads=True)
+        for tensor in (output, expected)
     )
     torch.testing.assert_close(gradients, expected_gradients)
 
@@ -215,7 +217,9 @@ def test_tensors_that_do_not_fit_are_refused():
         (T(1, 2, 1, 4), *[T(1, 2, 3, 4, device="meta")] * 2, ValueError, "move them to one device"),
     ]
     functions = (flash_attention, flash_attention_triton, partial(decode_attention, splits=2))
-    calls = [(attention, *row) for row in refused] + [(each, *refused[0]) for each in functions]
+    calls = [(attention, *row) for row in refused] + [
+        (function, *refused[0]) for function in functions
+    ]
     assert not wrong_refusals(
         (partial(function, *inputs), error, message) for function, *inputs, error, message in calls
     )

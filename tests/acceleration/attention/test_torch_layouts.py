@@ -28,7 +28,7 @@ def test_a_query_that_wants_one_key_gets_exactly_its_value():
             with filled_memory():
                 # (1, 2 heads, tokens, width); both heads share the keys and values
                 heads = q.expand(1, 2, tokens, width)
-                found = attend(0, heads, k[None, None], v[None, None])
-            if not torch.equal(found, expected.expand_as(found)):
+                output = attend(0, heads, k[None, None], v[None, None])
+            if not torch.equal(output, expected.expand_as(output)):
                 wrong.append((dtype, tokens, width, number, name))
     assert wrong == []

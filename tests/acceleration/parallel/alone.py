@@ -4,6 +4,8 @@ Every function is deterministic, so each rank can build the same decoder and the
 """
 
 import dataclasses
+import itertools
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +89,12 @@ def own_rows(group: Group, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
     return ids[rows], labels[rows]
 
 
+def all_equal(tensor: Tensor, group: Group) -> bool:
+    """Whether a tensor has the same bits on all ranks; each rank gets the answer."""
+    every = group.all_gather(tensor.detach()[None])
+    return all(torch.equal(left, right) for left, right in itertools.pairwise(every))
+
+
 def assert_same(run: Run, alone: Run, tolerance: float = 1e-5) -> None:
     """Losses, norms, logits, gradients and parameters of two runs."""
     for name in ("losses", "norms", "logits", "gradients", "parameters"):
@@ -104,23 +112,27 @@ def loss_sum(logits: Tensor, labels: Tensor) -> Tensor:
     )
 
 
+def train(decoder: Decoder, data: list[tuple[Tensor, Tensor]], step: Callable) -> Run:
+    """What `step(ids, labels)` returns for the batches: loss, gradients, norm before clipping."""
+    with torch.no_grad():
+        logits = decoder(data[0][0])
+    losses, gradients, norms = zip(*(step(*batch) for batch in data), strict=True)
+    parameters = {name: p.detach().clone() for name, p in decoder.named_parameters()}
+    return Run(list(losses), list(norms), logits, gradients[0], parameters)
+
+
 def train_alone(decoder: Decoder, data: list[tuple[Tensor, Tensor]]) -> Run:
     """AdamW with clipping, one batch a step; each target of a batch has the same weight."""
     optimizer = torch.optim.AdamW(decoder.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    losses = []
-    norms = []
-    gradients = {}
-    with torch.no_grad():
-        logits = decoder(data[0][0])
-    for ids, labels in data:
+
+    def step(ids: Tensor, labels: Tensor) -> tuple[float, dict[str, Tensor], float]:
         optimizer.zero_grad()
         loss = loss_sum(decoder(ids), labels) / (labels != IGNORED).sum()
         loss.backward()
-        if not gradients:
-            trained = {n: p for n, p in decoder.named_parameters() if p.requires_grad}
-            gradients = {name: p.grad.clone() for name, p in trained.items()}
-        norms.append(nn.utils.clip_grad_norm_(decoder.parameters(), CLIP).item())
+        trained = {name: p for name, p in decoder.named_parameters() if p.requires_grad}
+        gradients = {name: p.grad.clone() for name, p in trained.items()}
+        norm = nn.utils.clip_grad_norm_(decoder.parameters(), CLIP)
         optimizer.step()
-        losses.append(loss.item())
-    parameters = {name: p.detach().clone() for name, p in decoder.named_parameters()}
-    return Run(losses, norms, logits, gradients, parameters)
+        return loss.item(), gradients, norm.item()
+
+    return train(decoder, data, step)

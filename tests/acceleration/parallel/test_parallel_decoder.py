@@ -8,12 +8,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_pkg.acceleration.parallel.collectives import Group, all_equal, ring_bytes
+from course_pkg.acceleration.parallel.collectives import Group, ring_bytes
 from course_pkg.acceleration.parallel.launch import launch
 from course_pkg.acceleration.parallel.parallel_decoder import (
     clip_gradients,
     finish_gradients,
-    gathered_state,
     kept_bytes,
     tensor_parallel,
 )
@@ -25,9 +24,10 @@ from tests.acceleration.parallel.alone import (
     IGNORED,
     LEARNING_RATE,
     WEIGHT_DECAY,
-    Run,
+    all_equal,
     batches,
     small_decoder,
+    train,
     train_alone,
 )
 from tests.tables import each_row
@@ -60,36 +60,34 @@ def decoder_of(changes):
     return small_decoder(**{"num_hidden_layers": 2} | changes).double()
 
 
-def _gradients(decoder):
-    own = {name: parameter.grad for name, parameter in decoder.named_parameters()}
+def _gathered(decoder, of=lambda parameter: parameter):
+    own = {name: of(parameter) for name, parameter in decoder.named_parameters()}
     return gathered_tensors(own, decoder.whole_config, decoder.group)
 
 
 def _train(group, sequence_parallel, changes, data):
     decoder = tensor_parallel(decoder_of(changes), group, sequence_parallel=sequence_parallel)
     optimizer = torch.optim.AdamW(decoder.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    losses = []
-    norms = []
-    gradients = {}
-    with torch.no_grad():
-        logits = decoder(data[0][0])
-    for ids, labels in data:
+
+    def step(ids, labels):
         optimizer.zero_grad()
         own = decoder(ids, gather=False)
         vocab_size = decoder.config.vocab_size
         loss = vocab_parallel_cross_entropy(own, labels, group, vocab_size, ignore_index=IGNORED)
         loss.backward()
         finish_gradients(decoder)
-        gradients = gradients or _gradients(decoder)
-        norms.append(clip_gradients(decoder, CLIP))
+        gradients = _gathered(decoder, lambda parameter: parameter.grad)
+        norm = clip_gradients(decoder, CLIP)
         optimizer.step()
-        losses.append(loss.item())
+        return loss.item(), gradients, norm
+
+    run = dataclasses.replace(train(decoder, data, step), parameters=_gathered(decoder))
     same = all(
         all_equal(parameter, group)
         for name, parameter in decoder.named_parameters()
         if placement(name, decoder.whole_config, group.size).dim is None
     )
-    return Run(losses, norms, logits, gradients, gathered_state(decoder)), same
+    return run, same
 
 
 def _train_all(group, cases):
@@ -120,7 +118,7 @@ IDS = batches()[0][0]  # (4, 12)
 def _in_two_pairs(group):
     """Saved by four ranks, loaded by two pairs of ranks, and by one."""
     whole = decoder_of({"vocab_size": 50})
-    state = gathered_state(tensor_parallel(whole, group))
+    state = _gathered(tensor_parallel(whole, group))
     loaded = Decoder(whole.config).double()
     loaded.load_state_dict(state)
     pair = Group(dist.new_subgroups_by_enumeration([[0, 2], [1, 3]])[0], algorithm="torch")

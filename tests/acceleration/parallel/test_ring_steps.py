@@ -36,7 +36,7 @@ def test_the_states_are_those_of_the_messages(ranks, length):
     for rank in range(ranks):
         for state, (held, at) in zip(states, seen[rank], strict=True):
             chunks = state.held[rank]
-            assert [each for chunk in chunks for each in chunk] == held
+            assert [number for chunk in chunks for number in chunk] == held
             if at is not None:
                 assert sum(map(len, chunks[: state.sending[rank]])) == at
 

@@ -1,7 +1,6 @@
-"""Layers, a vocabulary and dropout that are divided among ranks equal the whole ones."""
+"""Collectives and a loss that are divided among ranks equal the whole ones."""
 
 import itertools
-import math
 from types import SimpleNamespace
 
 import pytest
@@ -15,14 +14,10 @@ from course_pkg.acceleration.parallel.autograd_collectives import (
     gather_from_group,
     reduce_from_group,
     reduce_scatter,
-    scatter_to_group,
 )
 from course_pkg.acceleration.parallel.launch import launch
 from course_pkg.acceleration.parallel.tensor_parallel import (
     ColumnParallelLinear,
-    ForkedRandom,
-    RowParallelLinear,
-    leave,
 )
 from course_pkg.acceleration.parallel.vocab_parallel import (
     VocabParallelEmbedding,
@@ -43,7 +38,6 @@ def _conjugates(group):
     calls = {
         "copy": lambda x: copy_to_group(x, group),
         "reduce": lambda x: reduce_from_group(x, group),
-        "scatter": lambda x: scatter_to_group(x, group),
         "gather": lambda x: gather_from_group(x, group),
         "all_gather": lambda x: all_gather(x, group, 1),
         "reduce_scatter": lambda x: reduce_scatter(x, group, 1),
@@ -68,58 +62,19 @@ def test_each_collective_and_its_gradient():
         def weights(name, rank=None):
             if rank is not None:
                 return results[rank][1][name][2]
-            return [each[name][2] for _, each in results]
+            return [result[name][2] for _, result in results]
 
         mine = slice(2 * rank, 2 * rank + 2)
         wide = slice(6 * rank, 6 * rank + 6)
         expected = {
             "copy": (own, sum(weights("copy"))),
             "reduce": (total, weights("reduce", rank)),
-            "scatter": (own[:, mine], torch.cat(weights("scatter"), 1)),
             "gather": (side_by_side, weights("gather", rank)[:, wide]),
             "all_gather": (side_by_side, sum(weights("all_gather"))[:, wide]),
             "reduce_scatter": (total[:, mine], torch.cat(weights("reduce_scatter"), 1)),
         }
         for name, pair in expected.items():
             torch.testing.assert_close(by_name[name][:2], pair, msg=name)
-
-
-def _layers():
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        return nn.Linear(8, 12).double(), nn.Linear(12, 8).double()
-
-
-def _mlp(group):
-    up, down = _layers()
-    columns = ColumnParallelLinear(up, group)
-    rows = RowParallelLinear(down, group)
-    gathered = ColumnParallelLinear(up, group, gather_output=True)
-    x = _random(2, 4, 8).requires_grad_()
-    inner = F.silu(columns(x))
-    y = rows(inner)
-    y.square().sum().backward()
-    with torch.no_grad():
-        bias_in_each = leave(F.linear(inner, rows.weight, rows.bias), group)
-    gradients = columns.weight.grad, columns.bias.grad, rows.weight.grad, rows.bias.grad
-    return y.detach(), x.grad, gradients, gathered(x).detach(), bias_in_each - y.detach()
-
-
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_columns_then_rows_equal_two_whole_layers_and_the_bias_is_added_once(ranks):
-    up, down = _layers()
-    x = _random(2, 4, 8).requires_grad_()
-    y = down(F.silu(up(x)))
-    y.square().sum().backward()
-    for rank, (output, grad, gradients, gathered, faulty) in enumerate(launch(_mlp, ranks)):
-        torch.testing.assert_close(output, y)
-        torch.testing.assert_close(grad, x.grad)
-        torch.testing.assert_close(gathered, up(x))
-        whole = up.weight.grad, up.bias.grad, down.weight.grad
-        dims = 0, 0, 1
-        parts = [t.chunk(ranks, dim)[rank] for t, dim in zip(whole, dims, strict=True)]
-        torch.testing.assert_close(list(gradients), [*parts, down.bias.grad])
-        torch.testing.assert_close(faulty, ((ranks - 1) * down.bias.detach()).expand(2, 4, 8))
 
 
 OPTIONS = [
@@ -163,21 +118,6 @@ def test_the_loss_and_its_gradient_equal_torchs(ranks, vocab, shift):
             assert not gradient[..., vocab:].any()
 
 
-def _by_hand(group):
-    numbers = [[1.0, 2.0], [3.0, 4.0]][group.rank]
-    logits = torch.tensor([numbers]).log().requires_grad_()
-    loss = vocab_parallel_cross_entropy(logits, torch.tensor([2]), group, 4)
-    loss.backward()
-    return loss.item(), logits.grad[0].tolist()
-
-
-def test_a_loss_by_hand():
-    """Exponentials 1 + 2 + 3 + 4 = 10; the label has 3; the gradient is softmax − [label]."""
-    first, second = launch(_by_hand, 2)
-    assert first == (pytest.approx(math.log(10 / 3)), pytest.approx([0.1, 0.2]))
-    assert second == (pytest.approx(math.log(10 / 3)), pytest.approx([0.3 - 1, 0.4]))
-
-
 @each_row(
     ("labels", "columns", "message"),
     [
@@ -192,61 +132,14 @@ def test_labels_and_logits_that_do_not_fit_are_refused(labels, columns, message)
         vocab_parallel_cross_entropy(logits, torch.tensor(labels), SECOND_OF_TWO, 7)
 
 
-def _embedded(group):
-    whole = nn.Embedding.from_pretrained(_random(7, 4), freeze=False)
-    part = VocabParallelEmbedding(whole, group)
-    ids = torch.tensor([[0, 6, 3, 3], [1, 2, 5, 4]])
-    x = part(ids)
-    x.square().sum().backward()
-    whole(ids).square().sum().backward()
-    gradient = group.all_gather(part.weight.grad)[:7]
-    own = VocabParallelEmbedding(whole, group, sequence_parallel=True)(ids)  # (2, 2, 4)
-    tokens = slice(2 * group.rank, 2 * group.rank + 2)
-    try:
-        part(torch.tensor([[7]]))  # the padding of the last rank
-    except IndexError as error:
-        return (x, whole(ids)), (gradient, whole.weight.grad), (own, whole(ids)[:, tokens]), error
-    return None
-
-
-def test_embeddings_of_a_padded_vocabulary_equal_the_whole_ones():
-    for *pairs, error in launch(lambda group: _detached(_embedded(group)), 2):
-        for part, whole in pairs:
-            torch.testing.assert_close(part, whole)
-        assert str(error) == "ids are from 7 to 7: expected 0 to 6"
-
-
-def _detached(results):
-    *pairs, error = results
-    return [*((part.detach(), whole.detach()) for part, whole in pairs), error]
+def test_an_id_that_is_only_padding_is_refused():
+    part = VocabParallelEmbedding(nn.Embedding(7, 4), SECOND_OF_TWO)
+    with pytest.raises(IndexError, match="ids are from 7 to 7: expected 0 to 6"):
+        part(torch.tensor([[7]]))
 
 
 def test_features_and_dimensions_that_ranks_cannot_share_are_refused():
     with pytest.raises(ValueError, match=r"7 features of a weight of shape .* among 2 ranks"):
         ColumnParallelLinear(nn.Linear(4, 7), SECOND_OF_TWO)
-    with pytest.raises(ValueError, match=r"dimension -1 of a tensor of shape \(2, 5\) can't"):
-        scatter_to_group(torch.ones(2, 5), SECOND_OF_TWO)
-
-
-def _dropped(group):
-    torch.manual_seed(5)
-    own = ForkedRandom(5, group.rank)
-    ones = torch.ones(64)
-    before = F.dropout(ones)
-    with own.fork():
-        inside = F.dropout(ones)
-    after = F.dropout(ones)
-    with own.fork():
-        later = F.dropout(ones)
-    return before, inside, after, later
-
-
-def test_dropout_agrees_on_what_all_ranks_have_and_differs_on_what_each_has():
-    first, second = launch(_dropped, 2)
-    torch.manual_seed(5)
-    expected = F.dropout(torch.ones(64)), F.dropout(torch.ones(64))
-    for before, inside, after, later in (first, second):
-        torch.testing.assert_close((before, after), expected)  # as if nothing had been between
-        assert not torch.equal(inside, later)
-    assert not torch.equal(first[1], second[1])
-    assert not torch.equal(first[3], second[3])
+    with pytest.raises(ValueError, match=r"dimension 1 of a tensor of shape \(2, 5\) can't"):
+        reduce_scatter(torch.ones(2, 5), SECOND_OF_TWO, 1)

@@ -1,5 +1,6 @@
 """ZeRO's three stages equal one process, and hold and send what the formulas state."""
 
+import dataclasses
 import gc
 import re
 import sys
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from course_pkg.acceleration.parallel.collectives import Group, clip_by_norm, global_norm
+from course_pkg.acceleration.parallel.collectives import Group, clip_by_norm
 from course_pkg.acceleration.parallel.data_parallel import count_targets
 from course_pkg.acceleration.parallel.launch import launch
 from course_pkg.acceleration.parallel.zero import ZeroAdamW
@@ -22,12 +23,12 @@ from tests.acceleration.parallel.alone import (
     CLIP,
     LEARNING_RATE,
     WEIGHT_DECAY,
-    Run,
     assert_same,
     batches,
     loss_sum,
     own_rows,
     small_decoder,
+    train,
     train_alone,
     uneven_batches,
 )
@@ -59,24 +60,19 @@ def _train(group, data, stage, model="tied", dtype=torch.float32):
         group = Group(algorithm="torch")
     decoder = MODELS[model](seed=group.rank).to(dtype)  # rank 0's weights replace the others
     zero = ZeroAdamW(decoder, group, stage, **ADAMW)
-    losses = []
-    norms = []
-    gradients = {}
-    with torch.no_grad():
-        logits = decoder(data[0][0])
-    for ids, labels in data:
+
+    def step(ids, labels):
         ids, labels = own_rows(group, ids, labels)
-        targets = count_targets(labels, group)
-        loss = loss_sum(decoder(ids).float(), labels) / targets
+        loss = loss_sum(decoder(ids).float(), labels) / count_targets(labels, group)
         loss.backward()
         zero.synchronize()
-        gradients = gradients or zero.full_gradients()
-        norms.append(zero.clip_grad_norm_(CLIP))
+        gradients = zero.full_gradients()
+        norm = zero.clip_grad_norm_(CLIP)
         zero.step()
         zero.zero_grad()
-        losses.append(group.all_reduce(loss.detach()[None]).item())
-    parameters = zero.full_state_dict()
-    return Run(losses, norms, logits, gradients, parameters)
+        return group.all_reduce(loss.detach()[None]).item(), gradients, norm
+
+    return dataclasses.replace(train(decoder, data, step), parameters=zero.full_state_dict())
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -127,7 +123,7 @@ def _backward(zero, group, data, count=1.0):
 def _memory(group):
     data = batches()
     gc.freeze()
-    found = []
+    measured = []
     for stage in STAGES:
         decoder = small_decoder(hidden_size=16, intermediate_size=35)  # 3 ranks need padding
         zero = ZeroAdamW(decoder.bfloat16(), group, stage, **ADAMW)
@@ -141,11 +137,11 @@ def _memory(group):
         padded = sum(group.size * flat.shard_size for flat in flats)
         numbers = sum(flat.numbers for flat in flats)
         units = [sum(2 * len(flat.flat) for flat in unit.flats) for unit in zero.units]
-        found.append(
+        measured.append(
             (held_bytes(zero), live, padded, numbers, len(flats), units, zero.peak_gathered_bytes)
         )
         del zero, flats
-    return found
+    return measured
 
 
 def test_a_rank_holds_the_bytes_of_the_formula_plus_padding():
@@ -154,8 +150,8 @@ def test_a_rank_holds_the_bytes_of_the_formula_plus_padding():
     for stage in STAGES:
         expected = bytes_per_parameter(stage, ranks)
         without_padding = 0
-        for found in results:
-            held, live, padded, numbers, flats, units, peak = found[stage - 1]
+        for measured in results:
+            held, live, padded, numbers, flats, units, peak = measured[stage - 1]
             assert held.total == round(expected * padded)
             assert live == held.total + 4 * flats  # AdamW's step counters
             assert padded - numbers == flats + 1  # by hand: 4 × 1 + 2
@@ -189,48 +185,16 @@ def test_a_rank_sends_the_bytes_of_the_formula():
         assert counts[2] == 1.5 * counts[0] == 1.5 * counts[1]
 
 
-def _weights_in_memory(group):
-    """Which units' weights are there: within each layer's passes, and between the passes."""
-    decoder = small_decoder()
-    zero = ZeroAdamW(decoder, group, 3, **ADAMW)
-    seen = []
-
-    def look(where):
-        there = [u.flats[0].flat.untyped_storage().nbytes() > 0 for u in zero.units]
-        seen.append((where, "".join("01"[x] for x in there)))
-
-    look("start")
-    for index, layer in enumerate(decoder.layers):
-        layer.mlp.register_forward_pre_hook(lambda *_, i=index: look(f"forward {i}"))
-        layer.mlp.register_full_backward_pre_hook(lambda *_, i=index: look(f"backward {i}"))
-    loss = loss_sum(decoder(batches()[0][0]), batches()[0][1])
-    look("between")
-    loss.backward()
-    zero.synchronize()
-    look("end")
-    return seen, [tuple(p.shape) for p in decoder.parameters()]
-
-
-def test_stage_3_has_the_weights_of_one_layer_at_a_time():
-    seen, shapes = launch(_weights_in_memory, 2)[0]
-    layers = ["10001", "01001", "00101", "00011"]  # the last unit: embeddings and last norm
-    forward = [(f"forward {i}", layers[i]) for i in range(4)]
-    backward = [(f"backward {i}", layers[i]) for i in reversed(range(4))]
-    empty = "00000"
-    assert seen == [("start", empty), *forward, ("between", empty), *backward, ("end", empty)]
-    assert set(shapes) == {(0,)}
-
-
 def _frozen_memory(group):
     zero = ZeroAdamW(_freeze_most(small_decoder()).bfloat16(), group, 3, **ADAMW)
     for _ in range(2):
         _backward(zero, group, batches()[0])
         zero.step()
-        found = held_bytes(zero)
+        held = held_bytes(zero)
         zero.zero_grad()
     units = [sum(2 * len(flat.flat) for flat in unit.flats) for unit in zero.units]
     return (
-        found,
+        held,
         units,
         zero.peak_gathered_bytes,
         sum(f.shard_size for f in zero.flats() if f.trained),
@@ -275,8 +239,8 @@ def _microbatches(group):
 def test_microbatches_equal_the_whole_batch_and_need_no_communication():
     alone = train_alone(small_decoder(), batches()[:1])
     for gradients, sent in launch(_microbatches, 2):
-        for found in gradients:
-            torch.testing.assert_close(found, alone.gradients, atol=1e-5, rtol=0)
+        for accumulated in gradients:
+            torch.testing.assert_close(accumulated, alone.gradients, atol=1e-5, rtol=0)
         assert sent[:2] == [0, 0]
 
 
@@ -313,17 +277,8 @@ def _units_not_run(group):
 
 
 def test_at_stage_2_ranks_may_run_other_units_and_nothing_hangs():
-    for found, expected in launch(_units_not_run, 3, timeout=300):
-        torch.testing.assert_close(found, expected)
-
-
-def test_a_norm_counts_shards_once_and_replicated_tensors_once():
-    def norm(group):
-        x = torch.arange(6.0)
-        return global_norm([x[2 * group.rank :][:2]], group, replicated=[x]).item()
-
-    expected = (2 * torch.arange(6.0).square().sum()).sqrt().item()
-    assert launch(norm, 3) == [pytest.approx(expected)] * 3
+    for gradients, expected in launch(_units_not_run, 3, timeout=300):
+        torch.testing.assert_close(gradients, expected)
 
 
 def _shares_a_weight():
@@ -367,13 +322,13 @@ WRONG = [
 
 
 def _messages(group):
-    found = []
+    messages = []
     for call, _ in WRONG:
         try:
             call(group)
         except (ValueError, RuntimeError) as error:
-            found.append(str(error))
-    return found
+            messages.append(str(error))
+    return messages
 
 
 def test_mistakes_of_the_caller_are_refused():

@@ -1,7 +1,6 @@
 """AWQ's search, its clipping, and that folding the scales changes no output."""
 
 import copy
-from functools import partial
 
 import pytest
 import torch
@@ -24,7 +23,8 @@ from course_pkg.acceleration.quantization.layerwise import (
     calibrate,
 )
 from course_pkg.lm.decoder import Decoder
-from tests.refusals import wrong_refusals
+from tests.acceleration.quantization.examples import SIZES
+from tests.refusals import require_refusals
 from tests.tolerance import rounding
 
 DOUBLE = torch.float64
@@ -45,15 +45,7 @@ def layer(rows=6, columns=32, tokens=50, seed=0, outlier=30.0):
 def decoder(kv_heads=2, **settings):
     """A small decoder in fp64 whose norms and biases are not the initial ones."""
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=40,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=kv_heads,
-        **settings,
-    )
+    config = LlamaConfig(**SIZES | {"num_key_value_heads": kv_heads} | settings)
     model = Decoder.from_transformers(LlamaForCausalLM(config)).double()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -79,10 +71,10 @@ def test_alpha_0_is_rounding_to_nearest(symmetric):
     W, _, statistics = layer()
     grid = Grid(3, 8, symmetric)
     assert torch.equal(channel_scales(statistics.mean_abs, 0.0), torch.ones(32))
-    found = rounded(W, grid)
+    quantized = rounded(W, grid)
     expected = round_to_nearest(W, grid)
     for name, tensor in expected.tensors().items():
-        assert torch.equal(found.tensors()[name], tensor)
+        assert torch.equal(quantized.tensors()[name], tensor)
     choice = AWQ(grid, points=1).search([W], statistics)
     assert choice.alpha == 0
     D = W - expected.dequantize()
@@ -137,7 +129,7 @@ def test_clipping_is_the_best_of_the_shrunk_ranges_for_each_group(symmetric):
     W, X, statistics = layer(outlier=4.0)
     W = W**3  # long tails
     grid = Grid(2, 8, symmetric)
-    found = rounded(W, grid, statistics.hessian)
+    clipped = rounded(W, grid, statistics.hessian)
     plain = round_to_nearest(W, grid)
     chosen = set()
     for row in range(len(W)):
@@ -152,12 +144,12 @@ def test_clipping_is_the_best_of_the_shrunk_ranges_for_each_group(symmetric):
                 D = W[row, part] - step * (codes - zero)
                 tried[float(step)] = float((X[:, part] @ D).square().sum())
             best = min(tried, key=tried.get)
-            assert float(found.scale[row, group]) == pytest.approx(best)
-            D = W[row, part] - found.dequantize()[row, part]
+            assert float(clipped.scale[row, group]) == pytest.approx(best)
+            D = W[row, part] - clipped.dequantize()[row, part]
             assert float((X[:, part] @ D).square().sum()) == pytest.approx(tried[best], rel=1e-4)
             chosen.add(round(best / float(scale), 2))
     assert len(chosen) > 2
-    assert torch.equal(found.zero, plain.zero)
+    assert torch.equal(clipped.zero, plain.zero)
 
 
 @pytest.mark.parametrize("kv_heads", [2, 4])
@@ -190,9 +182,9 @@ def test_grouped_queries_keep_the_output_projection_as_it_is():
 
 def test_only_positive_scales_are_folded():
     block = decoder().layers[0]
-    assert not wrong_refusals(
-        (partial(fold, block, READERS[0], torch.full((32,), value)), ValueError, "finite and above")
-        for value in (0.0, -1.0, float("inf"), float("nan"))
+    require_refusals(
+        *((value, "finite and above") for value in (0.0, -1.0, float("inf"), float("nan"))),
+        of=lambda value: fold(block, READERS[0], torch.full((32,), value)),
     )
 
 
@@ -202,7 +194,7 @@ def test_a_block_is_scaled_then_rounded(kv_heads, clip):
     model = decoder(kv_heads)
     statistics = calibrate(model, [IDS])
     block = model.layers[0]
-    found = {name: statistics[f"layers.0.{name}"] for names in READERS for name in names}
+    by_layer = {name: statistics[f"layers.0.{name}"] for names in READERS for name in names}
     expected = copy.deepcopy(block)
     grid = Grid(3, 16)
     method = AWQ(grid, points=6, clip=clip)
@@ -211,14 +203,14 @@ def test_a_block_is_scaled_then_rounded(kv_heads, clip):
         weights = [block.get_submodule(name).weight for name in names]
         scales[names] = torch.ones(weights[0].shape[1], dtype=DOUBLE)
         if foldable(block, names):
-            scales[names] = method.search(weights, found[names[0]]).scales
+            scales[names] = method.search(weights, by_layer[names[0]]).scales
     for names in READERS:
         if foldable(block, names):
             fold(expected, names, scales[names])
-    quantized = method.quantize_block(block, found)
-    assert quantized.keys() == found.keys()
+    quantized = method.quantize_block(block, by_layer)
+    assert quantized.keys() == by_layer.keys()
     for names in READERS:
-        hessian = found[names[0]].hessian / scales[names] / scales[names][:, None]
+        hessian = by_layer[names[0]].hessian / scales[names] / scales[names][:, None]
         for name in names:
             weight = expected.get_submodule(name).weight
             assert torch.equal(block.get_submodule(name).weight, weight)
@@ -230,26 +222,25 @@ def test_a_block_is_scaled_then_rounded(kv_heads, clip):
 
 
 def test_bad_input_is_one_clear_error():
-    changes = [
-        (lambda W, s: setattr(s, "mean_abs", torch.zeros(32)), "all its inputs are 0"),
-        (lambda W, s: setattr(s, "mean_abs", torch.ones(31)), "weights have 32 columns"),
-        (lambda W, s: W.fill_(float("nan")), "NaN or infinite"),
-        (lambda W, s: W.mul_(1e7), "needs the scale"),
-    ]
-
     def search(change):
         W, _, statistics = layer()
         change(W, statistics)
         AWQ(Grid(4, 8)).search([W], statistics)
 
-    assert not wrong_refusals(
-        (partial(search, change), ValueError, words) for change, words in changes
+    require_refusals(
+        (lambda W, s: setattr(s, "mean_abs", torch.zeros(32)), "all its inputs are 0"),
+        (lambda W, s: setattr(s, "mean_abs", torch.ones(31)), "weights have 32 columns"),
+        (lambda W, s: W.fill_(float("nan")), "NaN or infinite"),
+        (lambda W, s: W.mul_(1e7), "needs the scale"),
+        of=search,
     )
 
 
 def test_settings_are_checked():
-    settings = [({"points": 0}, ValueError), ({"clip": 1}, TypeError), ({"grid": 4}, TypeError)]
-    assert not wrong_refusals(
-        (partial(AWQ, **{"grid": Grid(4, 8)} | options), error, next(iter(options)))
-        for options, error in settings
+    require_refusals(
+        ({"points": 0}, "ValueError: points"),
+        ({"clip": 1}, "TypeError: clip"),
+        ({"grid": 4}, "TypeError: grid"),
+        of=lambda options: AWQ(**{"grid": Grid(4, 8)} | options),
+        errors=(TypeError, ValueError),
     )

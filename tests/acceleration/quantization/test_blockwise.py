@@ -12,29 +12,13 @@ from course_pkg.acceleration.quantization.blockwise import (
     quantize_scales,
     stored_bytes,
 )
-from course_pkg.acceleration.quantization.levels import (
-    fp4_levels,
-    int4_levels,
-    quantize_block,
-)
+from course_pkg.acceleration.quantization.levels import int4_levels, quantize_block
 from tests.acceleration.quantization.examples import normal
 from tests.refusals import wrong_refusals
 
 
-def test_fp4_and_int4_by_hand():
-    # 12ths: 0, 1/16, then 8 and 12, 4 and 6, 2 and 3: each exponent halves, m adds half.
-    expected = [0, 1 / 192, 8 / 12, 1, 4 / 12, 6 / 12, 2 / 12, 3 / 12]
-    assert fp4_levels()[:8] == pytest.approx(expected)
-    assert fp4_levels()[8:] == [-level for level in fp4_levels()[:8]]
+def test_int4_by_hand():
     assert int4_levels() == pytest.approx([i / 7 for i in range(-7, 8)])
-
-
-@pytest.mark.parametrize("name", ["nf4", "fp4", "int4"])
-def test_bounds_separate_neighbors(name):
-    book = code_book(name)
-    ascending = book.levels[book.ascending_codes]
-    assert (ascending[:-1] <= book.bounds).all() and (book.bounds <= ascending[1:]).all()
-    assert len(book.bounds) == len(book.levels) - 1
 
 
 def test_an_unknown_name_is_refused():
@@ -71,14 +55,6 @@ def test_eight_numbers_by_hand():
     assert torch.equal(quantized.absmax, torch.tensor([0.6, 2.0]))
     expected = [0.264426, -0.6, 0, 0.147667, 2, 0.881420, -1.050146, 0.159161]
     assert quantized.dequantize().flatten().tolist() == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_the_result_has_the_dtype_of_the_original_or_the_one_asked_for(dtype):
-    quantized = quantize(normal(64, 4).to(dtype))
-    assert quantized.dequantize().dtype == dtype
-    assert quantized.dequantize(torch.float32).dtype == torch.float32
-    assert torch.equal(quantized.dequantize(torch.float32).to(dtype), quantized.dequantize())
 
 
 def test_double_quantization_by_hand():

@@ -69,7 +69,7 @@ def test_a_product_is_exact_for_tiny_sizes_in_any_layout(name):
         inputs = layouts(integers(tokens, k, largest_x).to(dtype))
         weights = layouts(integers(n, k, largest_code).char())
         cases = [(x, "new") for x in inputs] + [("new", codes) for codes in weights]
-        cases += [(each, each) for each in inputs.keys() & weights.keys()]
+        cases += [(layout, layout) for layout in inputs.keys() & weights.keys()]
         scales = SCALES if name in ("int8_product", "int4_product") else {"none": None}
         for (x, codes), scale in itertools.product(cases, scales):
             numbers = inputs[x], weights[codes]
@@ -78,8 +78,8 @@ def test_a_product_is_exact_for_tiny_sizes_in_any_layout(name):
                 expected /= 2
                 numbers += (scales[scale][:n, : k // 32],)
             with filled_memory():
-                found = kernel(*numbers)
-            if not torch.equal(found.double(), expected.to(found.dtype).double()):
+                product = kernel(*numbers)
+            if not torch.equal(product.double(), expected.to(product.dtype).double()):
                 wrong.append((dtype, (tokens, k, n), x, codes, scale))
     assert wrong == []
 

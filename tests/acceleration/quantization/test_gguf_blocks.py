@@ -15,7 +15,7 @@ from course_pkg.acceleration.quantization.gguf_blocks import (
 )
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from tests.acceleration.quantization.examples import normal
-from tests.refusals import wrong_refusals
+from tests.refusals import require_refusals
 
 WRITABLE = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 
@@ -45,7 +45,8 @@ def test_a_layer_computes_saves_and_loads(name):
     assert torch.equal(other(x), layer(x))
     assert weight.dequantize(torch.bfloat16).dtype == torch.bfloat16
     assert (
-        sum(each.nbytes for each in weight.tensors().values()) == 6 * 256 * FORMATS[name].bits / 8
+        sum(tensor.nbytes for tensor in weight.tensors().values())
+        == 6 * 256 * FORMATS[name].bits / 8
     )
 
 
@@ -63,43 +64,23 @@ def test_k_blocks_fall_back_where_256_does_not_divide_a_row():
 
 
 def test_bad_arguments_are_refused():
-    refused = [
-        (
-            lambda: write_gguf(normal(2, 40), "Q4_0"),
-            ValueError,
-            "do not divide 40 columns; llama.c",
-        ),
-        (
-            lambda: write_gguf(normal(2, 256), "Q4_K"),
-            ValueError,
-            "Q4_K can be read only; these .*8_0",
-        ),
-        (lambda: write_gguf(normal(2, 32), "Q9_0"), ValueError, "name must be one of Q4_0, Q4_1"),
-        (lambda: write_gguf(normal(32), "Q4_0"), ValueError, "expected a matrix of floats"),
-        (lambda: write_gguf(normal(2, 32) / 0, "Q4_0"), ValueError, "NaN or infinite"),
-        (lambda: write_gguf(normal(2, 32) * 1e9, "Q8_0"), ValueError, "fp16 has up to 65,504"),
-        (
-            lambda: write_gguf(normal(2, 32) - 1e5, "Q4_1"),
-            ValueError,
-            "a block needs the number 100",
-        ),
-        (
-            lambda: read_gguf(normal(2, 18), "Q4_0"),
-            TypeError,
-            "expected bytes, uint8 .* got torch.float32",
-        ),
-        (
-            lambda: read_gguf(torch.zeros(18).byte(), "Q4_0"),
-            TypeError,
-            r"expected bytes, .*\(18,\)",
-        ),
-        (
-            lambda: read_gguf(torch.zeros(1, 20).byte(), "Q4_0"),
-            ValueError,
-            "a row of 20 bytes is n",
-        ),
-        (lambda: read_gguf(torch.zeros(1, 0).byte(), "Q4_0"), ValueError, "a row of 0 bytes"),
-        (lambda: read_gguf(torch.zeros(1, 18).byte(), "q4_0"), ValueError, "name must be one of"),
-        (lambda: require_columns("Q2_K", 256), ValueError, "name must be one of"),
-    ]
-    assert not wrong_refusals(refused)
+    require_refusals(
+        (normal(2, 40), "Q4_0", "ValueError: .* do not divide 40 columns; llama.cpp"),
+        (normal(2, 256), "Q4_K", "ValueError: Q4_K can be read only; these .*8_0"),
+        (normal(2, 32), "Q9_0", "ValueError: name must be one of Q4_0, Q4_1"),
+        (normal(32), "Q4_0", "ValueError: expected a matrix of floats"),
+        (normal(2, 32) / 0, "Q4_0", "ValueError: .*NaN or infinite"),
+        (normal(2, 32) * 1e9, "Q8_0", "ValueError: .*fp16 has up to 65,504"),
+        (normal(2, 32) - 1e5, "Q4_1", "ValueError: a block needs the number 100"),
+        of=write_gguf,
+    )
+    require_refusals(
+        (normal(2, 18), "Q4_0", "TypeError: expected bytes, uint8 .* got torch.float32"),
+        (torch.zeros(18).byte(), "Q4_0", r"TypeError: expected bytes, .*\(18,\)"),
+        (torch.zeros(1, 20).byte(), "Q4_0", "ValueError: a row of 20 bytes is n"),
+        (torch.zeros(1, 0).byte(), "Q4_0", "ValueError: a row of 0 bytes"),
+        (torch.zeros(1, 18).byte(), "q4_0", "ValueError: name must be one of"),
+        of=read_gguf,
+        errors=(TypeError, ValueError),
+    )
+    require_refusals((require_columns, "Q2_K", 256, "name must be one of"))

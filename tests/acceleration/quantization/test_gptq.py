@@ -1,7 +1,6 @@
 """GPTQ's identities, its optimality where it has one, and what its settings may not change."""
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from course_pkg.acceleration.quantization.gptq import (
     quantize_columns,
 )
 from course_pkg.acceleration.quantization.grouped import Grid, round_to_nearest
-from tests.refusals import wrong_refusals
+from tests.refusals import require_refusals
 from tests.tolerance import rounding
 
 DOUBLE = torch.float64
@@ -75,21 +74,6 @@ def test_the_errors_explain_the_weights_and_the_objective(grid, options):
     assert torch.allclose(objective(W[:, order], solution.Q, H[order][:, order]).sum(), error)
 
 
-def test_two_columns_by_hand():
-    # H = [[2, 1], [1, 2]]: H⁻¹ = [[2, −1], [−1, 2]] / 3, and U_01 / U_00 = −1/2.
-    # w_0 = 0.4 is rounded to 0. The error 0.4 moves half of itself to w_1: 0.4 + 0.2 → 1.
-    H = torch.tensor([[2.0, 1.0], [1.0, 2.0]], dtype=DOUBLE)
-    W = torch.tensor([[0.4, 0.4]], dtype=DOUBLE)
-    one = torch.ones(1, 1, dtype=DOUBLE)
-    solution = quantize_columns(
-        W, inverse_factor(H), Grid(2, 2), 2, torch.tensor([0, 0]), (one, one)
-    )
-    assert solution.Q.tolist() == [[0.0, 1.0]]
-    assert solution.codes.tolist() == [[1.0, 2.0]]
-    # E_0 = 0.4 / √(2/3), E_1 = (0.6 − 1) / √(1/2)
-    assert torch.allclose(solution.E, torch.tensor([[0.48989795, -0.56568542]], dtype=DOUBLE))
-
-
 @pytest.mark.parametrize(
     ("width", "options", "block_sizes"),
     [
@@ -104,18 +88,18 @@ def test_blocks_change_nothing(width, options, block_sizes):
     method = GPTQ(Grid(3, width), block_size=1, **options)
     expected = method.solve(W, H)
     for block_size in block_sizes:
-        found = replace(method, block_size=block_size).solve(W, H)
-        assert torch.equal(found.codes, expected.codes), block_size
-        assert torch.allclose(found.E, expected.E, rtol=1e-9, atol=1e-11), block_size
-        assert torch.equal(found.scale, expected.scale), block_size
+        solution = replace(method, block_size=block_size).solve(W, H)
+        assert torch.equal(solution.codes, expected.codes), block_size
+        assert torch.allclose(solution.E, expected.E, rtol=1e-9, atol=1e-11), block_size
+        assert torch.equal(solution.scale, expected.scale), block_size
 
 
 @given(columns=st.integers(1, 12), groups=st.integers(1, 6), size=st.integers(1, 40))
 def test_blocks_cover_all_columns_once_and_split_no_two_groups(columns, groups, size):
     width = columns
-    found = list(column_blocks(width * groups, width, size))
-    assert [j for start, end in found for j in range(start, end)] == list(range(width * groups))
-    for start, end in found:
+    blocks = list(column_blocks(width * groups, width, size))
+    assert [j for start, end in blocks for j in range(start, end)] == list(range(width * groups))
+    for start, end in blocks:
         assert 0 < end - start <= size
         whole = start % width == 0 and end % width == 0
         assert whole or start // width == (end - 1) // width
@@ -169,12 +153,12 @@ def test_uncorrelated_inputs_mean_rounding_to_nearest(grid, act_order):
     """With a diagonal H nothing is passed on, and rounding is the best of all choices."""
     W, H, _ = layer()
     method = GPTQ(grid, act_order=act_order, static_groups=True)
-    found = method.quantize(W, H.diagonal().diag())
+    quantized = method.quantize(W, H.diagonal().diag())
     expected = round_to_nearest(W, grid)
-    assert found.order is None
-    assert torch.equal(found.codes, expected.codes)
-    assert torch.equal(found.scale, expected.scale)
-    assert torch.equal(found.zero, expected.zero)
+    assert quantized.order is None
+    assert torch.equal(quantized.codes, expected.codes)
+    assert torch.equal(quantized.scale, expected.scale)
+    assert torch.equal(quantized.zero, expected.zero)
 
 
 def test_a_group_of_one_sign_has_a_grid_that_begins_at_zero():
@@ -230,7 +214,7 @@ def test_act_order_is_gptq_on_sorted_columns_put_back(width, static_groups):
     grid = Grid(4, width)
     order = H.diagonal().argsort(descending=True)
     assert not torch.equal(order, torch.arange(24))
-    found = GPTQ(grid, act_order=True, static_groups=static_groups).quantize(W, H)
+    quantized = GPTQ(grid, act_order=True, static_groups=static_groups).quantize(W, H)
     if static_groups:
         U = inverse_factor(damped(H, 0.01)[order][:, order])
         solution = quantize_columns(
@@ -239,11 +223,13 @@ def test_act_order_is_gptq_on_sorted_columns_put_back(width, static_groups):
         sorted_columns = solution.Q
     else:
         sorted_columns = GPTQ(grid).solve(W[:, order], H[order][:, order]).Q
-    assert torch.allclose(found.dequantize()[:, order], sorted_columns, rtol=rounding(4), atol=0)
+    assert torch.allclose(
+        quantized.dequantize()[:, order], sorted_columns, rtol=rounding(4), atol=0
+    )
     neighbors = static_groups or width is None
-    assert (found.order is None) == neighbors
+    assert (quantized.order is None) == neighbors
     if not neighbors:
-        assert found.order[order].tolist() == [j // width for j in range(24)]
+        assert quantized.order[order].tolist() == [j // width for j in range(24)]
 
 
 def test_dead_columns_become_zero_and_do_not_disturb_the_others():
@@ -252,10 +238,10 @@ def test_dead_columns_become_zero_and_do_not_disturb_the_others():
     H[[2, 9]] = 0
     H[:, [2, 9]] = 0
     W[:, 2] = 100.0  # would widen the range
-    found = GPTQ(Grid(4, None)).quantize(W, H).dequantize()
-    assert (found[:, [2, 9]] == 0).all()
+    quantized = GPTQ(Grid(4, None)).quantize(W, H).dequantize()
+    assert (quantized[:, [2, 9]] == 0).all()
     expected = GPTQ(Grid(4, None), damping=0.01).quantize(W[:, alive], H[alive][:, alive])
-    assert torch.equal(found[:, alive], expected.dequantize())
+    assert torch.equal(quantized[:, alive], expected.dequantize())
     assert W[0, 2] == 100  # the caller's weight stays
 
 
@@ -272,26 +258,26 @@ def test_the_stored_weight_is_what_was_computed(dtype):
     W, H, _ = layer()
     W = W.to(dtype)
     method = GPTQ(Grid(3, 8), act_order=True)
-    found = method.quantize(W, H.float())
+    stored = method.quantize(W, H.float())
     solution = method.solve(W, H.float())
-    assert found.dtype == dtype
+    assert stored.dtype == dtype
     assert solution.Q.dtype == torch.float32
-    assert torch.equal(found.dequantize(torch.float32)[:, solution.permutation], solution.Q)
+    assert torch.equal(stored.dequantize(torch.float32)[:, solution.permutation], solution.Q)
 
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10**6), st.sampled_from([2, 3, 4, 8]), st.booleans(), st.booleans())
 def test_any_layer_gets_codes_in_range_and_finite_numbers(seed, bits, symmetric, act_order):
     W, H, _ = layer(rows=3, columns=16, tokens=4, seed=seed)  # fewer tokens than columns
-    found = GPTQ(Grid(bits, 4, symmetric), act_order=act_order).quantize(W, H)
-    assert found.shape == W.shape
-    assert torch.isfinite(found.dequantize()).all()
+    quantized = GPTQ(Grid(bits, 4, symmetric), act_order=act_order).quantize(W, H)
+    assert quantized.shape == W.shape
+    assert torch.isfinite(quantized.dequantize()).all()
 
 
 def test_bad_input_is_one_clear_error():
     W, H, _ = layer(columns=8)
     method = GPTQ(Grid(4, 4))
-    changes = [
+    require_refusals(
         (lambda W, H: (W, H[:4, :4]), "weight has 8 columns, so the Hessian must be"),
         (lambda W, H: (W[:, 0], H), "expected a matrix of floats"),
         (lambda W, H: (W / 0, H), "NaN or infinite"),
@@ -302,22 +288,18 @@ def test_bad_input_is_one_clear_error():
         (lambda W, H: (W, 0 * H), "no calibration input"),
         (lambda W, H: (W, torch.ones_like(H) - 100 * (1 - torch.eye(8))), "positive definite"),
         (lambda W, H: (W[:, :6], H[:6, :6]), "groups of 4 do not divide 6 columns"),
-    ]
-    assert not wrong_refusals(
-        (partial(method.quantize, *change(W, H)), ValueError, words) for change, words in changes
+        of=lambda change: method.quantize(*change(W, H)),
     )
 
 
 def test_settings_are_checked():
-    settings = [
-        ({"damping": -0.1}, ValueError),
-        ({"damping": "1"}, TypeError),
-        ({"block_size": 0}, ValueError),
-        ({"act_order": 1}, TypeError),
-        ({"static_groups": None}, TypeError),
-        ({"grid": 4}, TypeError),
-    ]
-    assert not wrong_refusals(
-        (partial(GPTQ, **{"grid": Grid(4, 4)} | options), error, next(iter(options)))
-        for options, error in settings
+    require_refusals(
+        ({"damping": -0.1}, "ValueError: damping"),
+        ({"damping": "1"}, "TypeError: damping"),
+        ({"block_size": 0}, "ValueError: block_size"),
+        ({"act_order": 1}, "TypeError: act_order"),
+        ({"static_groups": None}, "TypeError: static_groups"),
+        ({"grid": 4}, "TypeError: grid"),
+        of=lambda options: GPTQ(**{"grid": Grid(4, 4)} | options),
+        errors=(TypeError, ValueError),
     )

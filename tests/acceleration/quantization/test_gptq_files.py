@@ -26,17 +26,11 @@ from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinea
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.lm.model_errors import CorruptModelError, ModelError
-from tests.refusals import wrong_refusals
+from tests.acceleration.quantization import examples
+from tests.refusals import require_refusals, wrong_refusals
 
 BITS = [2, 3, 4, 8]
-SIZES = {
-    "vocab_size": 61,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-}
+SIZES = examples.SIZES | {"num_attention_heads": 2}
 
 
 def weight_of(bits, width=32, rows=64, columns=96, shuffled=False, seed=0):
@@ -66,11 +60,11 @@ def independent(tensors, bits, checkpoint_format):
         total = 0
         for word in reversed([int(word) % 2**32 for word in words]):
             total = total * 2**32 + word
-        found = []
-        while len(found) < len(words) * 32 // bits:
+        taken = []
+        while len(taken) < len(words) * 32 // bits:
             total, number = divmod(total, 2**bits)
-            found.append(number)
-        return found
+            taken.append(number)
+        return taken
 
     qweight, qzeros, scales, g_idx = (tensors[name].numpy() for name in PARTS)
     codes = np.array([numbers(qweight[:, column]) for column in range(qweight.shape[1])])
@@ -102,11 +96,9 @@ def test_an_independent_reader_and_ours_find_the_same_weight(bits, checkpoint_fo
     assert shapes["qzeros"] == (3, 64 * bits // 32)
     assert shapes["scales"] == (3, 64)
     assert torch.equal(independent(tensors, bits, checkpoint_format), weight.dequantize())
-    found = from_gptq(tensors, weight.grid, checkpoint_format)
-    assert found.tensors().keys() == weight.tensors().keys()
-    assert all(
-        torch.equal(value, weight.tensors()[name]) for name, value in found.tensors().items()
-    )
+    read = from_gptq(tensors, weight.grid, checkpoint_format)
+    assert read.tensors().keys() == weight.tensors().keys()
+    assert all(torch.equal(value, weight.tensors()[name]) for name, value in read.tensors().items())
 
 
 def test_words_of_4_bits_by_hand():
@@ -123,8 +115,8 @@ def test_the_middle_of_a_symmetric_grid_shows_the_convention_whatever_the_label(
     weight = round_to_nearest(torch.randn(32, 64), Grid(bits, 32, symmetric=True))
     for written in FORMATS:
         for label in FORMATS:
-            found = from_gptq(to_gptq(weight, written), weight.grid, label)
-            assert torch.equal(found.dequantize(), weight.dequantize()), (written, label)
+            read = from_gptq(to_gptq(weight, written), weight.grid, label)
+            assert torch.equal(read.dequantize(), weight.dequantize()), (written, label)
 
 
 def test_a_zero_point_of_0_is_only_written_in_the_new_format():
@@ -141,28 +133,27 @@ def test_a_zero_point_of_0_is_only_written_in_the_new_format():
 
 
 def test_what_does_not_fit_the_format_is_refused():
-    refused = [
-        (5, 32, 32, "2, 3, 4 or 8 bits, not 5"),
-        (4, 48, 32, "multiples of 32 outputs and inputs, got 48 and 32"),
-        (4, 32, 40, "multiples of 32 outputs and inputs, got 32 and 40"),
-    ]
-    assert not wrong_refusals(
-        (
-            partial(to_gptq, round_to_nearest(torch.randn(rows, columns), Grid(bits, None))),
-            ValueError,
-            words,
-        )
-        for bits, rows, columns, words in refused
+    def write(bits, rows, columns):
+        to_gptq(round_to_nearest(torch.randn(rows, columns), Grid(bits, None)))
+
+    require_refusals(
+        (write, 5, 32, 32, "2, 3, 4 or 8 bits, not 5"),
+        (write, 4, 48, 32, "multiples of 32 outputs and inputs, got 48 and 32"),
+        (write, 4, 32, 40, "multiples of 32 outputs and inputs, got 32 and 40"),
+        (pack, torch.tensor([[3, 16]]), 4, "codes of 4 bits are in 0 … 15, got 3 … 16"),
+        (to_gptq, weight_of(4), "v1", "checkpoint_format must be one of gptq, gptq_v2"),
+        (from_gptq, {}, Grid(4, 32), "v1", "checkpoint_format must be one of gptq, gptq_v2"),
     )
 
 
-def test_codes_of_more_bits_are_refused():
-    with pytest.raises(ValueError, match="codes of 4 bits are in 0 … 15, got 3 … 16"):
-        pack(torch.tensor([[3, 16]]), 4)
-
-
 def test_tensors_that_do_not_fit_are_one_clear_error():
-    changes = [
+    right = to_gptq(weight_of(4))
+
+    def read(change):
+        tensors = (right | change).items()
+        from_gptq({name: x for name, x in tensors if x is not None}, Grid(4, 32))
+
+    require_refusals(
         ({"qweight": None}, "qweight is missing"),
         ({"g_idx": None, "scales": None}, "scales, g_idx is missing"),
         ({"qweight": torch.zeros(12, 32, dtype=torch.int32)}, r"qweight is \(12, 32\)"),
@@ -173,27 +164,8 @@ def test_tensors_that_do_not_fit_are_one_clear_error():
         ({"g_idx": torch.full((96,), 3, dtype=torch.int32)}, "g_idx must be in 0 … 2, got 3"),
         ({"g_idx": torch.full((96,), -1, dtype=torch.int32)}, "g_idx must be in"),
         ({"g_idx": torch.zeros(64, dtype=torch.int32)}, "qweight is"),
-    ]
-    right = to_gptq(weight_of(4))
-
-    def changed(change):
-        tensors = (right | change).items()
-        return {name: tensor for name, tensor in tensors if tensor is not None}
-
-    assert not wrong_refusals(
-        (partial(from_gptq, changed(change), Grid(4, 32)), ValueError, words)
-        for change, words in changes
+        of=read,
     )
-
-
-def test_formats_are_checked():
-    weight = weight_of(4)
-    for run in (
-        lambda: to_gptq(weight, "v1"),
-        lambda: from_gptq(to_gptq(weight), weight.grid, "v1"),
-    ):
-        with pytest.raises(ValueError, match="checkpoint_format must be one of gptq, gptq_v2"):
-            run()
 
 
 def quantized(method=None, **settings):
@@ -272,13 +244,13 @@ def test_the_tokens_that_end_a_text_are_saved_with_the_model(tmp_path):
 def test_a_checkpoint_is_read_without_a_model(tmp_path):
     model = quantized()
     save_gptq(model, tmp_path)
-    found = read_gptq(tmp_path, torch.bfloat16)
-    assert len(found.weights) == 14
+    checkpoint = read_gptq(tmp_path, torch.bfloat16)
+    assert len(checkpoint.weights) == 14
     name = "model.layers.0.self_attn.q_proj"
-    assert torch.equal(found.weights[name].codes, model.get_submodule(name).quantized.codes)
-    assert found.weights[name].dtype == torch.bfloat16
-    assert "model.norm.weight" in found.tensors
-    assert "quantization_config" not in found.config
+    assert torch.equal(checkpoint.weights[name].codes, model.get_submodule(name).quantized.codes)
+    assert checkpoint.weights[name].dtype == torch.bfloat16
+    assert "model.norm.weight" in checkpoint.tensors
+    assert "quantization_config" not in checkpoint.config
 
 
 def test_what_older_programs_wrote_is_understood(tmp_path):

@@ -105,22 +105,19 @@ def test_calibration_takes_the_range_of_all_inputs():
 
 
 STORAGES = {
-    "W8A16": (None, False),
-    "per token": (Activations(), False),
-    "per tensor": (Activations("tensor"), False),
-    "per token, affine": (Activations(affine=True), False),
-    "per tensor, affine": (Activations("tensor", affine=True), False),
-    "static": (Activations("tensor"), True),
-    "static, affine": (Activations("tensor", affine=True), True),
-    "7 bits": (Activations(bits=7), False),
-    "7 bits, affine": (Activations(affine=True, bits=7), False),
-    "7 bits, static, affine": (Activations("tensor", affine=True, bits=7), True),
+    "W8A16": None,
+    "per token": Activations(),
+    "per tensor": Activations("tensor"),
+    "per token, affine": Activations(affine=True),
+    "per tensor, affine": Activations("tensor", affine=True),
+    "7 bits": Activations(bits=7),
+    "7 bits, affine": Activations(affine=True, bits=7),
+    "7 bits, per tensor, affine": Activations("tensor", affine=True, bits=7),
 }
 
 
-def stored(name, weight, x):
-    activations, static = STORAGES[name]
-    return int8_weight(weight, activations, [x] if static else None)
+def stored(name, weight):
+    return int8_weight(weight, STORAGES[name])
 
 
 @pytest.mark.parametrize(
@@ -128,14 +125,14 @@ def stored(name, weight, x):
     [
         *((name, 33, 97) for name in STORAGES),
         *(("W8A16", k, n) for k, n in ((1, 1), (1023, 5), (64, 32))),
-        *(("7 bits, static, affine", k, n) for k, n in ((1, 1), (1023, 5))),
+        *(("7 bits, per tensor, affine", k, n) for k, n in ((1, 1), (1023, 5))),
         ("per token, affine", 1, 1),
     ],
 )
 def test_the_product_is_close_to_that_in_full_precision(name, k, n):
     weight = normal(n, k)
     x = normal(2, 3, k, seed=1) + 0.5
-    storage = stored(name, weight, x)
+    storage = stored(name, weight)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         result = storage.matmul(x.to(dtype))
         expected = F.linear(x.to(dtype).double(), weight.double())
@@ -150,13 +147,11 @@ def test_the_product_is_that_of_the_codes_exactly(name):
     """All numbers are dequantized codes, so that the formula can be computed in fp64."""
     weight = normal(7, 40)
     x = normal(4, 40, seed=1) - 0.3
-    storage = stored(name, weight, x)
-    activations, static = STORAGES[name]
+    storage = stored(name, weight)
+    activations = STORAGES[name]
     bits = activations.bits
     zero = None
-    if static:
-        scale, zero = calibrate([x], activations.affine, bits)
-    elif activations.affine:
+    if activations.affine:
         scale, zero = affine_scale(x, activations.per, bits)
     else:
         scale = symmetric_scale(x, activations.per, bits)
@@ -173,23 +168,16 @@ def test_each_token_has_its_own_scale_or_all_share_one():
     weight = normal(8, 16)
     x = normal(3, 16, seed=1)
     big = torch.cat([x, 1000 * normal(1, 16, seed=2)])
-    for name, independent in (("per token", True), ("per tensor", False), ("static", True)):
-        storage = stored(name, weight, x)
+    for name, independent in (("per token", True), ("per tensor", False)):
+        storage = stored(name, weight)
         assert torch.equal(storage.matmul(big)[:3], storage.matmul(x)) == independent, name
-
-
-def test_static_scales_clamp_what_is_larger_than_the_calibration_inputs():
-    storage = int8_weight(torch.tensor([[127.0]]), Activations("tensor"), [torch.tensor([[1.0]])])
-    assert storage.matmul(torch.tensor([[0.5], [1.0], [7.0], [-7.0]])).flatten().tolist() == (
-        pytest.approx([64 / 127 * 127, 127, 127, -127])
-    )
 
 
 def test_nan_in_a_token_stays_visible():
     x = normal(2, 32)
     x[1, 5] = math.nan
     for name in STORAGES:
-        result = stored(name, normal(8, 32), normal(2, 32)).matmul(x)
+        result = stored(name, normal(8, 32)).matmul(x)
         assert result[1].isnan().all(), name
         shared = "per tensor" in name
         assert result[0].isnan().all() == shared, name
@@ -214,40 +202,39 @@ def test_on_a_gpu_large_activations_keep_finite_products(dtype):
     assert torch.allclose(weight.matmul(x).double(), expected, rtol=2**-7, atol=0)
 
 
-@pytest.mark.parametrize("name", ["W8A16", "per token", "static, affine", "7 bits, affine"])
+@pytest.mark.parametrize("name", ["W8A16", "per token", "per tensor, affine", "7 bits, affine"])
 def test_a_layer_takes_gradients_and_refuses_another_format(name):
     weight = normal(32, 64)
     x = normal(3, 64, seed=1)
-    layer = QuantizedLinear(stored(name, weight, x))
+    layer = QuantizedLinear(stored(name, weight))
     x = x.requires_grad_()
     layer(x).sum().backward()
     gradient = torch.ones(3, 32) @ layer.dequantized_weight()
     assert (x.grad - gradient).norm() <= rounding(32) * gradient.norm()
     with pytest.raises(RuntimeError, match="has the format int8"):
         wrong = "per token" if name == "W8A16" else "W8A16"
-        layer.load_state_dict(QuantizedLinear(stored(wrong, weight, x)).state_dict())
+        layer.load_state_dict(QuantizedLinear(stored(wrong, weight)).state_dict())
 
 
 def test_names_and_bits_are_told():
     weight = normal(32, 64)
-    x = normal(2, 64)
-    names = {name: stored(name, weight, x).describe() for name in STORAGES}
+    names = {name: stored(name, weight).describe() for name in STORAGES}
     assert len(set(names.values())) == len(STORAGES)
     assert names["W8A16"] == "int8 weight"
-    assert names["7 bits, static, affine"] == "int8 weight, int7 activations static, affine"
-    assert stored("W8A16", weight, x).effective_bits == 8 + 32 / 64
-    assert stored("per token", weight, x).effective_bits == 8 + 64 / 64
-    assert isinstance(stored("W8A16", weight, x), W8A16)
-    assert isinstance(stored("static", weight, x), W8A8)
+    assert names["7 bits, affine"] == "int8 weight, int7 activations per token, affine"
+    assert stored("W8A16", weight).effective_bits == 8 + 32 / 64
+    assert stored("per token", weight).effective_bits == 8 + 64 / 64
+    assert isinstance(stored("W8A16", weight), W8A16)
+    assert isinstance(stored("per tensor", weight), W8A8)
 
 
 def test_seven_bits_use_the_fast_kernel(monkeypatch):
     if "fbgemm" not in torch.backends.quantized.supported_engines:
         pytest.skip("this torch has no FBGEMM")
     monkeypatch.setattr(products, "int8_matmul", None)  # would fail if it were called
-    stored("7 bits", normal(4, 8), normal(2, 8)).matmul(normal(2, 8))
+    stored("7 bits", normal(4, 8)).matmul(normal(2, 8))
     with pytest.raises(TypeError):
-        stored("per token", normal(4, 8), normal(2, 8)).matmul(normal(2, 8))
+        stored("per token", normal(4, 8)).matmul(normal(2, 8))
 
 
 def test_bad_arguments_are_refused():
@@ -264,15 +251,5 @@ def test_bad_arguments_are_refused():
         (lambda: Activations(affine=None), TypeError, "affine must be True or False"),
         (lambda: int8_weight(normal(4)), ValueError, "expected a matrix of floats"),
         (lambda: int8_weight(normal(2, 2) / 0), ValueError, "NaN or infinite"),
-        (
-            lambda: int8_weight(normal(2, 2), Activations(), [normal(1, 2)]),
-            ValueError,
-            r'static scales need Activations\(per="tensor"\)',
-        ),
-        (
-            lambda: int8_weight(normal(2, 2), None, [normal(1, 2)]),
-            ValueError,
-            "calibration inputs are for activations",
-        ),
     ]
     assert not wrong_refusals(refused)

@@ -176,7 +176,7 @@ def test_the_kernel_packs_once_and_again_when_the_weight_changes(monkeypatch):
 
     monkeypatch.setattr(module, "_pack_for_fbgemm", recorded)
     engines = torch.backends.quantized.supported_engines
-    engine = next(each for each in engines if each not in ("none", "fbgemm"))
+    engine = next(name for name in engines if name not in ("none", "fbgemm"))
     monkeypatch.setattr(torch.backends.quantized, "engine", engine)
     kernel = Int8Kernel()
     a = codes(2, 16, low=-64, high=63)

@@ -20,17 +20,11 @@ from course_pkg.acceleration.quantization.layerwise import (
 )
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.lm.decoder import Decoder
+from tests.acceleration.quantization import examples
 from tests.refusals import wrong_refusals
 from tests.tolerance import rounding
 
-SIZES = {
-    "vocab_size": 61,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
+SIZES = examples.SIZES | {"intermediate_size": 48, "num_hidden_layers": 3}
 BATCHES = list(torch.randint(61, (6, 24), generator=torch.Generator().manual_seed(1)).split(4))
 GRID = Grid(3, 16)
 METHODS = [RoundToNearest(GRID), GPTQ(GRID), AWQ(GRID, points=4), AWQ(GRID, points=4, clip=True)]
@@ -89,10 +83,10 @@ def test_each_layer_has_the_statistics_of_its_own_inputs(kind):
             model(ids)
     for handle in handles:
         handle.remove()
-    found = calibrate(model, BATCHES)
-    assert len(found) == 21
-    assert "lm_head" not in found
-    for name, statistics in found.items():
+    by_layer = calibrate(model, BATCHES)
+    assert len(by_layer) == 21
+    assert "lm_head" not in by_layer
+    for name, statistics in by_layer.items():
         rows = torch.cat([x.flatten(0, -2) for x in seen[name]])
         assert statistics.tokens == len(rows) == 144
         expected = 2 * rows.T @ rows / 144
@@ -145,8 +139,8 @@ def test_later_blocks_are_calibrated_on_quantized_earlier_ones():
                 layer = block.get_submodule(name)
                 hessian = statistics[f"layers.{index}.{name}"].hessian
                 weight = method.quantize(layer.weight, hessian)
-                found = model.layers[index].get_submodule(name).quantized
-                assert torch.equal(found.codes, weight.codes)
+                quantized = model.layers[index].get_submodule(name).quantized
+                assert torch.equal(quantized.codes, weight.codes)
                 block.set_submodule(name, QuantizedLinear(weight, layer.bias))
 
 

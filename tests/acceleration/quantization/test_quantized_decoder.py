@@ -42,14 +42,14 @@ def test_every_linear_layer_is_quantized_and_the_given_decoder_stays(decoder, we
 
 
 def test_a_head_that_is_tied_by_hand_leaves_the_given_decoder_as_it_is(decoder):
-    given = copy.deepcopy(decoder)
-    vocab, hidden = given.embed_tokens.weight.shape
-    given.lm_head = torch.nn.Linear(hidden, vocab, bias=False, device="meta")
-    given.lm_head.weight = given.embed_tokens.weight
-    quantized = quantize_decoder(given)
+    tied = copy.deepcopy(decoder)
+    vocab, hidden = tied.embed_tokens.weight.shape
+    tied.lm_head = torch.nn.Linear(hidden, vocab, bias=False, device="meta")
+    tied.lm_head.weight = tied.embed_tokens.weight
+    quantized = quantize_decoder(tied)
     assert torch.equal(quantized(IDS), quantize_decoder(decoder)(IDS))
-    assert given.lm_head.weight is given.embed_tokens.weight
-    assert torch.equal(given(IDS), decoder(IDS))
+    assert tied.lm_head.weight is tied.embed_tokens.weight
+    assert torch.equal(tied(IDS), decoder(IDS))
 
 
 def test_everything_else_has_the_16_bit_type(decoder):
@@ -75,11 +75,11 @@ def test_what_cannot_be_quantized_is_one_clear_error(decoder):
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_freezing_reaches_every_quantized_layer(decoder, fused):
-    given = quantize_decoder(decoder, fused=fused)
-    layers = [module for module in given.modules() if isinstance(module, QuantizedLinear)]
-    before = given(IDS)
-    freeze(given)
-    assert torch.equal(given(IDS), before)
+    quantized = quantize_decoder(decoder, fused=fused)
+    layers = [module for module in quantized.modules() if isinstance(module, QuantizedLinear)]
+    before = quantized(IDS)
+    freeze(quantized)
+    assert torch.equal(quantized(IDS), before)
     frozen = [layer.quantized for layer in layers]
     for layer in layers:
         layer.weight.zero_()  # without freezing, `quantized` would be another one

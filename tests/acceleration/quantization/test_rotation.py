@@ -12,16 +12,10 @@ from course_pkg.acceleration.quantization.layerwise import EachWeight, quantize_
 from course_pkg.acceleration.quantization.rotation import random_orthogonal, rotate_residual_stream
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
+from tests.acceleration.quantization import examples
 from tests.tolerance import rounding
 
-SIZES = {
-    "hidden_size": 48,
-    "intermediate_size": 80,
-    "vocab_size": 61,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
+SIZES = examples.SIZES | {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3}
 TOKENS = torch.arange(40).reshape(2, 20)
 
 
