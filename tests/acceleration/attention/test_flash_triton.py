@@ -3,7 +3,6 @@
 import importlib
 import math
 import sys
-from functools import partial
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from course_pkg.acceleration.attention.kernel_arguments import tile_shapes, tuni
 from course_pkg.acceleration.attention.paged import PagedBatch
 from course_pkg.acceleration.attention.plain import attention
 from course_pkg.common.triton_runtime import INTERPRETED, triton
-from tests.refusals import wrong_refusals
+from tests.refusals import require_refusals
 from tests.tolerance import rounding
 
 from .examples import (
@@ -180,16 +179,14 @@ QUERY = torch.zeros(1, 1, 2, 8)
 
 
 def test_arguments_that_the_kernels_do_not_take_are_refused():
-    refused = [
-        (QUERY.double(), QUERY.double(), None, TypeError, "type torch.float64: the kern"),
-        (*[torch.zeros(1, 1, 2, 160)] * 2, None, ValueError, "head_dim is 160: .* at most 128"),
-        (QUERY, QUERY[..., :4], None, ValueError, "value has head_dim 4"),
-        (QUERY, QUERY, 0.0, ValueError, "scale is 0.0: .* above 0"),
-        (QUERY, QUERY, math.nan, ValueError, "scale is nan"),
-    ]
-    assert not wrong_refusals(
-        (partial(flash_attention_triton, query, query, value, scale=scale), error, says)
-        for query, value, scale, error, says in refused
+    require_refusals(
+        (QUERY.double(), QUERY.double(), None, "TypeError: .*type torch.float64: the kern"),
+        (*[torch.zeros(1, 1, 2, 160)] * 2, None, "ValueError: head_dim is 160: .* at most 128"),
+        (QUERY, QUERY[..., :4], None, "ValueError: value has head_dim 4"),
+        (QUERY, QUERY, 0.0, "ValueError: scale is 0.0: .* above 0"),
+        (QUERY, QUERY, math.nan, "ValueError: scale is nan"),
+        of=lambda query, value, scale: flash_attention_triton(query, query, value, scale=scale),
+        errors=(TypeError, ValueError),
     )
 
 

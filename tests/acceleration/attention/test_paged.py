@@ -4,7 +4,6 @@ Torch's program and the kernels, which run in the interpreter on a CPU: a part h
 tile 16 rows and 16 keys.
 """
 
-from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -16,7 +15,7 @@ from course_pkg.acceleration.attention import paged_triton
 from course_pkg.acceleration.attention.paged import PagedBatch, write
 from course_pkg.acceleration.attention.paged_triton import TritonBatch
 from course_pkg.acceleration.attention.plain import attention
-from tests.refusals import wrong_refusals
+from tests.refusals import require_refusals
 from tests.tolerance import rounding
 
 from .examples import DEVICE, needs_triton
@@ -191,8 +190,9 @@ def test_an_empty_batch(batch_type, dtype):
 CACHE = torch.zeros(4, 2, 4, 8)
 
 
-def test_a_batch_that_does_not_fit():
-    refused = [
+@pytest.mark.parametrize("batch_type", [PagedBatch, TritonBatch])
+def test_a_batch_that_does_not_fit(batch_type):
+    require_refusals(
         ([[1]], [1, 2], [0, 1], "1 tables, 2 lengths and query_starts"),
         ([[1]], [1], [1, 2], "one start more, beginning with 0"),
         ([[1]], [3], [0, 0], "sequence 0 has 0 queries, length 3 and 1 blocks of 4: expected at"),
@@ -200,11 +200,7 @@ def test_a_batch_that_does_not_fit():
         ([[1], [2]], [2, 5], [0, 1, 2], "sequence 1 has 1 queries, length 5 and 1 blocks of 4"),
         ([[4]], [2], [0, 1], r"sequence 0: blocks \[4\], the cache has 0 … 3"),
         ([[-1]], [2], [0, 1], r"sequence 0: blocks \[-1\]"),
-    ]
-    assert not wrong_refusals(
-        (partial(batch_type, (CACHE, CACHE), *layout), ValueError, message)
-        for *layout, message in refused
-        for batch_type in (PagedBatch, TritonBatch)
+        of=lambda *layout: batch_type((CACHE, CACHE), *layout),
     )
 
 

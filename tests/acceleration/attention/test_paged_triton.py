@@ -16,7 +16,7 @@ from course_pkg.acceleration.attention.paged_triton import (
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
-from tests.refusals import wrong_refusals
+from tests.refusals import require_refusals
 from tests.tolerance import rounding
 
 from .examples import DEVICE, needs_triton
@@ -76,30 +76,21 @@ LAYOUT = ([[1]], [2], [0, 1])
 
 
 def test_tensors_that_the_kernels_do_not_take(monkeypatch):
-    refused = [
-        (torch.zeros(1, 4, 8).double(), CACHE.double(), TypeError,
-         "query and cache have type torch.float64: .* or use course_pkg.acceleration.attention."),
-        (torch.zeros(1, 4, 160), torch.zeros(4, 2, 4, 160), ValueError,
-         "head_dim is 160: the kernels take at most 128"),
-        (torch.zeros(1, 4, 8).half(), CACHE, TypeError,
-         "query is torch.float16 on cpu, a cache torch.float32 on cpu: give all of one type"),
-        (torch.zeros(1, 4, 8), torch.zeros(4, 2, 8, 4).transpose(2, 3), ValueError,
-         r"strides \(64, 32, 1, 4\) .* the numbers of a slot adjacent"),
-    ]  # fmt: skip
     monkeypatch.setattr("course_pkg.common.triton_runtime.INSTALLED", True)
     monkeypatch.setattr("course_pkg.common.triton_runtime.INTERPRETED", True)
 
-    def attend(query, cache):
-        TritonBatch((cache, cache), *LAYOUT).attend(query, (cache, cache))
-
-    assert not wrong_refusals(
-        (partial(attend, query, cache), error, says) for query, cache, error, says in refused
-    )
-
-
-def test_a_layer_of_another_shape_is_refused(monkeypatch):
-    monkeypatch.setattr("course_pkg.common.triton_runtime.INSTALLED", True)
-    monkeypatch.setattr("course_pkg.common.triton_runtime.INTERPRETED", True)
+    require_refusals(
+        (torch.zeros(1, 4, 8).double(), CACHE.double(),
+         "TypeError: query and cache have type torch.float64: .* or use course_pkg.acceleration."),
+        (torch.zeros(1, 4, 160), torch.zeros(4, 2, 4, 160),
+         "ValueError: head_dim is 160: the kernels take at most 128"),
+        (torch.zeros(1, 4, 8).half(), CACHE,
+         "TypeError: query is torch.float16 on cpu, a cache torch.float32 on cpu: give all of one"),
+        (torch.zeros(1, 4, 8), torch.zeros(4, 2, 8, 4).transpose(2, 3),
+         r"ValueError: .*strides \(64, 32, 1, 4\) .* the numbers of a slot adjacent"),
+        of=lambda query, cache: attend(TritonBatch, query, (cache, cache), LAYOUT),
+        errors=(TypeError, ValueError),
+    )  # fmt: skip
     batch = TritonBatch((CACHE, CACHE), *LAYOUT)
     with pytest.raises(ValueError, match=r"a cache \(3, 2, 4, 8\) .* for a batch of \(4, 2, 4, 8"):
         batch.attend(torch.zeros(1, 4, 8), (CACHE, CACHE[:3]))

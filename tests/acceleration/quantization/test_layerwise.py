@@ -1,7 +1,6 @@
 """Statistics of inputs, and models that are quantized block by block."""
 
 import copy
-from functools import partial
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ from course_pkg.acceleration.quantization.layerwise import (
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from course_pkg.lm.decoder import Decoder
 from tests.acceleration.quantization import examples
-from tests.refusals import wrong_refusals
+from tests.refusals import require_refusals
 from tests.tolerance import rounding
 
 SIZES = examples.SIZES | {"intermediate_size": 48, "num_hidden_layers": 3}
@@ -159,15 +158,9 @@ def test_the_mode_stays_and_calibration_has_no_dropout(training):
 def test_bad_batches_are_one_clear_error():
     model = llama()
     bad = [[torch.ones(2, 3)], [torch.arange(3)], [[1, 2, 3]], [torch.empty(1, 0).long()]]
-    refused = [([], "no batches"), *((batches, "must be token ids") for batches in bad)]
-    assert not wrong_refusals(
-        (run, ValueError, words)
-        for batches, words in refused
-        for run in (
-            partial(calibrate, model, batches),
-            partial(quantize_layers, model, GPTQ(GRID), batches),
-        )
-    )
+    rows = [([], "no batches"), *((batches, "must be token ids") for batches in bad)]
+    require_refusals(*((calibrate, model, *row) for row in rows))
+    require_refusals(*((quantize_layers, model, GPTQ(GRID), *row) for row in rows))
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 

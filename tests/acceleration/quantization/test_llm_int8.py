@@ -1,14 +1,13 @@
 """LLM.int8(): outlier columns keep the input's precision, and the rest is int8."""
 
 import math
-from functools import partial
 
 import torch
 
 from course_pkg.acceleration.quantization.llm_int8 import llm_int8_weight, quantize_rows
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from tests.acceleration.quantization.examples import normal
-from tests.refusals import wrong_refusals
+from tests.refusals import require_refusals
 from tests.tolerance import rounding
 
 
@@ -50,14 +49,12 @@ def test_a_token_with_nan_becomes_nan_and_one_beyond_fp16_stays_finite():
 
 
 def test_bad_arguments_are_refused():
-    refused = [
-        ((normal(4),), ValueError, "expected a matrix"),
-        ((torch.full((2, 2), 1e5),), ValueError, "entries up to 100000; .* below 65,520"),
-        ((torch.full((2, 2), math.nan),), ValueError, "NaN"),
-        ((normal(2, 2), 0), ValueError, "threshold must be above 0 and finite, got 0"),
-        ((normal(2, 2), "6"), TypeError, "threshold must be a number"),
-    ]
-    assert not wrong_refusals(
-        (partial(llm_int8_weight, *arguments), error, message)
-        for arguments, error, message in refused
+    require_refusals(
+        (normal(4), "ValueError: expected a matrix"),
+        (torch.full((2, 2), 1e5), "ValueError: .*entries up to 100000; .* below 65,520"),
+        (torch.full((2, 2), math.nan), "ValueError: .*NaN"),
+        (normal(2, 2), 0, "ValueError: threshold must be above 0 and finite, got 0"),
+        (normal(2, 2), "6", "TypeError: threshold must be a number"),
+        of=llm_int8_weight,
+        errors=(TypeError, ValueError),
     )
