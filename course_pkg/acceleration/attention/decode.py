@@ -1,7 +1,7 @@
 """Flash-decoding: one query per sequence against a long cache, split over the keys.
 
 With one query, blocks of queries give a GPU no parallel work. So the keys are split into parts, and
-`merge` combines their outputs exactly, by their log-sum-exps. Chapter: serving/kv-cache.
+`merge` combines their outputs exactly, by their log-sum-exps.
 """
 
 from collections.abc import Sequence

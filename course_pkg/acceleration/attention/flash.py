@@ -1,7 +1,6 @@
 """FlashAttention in plain PyTorch: attention in tiles, with an online softmax, and its gradient.
 
 The backward pass recomputes the probabilities of a tile from the log-sum-exp of its rows.
-Chapter: acceleration/flash-attention.
 """
 
 import torch

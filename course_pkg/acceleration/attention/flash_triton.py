@@ -2,13 +2,13 @@
 
 Forward: one program computes one tile of queries of one head, and keeps the running maximum, the
 running sum and the unnormalized output in registers (online softmax). exp(s) is computed as
-2 ** (s · log2(e)). Backward, with P recomputed tile by tile and D = rowsum(dO ∘ O):
+2 ** (s · log2(e)). Backward, with P recomputed tile by tile and D = rowsum(dO ∘ O)::
 
     dV = Pᵀ dO,    dS = P ∘ (dO Vᵀ − D),    dQ = scale · dS K,    dK = scale · dSᵀ Q.
 
 Scores are computed twice, for dK and dV and for dQ, but one program writes each gradient: no atomic
 additions, and the same bits in each run. Without a GPU the kernels run in Triton's interpreter.
-Source: Dao (2023), FlashAttention-2, algorithms 1 and 2. Chapter: acceleration/flash-attention.
+Source: Dao (2023), FlashAttention-2, algorithms 1 and 2.
 """
 
 from collections.abc import Callable

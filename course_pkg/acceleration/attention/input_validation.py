@@ -1,4 +1,4 @@
-"""The checks of arguments that attention functions share. Chapter: acceleration/flash-attention."""
+"""The checks of arguments that attention functions share."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
 """What attention costs: operations, numbers moved and memory, by formula.
 
 The plain program reads the inputs of every operation from slow memory and writes the result there;
-a tiled one moves blocks of the inputs and outputs only. Chapter: acceleration/flash-attention.
+a tiled one moves blocks of the inputs and outputs only.
 """
 
 from dataclasses import dataclass

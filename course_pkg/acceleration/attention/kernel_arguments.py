@@ -1,7 +1,4 @@
-"""What attention's kernels are called with: addresses, padded sizes, tiles, and the checks.
-
-Chapter: acceleration/flash-attention.
-"""
+"""What attention's kernels are called with: addresses, padded sizes, tiles, and the checks."""
 
 from typing import NamedTuple
 

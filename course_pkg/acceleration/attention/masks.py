@@ -2,7 +2,7 @@
 
 With fewer queries than keys, the last query is aligned with the last key (bottom-right), because
 new tokens come last: query i stands at position i + keys − queries. torch's `is_causal=True` aligns
-the first query with the first key instead (top-left). Chapter: acceleration/flash-attention.
+the first query with the first key instead (top-left).
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 A cache is a pair of tensors for one layer, keys and values, each (blocks, kv_heads, block_size,
 head_dim). Token t of a sequence is in block table[t // block_size] at t % block_size; its slot is
 the number block · block_size + offset. A sequence's queries are its last tokens, whose keys and
-values `write` has put in the cache. No gradients. Chapter: acceleration/paged-attention.
+values `write` has put in the cache. No gradients.
 """
 
 from collections.abc import Sequence

@@ -6,7 +6,6 @@ into parts of PART_KEYS, which `merge_kernel` combines (flash-decoding). The siz
 a result does not depend on the other sequences. Logarithms are to the base 2. Without a GPU the
 kernels run in Triton's interpreter. No gradients.
 Sources: Kwon et al. (2023), "PagedAttention", section 4.3; Dao et al. (2023), "Flash-Decoding".
-Chapter: acceleration/paged-attention.
 """
 
 from collections.abc import Sequence

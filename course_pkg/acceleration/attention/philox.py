@@ -1,7 +1,7 @@
 """Dropout from a counter-based generator: the bits of an element depend on its indices alone.
 
 So the tiled backward pass can repeat the mask of the forward pass tile by tile, in another order,
-without storing it. Chapter: acceleration/flash-attention.
+without storing it.
 """
 
 import torch

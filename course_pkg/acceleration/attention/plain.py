@@ -1,7 +1,6 @@
 """Scaled dot-product attention as the formula states it, with the whole matrix of scores.
 
 It is the reference for `flash`, the triton kernels and the caches.
-Chapter: acceleration/flash-attention.
 """
 
 import torch

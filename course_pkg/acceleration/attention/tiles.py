@@ -2,7 +2,6 @@
 
 Both passes of `flash` use it. Heads that share a key head are stacked: with group = heads //
 kv_heads, a tile of `rows` queries is a tensor (batch, kv_heads, group · rows, …).
-Chapter: acceleration/flash-attention.
 """
 
 import math

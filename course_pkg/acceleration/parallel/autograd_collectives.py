@@ -1,5 +1,7 @@
 """Collectives that gradients pass through: each one's backward is another collective.
 
+Forward, backward, and Megatron's name::
+
     forward                         backward                        Megatron's name
     copy_to_group: nothing          all-reduce                      f
     reduce_from_group: all-reduce   nothing                         g
@@ -11,7 +13,7 @@ f and g surround what is computed in parts: each rank's part contributes to the 
 common input, and has a part of the sum. torch's differentiable all-reduce sums in both directions.
 
 Sources: Shoeybi et al. 2019, "Megatron-LM", section 3; Korthikanti et al. 2022, "Reducing
-Activation Recomputation", section 4.2.2. Chapter: acceleration/model-parallelism.
+Activation Recomputation", section 4.2.2.
 """
 
 from typing import Any

@@ -6,7 +6,6 @@ all-gather, N − 1 steps pass the sums around. A rank sends 2(N − 1)/N of the
 ranks end with the same bits, because each chunk is summed once and then copied.
 
 Sources: Patarasuk and Yuan 2009; the α–β model, Hockney 1994; Pascanu et al. 2013 for clipping.
-Chapter: acceleration/parallelism.
 """
 
 import math

@@ -6,7 +6,7 @@ buckets, and a full bucket is sent while earlier layers are still being computed
 one order, the same on all ranks, because collectives must match. (torch's DistributedDataParallel
 averages gradients instead.)
 
-Source: PyTorch Distributed (Li et al. 2020), section 3. Chapter: acceleration/parallelism.
+Source: PyTorch Distributed (Li et al. 2020), section 3.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ IGNORED = -100  # the label of a token that is no target
 class DataParallel:
     """Keeps the gradients of a model's replicas equal: their sum over all ranks.
 
-    At the start, rank 0's parameters and buffers replace those of the others. Then, each step:
+    At the start, rank 0's parameters and buffers replace those of the others. Then, each step::
 
         with parallel.no_sync():          # only if a step has several microbatches
             loss(first).backward()        # adds up gradients, sends nothing

@@ -5,7 +5,7 @@ clear error, and leaves nothing behind. Processes are forked from a server that 
 once. They meet at a file and talk over the loopback interface: no port, no network.
 
 The first failure counts: those of the other ranks follow from it. A rank that died without a report
-comes before all others. Chapter: acceleration/parallelism.
+comes before all others.
 """
 
 import contextlib

@@ -11,7 +11,7 @@ once per step: those of a key-value head of which several ranks have a copy, and
 parallelism those of what every rank has whole (norms, the biases of the row-parallel layers).
 
 Sources: Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section 4.2.2; Megatron's
-finalize_model_grads and clip_grads. Chapter: acceleration/model-parallelism.
+finalize_model_grads and clip_grads.
 """
 
 import copy

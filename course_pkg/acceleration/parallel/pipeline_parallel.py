@@ -2,7 +2,7 @@
 
 The loss is divided once, by the number of targets of all microbatches: a mean per microbatch is
 wrong if their numbers differ. With tied embeddings, first and last rank each have the weight and a
-part of its gradient: both need the sum, and the norm counts it once. A training step, on each rank:
+part of its gradient: both need the sum, and the norm counts it once. A training step of a rank::
 
     step = pipeline.run(microbatches, divisor)   # gradients of this rank's layers
     pipeline.sum_tied_gradients()
@@ -11,7 +11,6 @@ part of its gradient: both need the sum, and the norm counts it once. A training
 
 With data parallelism, sum the gradients over the replicas before the norm.
 Sources: GPipe (Huang et al. 2019), Megatron-LM (Narayanan et al. 2021).
-Chapter: acceleration/model-parallelism.
 """
 
 import datetime

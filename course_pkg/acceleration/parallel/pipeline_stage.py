@@ -6,7 +6,7 @@ ends with that of what it got. Between its passes it keeps the graph of each mic
 A zero-bubble schedule halves the backward pass. The first half computes gradients for the input,
 and for the output of each `nn.Linear`; the second multiplies each of those with the layer's input,
 gᵀx, for the gradient of its weight. Other weights get their gradients in the first half.
-Source: zero bubble (Qi et al. 2023). Chapter: acceleration/model-parallelism.
+Source: zero bubble (Qi et al. 2023).
 """
 
 import contextlib

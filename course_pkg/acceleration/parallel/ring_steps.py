@@ -1,7 +1,7 @@
 """A ring all-reduce of numbers in lists, step by step, without torch or processes.
 
 `collectives.Group.all_reduce` does the same steps with tensors and messages.
-Source: Patarasuk and Yuan 2009. Chapter: acceleration/parallelism.
+Source: Patarasuk and Yuan 2009.
 """
 
 from collections.abc import Sequence

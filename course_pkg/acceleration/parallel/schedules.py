@@ -7,7 +7,6 @@ torch.distributed.pipelining: F forward, B backward, I and W its halves for inpu
 
 Sources: GPipe (Huang et al. 2019), 1F1B (PipeDream, Narayanan et al. 2019), interleaved
 (Megatron-LM, Narayanan et al. 2021), ZB-H1 (Qi et al. 2023, section 2).
-Chapter: acceleration/model-parallelism.
 """
 
 from collections.abc import Iterator

@@ -6,7 +6,7 @@ tensor, its storage is resized to 0 bytes: the views that the backward pass keep
 storage, so they see the weights that are gathered again.
 
 Sources: ZeRO (Rajbhandari et al. 2020), section 5; PyTorch FSDP (Zhao et al. 2023), sections 3.2
-and 4.2 (FlatParameter). Chapter: acceleration/parallelism.
+and 4.2 (FlatParameter).
 """
 
 import dataclasses

@@ -1,12 +1,14 @@
 """Tensor parallelism: one linear layer on several ranks, each with a part of its weight.
 
+The weight is cut by columns, or by rows::
+
     columns: Y = X [W1 | W2] = [X W1 | X W2]            each rank gets some features of Y
     rows:    Y = [X1 | X2] [W1; W2] = X1 W1 + X2 W2     each rank gets a part of the sum
 
 After columns, a rank has what the rows need, so that two layers with a pointwise function between
 them take one all-reduce in each pass. torch stores the transpose of W, (out_features, in_features).
 
-Source: Shoeybi et al. 2019, "Megatron-LM", section 3. Chapter: acceleration/model-parallelism.
+Source: Shoeybi et al. 2019, "Megatron-LM", section 3.
 """
 
 import torch.nn.functional as F

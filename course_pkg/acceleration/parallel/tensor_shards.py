@@ -1,12 +1,13 @@
 """Which rank has which part of a decoder's tensors.
 
+A tensor is cut, or whole on every rank::
+
     cut by output feature   q, k, v, gate and up (with bias); embeddings, by token
     cut by input feature    o and down
     whole on every rank     norms; the biases of o and down
 
 With fewer key-value heads than ranks, neighboring ranks have copies of the same head, as in vLLM.
 Rows of the embeddings are padded with zeros. Source: Shoeybi et al. 2019.
-Chapter: acceleration/model-parallelism.
 """
 
 import dataclasses

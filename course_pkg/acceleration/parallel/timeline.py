@@ -1,7 +1,6 @@
 """When the ranks of a pipeline work and when they idle: simulated, measured, and by formula.
 
 Sources: Megatron-LM (Narayanan et al. 2021), zero bubble (Qi et al. 2023).
-Chapter: acceleration/model-parallelism.
 """
 
 import math

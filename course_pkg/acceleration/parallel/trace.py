@@ -1,7 +1,7 @@
 """A schedule on real processes, with a clock: the bubble measured instead of computed.
 
 The stages sleep instead of computing, so that several ranks share few cores without slowing each
-other down. time.monotonic is one clock for all processes. Chapter: acceleration/model-parallelism.
+other down. time.monotonic is one clock for all processes.
 """
 
 import time

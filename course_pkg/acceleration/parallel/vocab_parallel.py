@@ -2,12 +2,12 @@
 
 An embedding comes from the one rank that has the token; the others add zeros. The loss needs three
 numbers per target from all ranks, in place of all logits: the largest logit, the sum of the
-exponentials, and the label's own logit, which one rank has.
+exponentials, and the label's own logit, which one rank has::
 
     loss = log Σ exp(logit − largest) − (label's logit − largest)
 
 Its gradient with respect to a rank's logits needs no further message: softmax − [token is label].
-Source: Shoeybi et al. 2019, section 3. Chapter: acceleration/model-parallelism.
+Source: Shoeybi et al. 2019, section 3.
 """
 
 from typing import Any

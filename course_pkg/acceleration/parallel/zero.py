@@ -2,7 +2,7 @@
 
 In data parallelism every rank holds the same 16 bytes for each parameter: bf16 weight and gradient
 (2 + 2), and AdamW's fp32 weight and two moments (4 + 4 + 4). With ZeRO, between the backward pass
-and the step:
+and the step::
 
     stage 1   optimizer state is sharded     4 + 12/N
     stage 2   and gradients                  2 + 14/N
@@ -13,7 +13,6 @@ two, so they send what data parallelism sends. Stage 3 gathers a unit's weights 
 pass and again before its backward pass, and frees them after each: half as much again.
 
 Sources: ZeRO (Rajbhandari et al. 2020), sections 5 and 7; PyTorch FSDP (Zhao et al. 2023).
-Chapter: acceleration/parallelism.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ from course_pkg.common.arguments import require_integer
 class ZeroAdamW:
     """AdamW over the shards of one model that N ranks train together.
 
-    Each step, with losses that are divided by the targets of all ranks (see `data_parallel`):
+    Each step, with losses that are divided by the targets of all ranks (see `data_parallel`)::
 
         with zero.no_sync():              # only if a step has several microbatches
             loss(first).backward()

@@ -2,7 +2,7 @@
 
 The formulas are for bf16 weights and gradients with fp32 AdamW, in bytes for each parameter. The
 measurement adds up the storages of a rank's tensors, with padding and frozen weights.
-Source: ZeRO (Rajbhandari et al. 2020), figure 1 and section 7. Chapter: acceleration/parallelism.
+Source: ZeRO (Rajbhandari et al. 2020), figure 1 and section 7.
 """
 
 import dataclasses

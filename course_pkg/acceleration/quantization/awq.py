@@ -1,6 +1,6 @@
 """AWQ: scale up the weights that meet large inputs, so that rounding changes them less.
 
-Column j of a weight is multiplied by s_j before it is rounded, and its input is divided by s_j:
+Column j of a weight is multiplied by s_j before it is rounded, and its input is divided by s_j::
 
     W X ≈ Q(W diag(s)) diag(s)⁻¹ X        s = mean|x|^α, over channels of x
 
@@ -12,7 +12,7 @@ The division goes into what makes the input: the RMSNorm before q, k and v, and 
 up before down; and v before o, if each query head has its own values.
 
 Source: Lin et al. 2024, "AWQ: Activation-aware Weight Quantization for On-Device LLM Compression
-and Acceleration", section 3.2. Chapter: acceleration/quantized-weights.
+and Acceleration", section 3.2.
 """
 
 from collections.abc import Sequence

@@ -6,7 +6,7 @@ stores the differences in blocks of 256. Codes and scales equal those of bitsand
 CPU, bit for bit (`tests/parity/test_bitsandbytes.py` has the exceptions).
 
 Sources: Dettmers et al. 2023 (QLoRA), sections 2 and 3 and appendix E; Dettmers et al. 2022,
-"8-bit Optimizers via Block-wise Quantization", section 2. Chapter: adapters/qlora.
+"8-bit Optimizers via Block-wise Quantization", section 2.
 """
 
 import math

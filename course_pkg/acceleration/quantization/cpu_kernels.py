@@ -4,7 +4,6 @@ One token reads each weight once, so the time is that of reading and converting 
 kernels convert codes in registers. From some tokens on, converting the weight to fp32 first is
 faster; in 4 bits this comes later, because unpacking takes longer. The 4-bit kernel has an order of
 its own, and its weights are  scale · (code − 8) + offset. Scales are bf16.
-Chapter: acceleration/quantized-weights.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ Result = TypeVar("Result")
 
 
 def run_kernel(kernel: Callable[..., Result], *arguments: object) -> Result:
-    """kernel(*arguments), with each tensor laid out as a new tensor of its shape is.
+    """``kernel(*arguments)``, with each tensor laid out as a new tensor of its shape is.
 
     Kernels get an address and a stride, and check little. Two layouts are traps, because
     `is_contiguous()` accepts them: the stride of a dimension of size one may be anything, and where

@@ -3,7 +3,7 @@
 A product over one token takes a tenth of a millisecond, and each operation around it some
 microseconds. So q, k and v, which read the same vector, become one matrix, and so do gate and up.
 vLLM and llama.cpp do this too. Modules call each other's `forward`: a module's call would look for
-hooks first. An adapter needs the separate layers. Chapter: acceleration/quantized-weights.
+hooks first. An adapter needs the separate layers.
 """
 
 import torch

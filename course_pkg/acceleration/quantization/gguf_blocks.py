@@ -1,20 +1,20 @@
 """The blocks in which llama.cpp's GGUF files store quantized weights.
 
-A row is cut into blocks, and a block has its scale next to its codes. Blocks of 32 weights:
+A row is cut into blocks, and a block has its scale next to its codes. Blocks of 32 weights::
 
     Q4_0, Q5_0    w = d · (code − half)     d = signed extreme / −half; half = 8 or 16
     Q4_1, Q5_1    w = d · code + m          d = (max − min) / largest code; m = min
     Q8_0          w = d · code              d = max|w| / 127
 
 d and m are stored in fp16; codes are computed with d in fp32. Low halves of bytes have the first 16
-weights, high halves the others. A K-block has 256 weights in 8 sub-blocks of 32 (Q6_K: 16 of 16):
+weights, high halves the others. A K-block has 256 weights in 8 sub-blocks of 32 (Q6_K: 16 of 16)::
 
     Q4_K, Q5_K    w = (d · scale) · code − (d_min · minimum)
     Q6_K          w = (d · scale) · (code − 32)
 
 Choosing these scales well is a search of its own, so K-blocks are only read. Bytes and numbers
 equal those of the gguf package. Source: ggml-common.h and ggml-quants.c of llama.cpp, and gguf
-0.19. Chapter: acceleration/quantized-weights.
+0.19.
 """
 
 from collections.abc import Callable

@@ -1,12 +1,12 @@
 """GPTQ: quantize a layer's columns one by one, and let the others make up for each error.
 
-The best quantized weights for the inputs X, (columns, tokens), of a layer are
+The best quantized weights for the inputs X, (columns, tokens), of a layer are::
 
     arg min over Ŵ on the grid of ‖W X − Ŵ X‖²
 
 For Δ = W − Ŵ this is ½ tr(Δ H Δᵀ), with the Hessian H = 2 X Xᵀ that all rows share. Once column j
 is rounded, the columns behind it have a best real value, which the factor U of H⁻¹ = Uᵀ U (upper
-triangular) gives for all rows at once:
+triangular) gives for all rows at once::
 
     E_j = (W_j − Q_j) / U_jj           W_{:,j:} ← W_{:,j:} − E_j U_{j,j:}
 
@@ -15,7 +15,6 @@ steps are those of Babai's nearest plane algorithm (Chen et al. 2025, arXiv 2507
 of a group is taken from the updated weights when its first column is reached.
 
 Source: Frantar et al. 2023, sections 3.1 to 3.3, algorithm 1.
-Chapter: acceleration/quantized-weights.
 """
 
 from collections.abc import Iterator

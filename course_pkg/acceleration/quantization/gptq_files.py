@@ -1,6 +1,6 @@
 """Checkpoints in GPTQ's format, which vLLM, transformers and others load: read and written.
 
-A linear layer has four tensors in place of the weight:
+A linear layer has four tensors in place of the weight::
 
     qweight   int32, (in · bits / 32, out)       the codes, packed along the inputs
     qzeros    int32, (groups, out · bits / 32)   the zero points, packed along the outputs
@@ -11,7 +11,6 @@ A linear layer has four tensors in place of the weight:
 it as it is. Not all programs read a zero point of 0 from the older format, so it is not written.
 
 Sources: the layers and configurations of AutoGPTQ 0.7.1 and GPTQModel 7.7.0.
-Chapter: acceleration/quantized-weights.
 """
 
 import json

@@ -1,5 +1,7 @@
 """Integers with a scale and a zero point for each group of a row: rounding to the nearest.
 
+A code, and the weight that it stands for::
+
     code = clamp(round(w / scale) + zero, 0, 2^bits − 1)        w ≈ scale · (code − zero)
 
 An asymmetric grid covers the group's range, with 0 in it, so that 0 is represented exactly. A
@@ -8,7 +10,6 @@ magnitude m: 2m / (2^bits − 1). A weight at +m is rounded to half a step less.
 rounding choose other codes on the same grids.
 
 Sources: Jacob et al. 2018, section 2.1; Frantar et al. 2023 (GPTQ), section 3.
-Chapter: acceleration/quantized-inference.
 """
 
 from dataclasses import dataclass

@@ -1,16 +1,18 @@
 """Integers of 8 bits for weights and activations: scales, codes, and products of codes.
 
+Two kinds of codes, and the numbers that they stand for::
+
     symmetric: code = clamp(round(x / s), −127, 127),           x ≈ s · code,       s = max|x| / 127
     affine:    code = clamp(round(x / s) + z, −128, 127),       x ≈ s · (code − z)
 
 The affine scale covers the range from the smallest to the largest number, with 0 in it; the zero
-point z is the code of 0. Weights are symmetric, so that y needs one correction at most:
+point z is the code of 0. Weights are symmetric, so that y needs one correction at most::
 
     y = s_x s_w Σ (a − z)(b − 0) = s_x s_w (Σ a b − z Σ b)
 
 Sources: Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", section 2; Nagel et al. 2021, "A White Paper on Neural Network
-Quantization", sections 2 and 3. Chapter: acceleration/quantized-inference.
+Quantization", sections 2 and 3.
 """
 
 from collections.abc import Iterable

@@ -7,12 +7,11 @@ AVX-512's VNNI, `torch._int_mm` has instructions of its own. FBGEMM multiplies i
 too, but adds two products in 16 bits, where 2 · 255 · 127 overflows: `Int8Kernel` uses it for
 activations of 7 bits.
 
-Zero points. With x = s_a (a − z_a) and w = s_b (b − z_b), a product of rows of length k is
+Zero points. With x = s_a (a − z_a) and w = s_b (b − z_b), a product of rows of length k is::
 
     Σ x w = s_a s_b Σ (a − z_a)(b − z_b) = s_a s_b (Σ a b − z_a Σ b − z_b Σ a + k z_a z_b)
 
 Sources: Jacob et al. 2018, section 2.3; Khudia et al. 2021 (FBGEMM), section 5.
-Chapter: acceleration/quantized-inference.
 """
 
 import functools

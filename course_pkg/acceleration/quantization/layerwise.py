@@ -4,7 +4,7 @@ A block's layers are quantized with the statistics of their inputs; then the qua
 the inputs of the next one, so that later blocks can compensate for earlier errors. The embedding
 and the output head are left as they are. Models are LlamaForCausalLM and `course_pkg.lm.decoder`.
 
-Source: Frantar et al. 2023 (GPTQ), section 4, "Setup". Chapter: acceleration/quantized-weights.
+Source: Frantar et al. 2023 (GPTQ), section 4, "Setup".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -2,7 +2,7 @@
 
 `blockwise` and `int8` quantize tensors: they give the same numbers, bit for bit, and are thousands
 of times faster. Sources: Dettmers et al. 2023 (QLoRA), section 3 and appendix E; Nagel et al. 2021,
-section 2.2. Chapter: adapters/qlora.
+section 2.2.
 """
 
 import struct

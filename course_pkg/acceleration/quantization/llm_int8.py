@@ -1,7 +1,7 @@
 """LLM.int8(): products in 8 bits, except for the few columns of activations with outliers.
 
 A token's scale would follow its outliers, and its other numbers would be rounded to nothing. So the
-columns O in which any |x| ≥ 6 are computed in the input's own precision, all others in int8:
+columns O in which any ``|x| ≥ 6`` are computed in the input's own precision, all others in int8::
 
     X Wᵀ ≈ X_O Ŵ_Oᵀ + (1 / 127²) · (a_X a_Wᵀ) ∘ (codes of X without O)(codes of W without O)ᵀ
 
@@ -9,7 +9,7 @@ a_X has the largest magnitude of each token, a_W that of each row of W. As in bi
 Ŵ_O is dequantized from int8, and a token's magnitude leaves out its outliers only, not all of O.
 
 Source: Dettmers et al. 2022, "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale",
-sections 3.1 and 3.2. Chapter: acceleration/quantized-inference.
+sections 3.1 and 3.2.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 The head is a copy of the embeddings where the two are tied, so that only the copy is quantized. The
 embeddings, the norms and the activations are in bf16, for which torch has fast kernels
-(`cpu_kernels`). Chapter: acceleration/quantized-weights.
+(`cpu_kernels`).
 """
 
 import copy

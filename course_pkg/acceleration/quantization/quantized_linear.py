@@ -3,7 +3,6 @@
 How the weight is stored and multiplied is the weight's own matter: each storage is a
 `QuantizedWeight`. The layer keeps its tensors as `weight` (the codes) and buffers, so that they are
 saved, moved and loaded with the model. The gradient goes to x only, through the dequantized weight.
-Chapter: acceleration/quantized-inference.
 """
 
 from abc import ABC, abstractmethod

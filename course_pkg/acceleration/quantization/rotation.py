@@ -6,7 +6,6 @@ the scales are multiplied into the layers behind it first. Weights that lay on a
 those of SmolLM2's file, leave the grid: quantization can then be measured fairly.
 
 Sources: Ashkboos et al. 2024, "SliceGPT", section 3, and "QuaRot", section 4.
-Chapter: adapters/qlora.
 """
 
 import copy

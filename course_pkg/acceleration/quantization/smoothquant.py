@@ -1,7 +1,7 @@
 """SmoothQuant: move outliers from the activations into the weights, with the same outputs.
 
 A few features of activations have magnitudes far above the others. Dividing feature j by s_j, and
-multiplying column j of the weight by it, changes no product:
+multiplying column j of the weight by it, changes no product::
 
     X Wᵀ = (X diag(s)⁻¹)(W diag(s))ᵀ,        s_j = max|X_j|^α / max|W_j|^(1−α)
 
@@ -10,7 +10,7 @@ After it, the maxima of feature j are (max|X_j| max|W_j|)^(1−α) in X and (…
 gate, up; v for o (a row of v is read by all heads that share it); up for down.
 
 Source: Xiao et al. 2023, "SmoothQuant: Accurate and Efficient Post-Training Quantization for Large
-Language Models", section 4, equations 3 and 4. Chapter: acceleration/quantized-inference.
+Language Models", section 4, equations 3 and 4.
 """
 
 import copy

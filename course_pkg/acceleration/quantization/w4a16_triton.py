@@ -1,6 +1,6 @@
 """W4A16 on a GPU: x Ŵᵀ for weights in 4 bits, which a Triton kernel dequantizes in registers.
 
-With k running over the columns of a group g,
+With k running over the columns of a group g::
 
     y[token, row] = Σ_g scale[row, g] · Σ_k (code[row, k] − zero[row, g]) · x[token, k].
 
@@ -14,7 +14,6 @@ With one token it reads a weight of 14336 × 4096 in about 0.8 of the time of a 
 CUDA get nearer (Frantar et al. (2024), "MARLIN"). Without a GPU it runs in Triton's interpreter.
 
 Sources: Frantar et al. (2023), "GPTQ", section 4; Hoque et al. (2024), arXiv 2402.00025, split-K.
-Chapter: acceleration/quantized-weights.
 """
 
 import torch
