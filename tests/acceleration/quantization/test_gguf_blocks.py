@@ -1,7 +1,5 @@
 """GGUF's blocks as storages of a layer, their sizes, and what is refused."""
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -27,7 +25,7 @@ def test_bits_per_weight():
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_layer_computes_saves_and_loads(name):
+def test_a_layer_computes_with_the_numbers_read(name):
     if name in WRITABLE:
         weight = write_gguf(normal(6, 256), name)
     else:
@@ -35,14 +33,8 @@ def test_a_layer_computes_saves_and_loads(name):
         weight = read_gguf(data, name)
     assert weight.shape == (6, 256) and weight.describe() == f"GGUF {name}"
     layer = QuantizedLinear(weight)
-    x = normal(2, 3, 256, seed=1).requires_grad_()
+    x = normal(2, 3, 256, seed=1)
     assert torch.equal(layer(x), F.linear(x, weight.dequantize()))
-    layer(x).sum().backward()
-    assert torch.allclose(x.grad, weight.dequantize().sum(0).expand(2, 3, -1), rtol=1e-4, atol=1e-4)
-    other = copy.deepcopy(layer)
-    other.weight.data.zero_()
-    other.load_state_dict(layer.state_dict())
-    assert torch.equal(other(x), layer(x))
     assert weight.dequantize(torch.bfloat16).dtype == torch.bfloat16
     assert (
         sum(tensor.nbytes for tensor in weight.tensors().values())

@@ -22,7 +22,6 @@ from course_pkg.acceleration.quantization.int8 import (
     symmetric_scale,
 )
 from course_pkg.acceleration.quantization.int8_matmul import affine_matmul
-from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from tests.acceleration.quantization.examples import normal
 from tests.refusals import wrong_refusals
 from tests.tolerance import rounding
@@ -200,20 +199,6 @@ def test_on_a_gpu_large_activations_keep_finite_products(dtype):
     x = torch.full((3, 4096), 100.0, dtype=dtype, device="cuda")  # sums of codes are about 10^7
     expected = F.linear(x.double(), weight.dequantize(torch.float64))
     assert torch.allclose(weight.matmul(x).double(), expected, rtol=2**-7, atol=0)
-
-
-@pytest.mark.parametrize("name", ["W8A16", "per token", "per tensor, affine", "7 bits, affine"])
-def test_a_layer_takes_gradients_and_refuses_another_format(name):
-    weight = normal(32, 64)
-    x = normal(3, 64, seed=1)
-    layer = QuantizedLinear(stored(name, weight))
-    x = x.requires_grad_()
-    layer(x).sum().backward()
-    gradient = torch.ones(3, 32) @ layer.dequantized_weight()
-    assert (x.grad - gradient).norm() <= rounding(32) * gradient.norm()
-    with pytest.raises(RuntimeError, match="has the format int8"):
-        wrong = "per token" if name == "W8A16" else "W8A16"
-        layer.load_state_dict(QuantizedLinear(stored(wrong, weight)).state_dict())
 
 
 def test_names_and_bits_are_told():

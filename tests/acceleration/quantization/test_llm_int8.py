@@ -8,7 +8,6 @@ from course_pkg.acceleration.quantization.llm_int8 import llm_int8_weight, quant
 from course_pkg.acceleration.quantization.quantized_linear import QuantizedLinear
 from tests.acceleration.quantization.examples import normal
 from tests.refusals import require_refusals
-from tests.tolerance import rounding
 
 
 def test_rows_worked_by_hand():
@@ -22,16 +21,12 @@ def test_rows_worked_by_hand():
     assert torch.equal(x, torch.tensor([[1.0, -6, 2, 0], [5, 1, 6.1, 0], [0, 0, 0, 0]]))
 
 
-def test_the_layer_tells_its_threshold_and_gives_x_a_gradient():
+def test_the_layer_tells_its_threshold():
     weight = normal(8, 16)
     layer = QuantizedLinear(llm_int8_weight(weight))
     assert layer.quantized.describe() == "LLM.int8, outliers from 6"
     assert llm_int8_weight(weight, None).describe() == "LLM.int8, no outliers"
     assert layer.quantized.effective_bits == 8 + 32 / 16
-    x = (10 * normal(2, 16)).requires_grad_()
-    layer(x).sum().backward()
-    expected = torch.ones(2, 8) @ layer.dequantized_weight()
-    assert (x.grad - expected).norm() <= rounding(8) * expected.norm()
     assert layer.dequantized_weight().dtype == torch.float32
     assert llm_int8_weight(weight.bfloat16()).dequantize().dtype == torch.bfloat16
 

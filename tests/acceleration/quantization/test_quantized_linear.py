@@ -1,6 +1,7 @@
 """The layer over any quantized weight: what it computes follows its tensors, and it is copied."""
 
 import copy
+import itertools
 import pickle
 
 import pytest
@@ -82,6 +83,22 @@ def test_a_product_is_that_of_the_tensors_at_that_time(name, change):
         # another order in memory may change the last bit of a sum
         assert (layer(x) - other(x)).norm() <= rounding(64, dtype) * other(x).norm(), dtype
         assert not torch.allclose(layer(x), before, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("name", STORAGES)
+def test_the_gradient_of_x_goes_through_the_dequantized_weight(name):
+    layer, _ = pair(name)
+    x = (3 * normal(3, 64, seed=2)).requires_grad_()
+    layer(x).sum().backward()
+    gradient = torch.ones(3, 32) @ layer.dequantized_weight()
+    assert (x.grad - gradient).norm() <= rounding(32) * gradient.norm()
+
+
+def test_another_format_is_refused():
+    states = {name: next(pair(name)).state_dict() for name in STORAGES}
+    for name, other in itertools.pairwise(STORAGES):
+        with pytest.raises(RuntimeError, match=r"weight has the format .*, but the layer has"):
+            next(pair(name)).load_state_dict(states[other])
 
 
 @pytest.mark.parametrize("name", STORAGES)
