@@ -14,10 +14,7 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 
 class Rows(NamedTuple):
-    """A tensor as a kernel sees it: the address of its first number, and how far neighbors are.
-
-    Steps are counted in numbers; the numbers of a row are adjacent.
-    """
+    """A tensor as a kernel sees it: its address, and how many numbers neighbors are apart."""
 
     pointer: Tensor
     batch: int
@@ -41,11 +38,9 @@ def head_dims(head_dim: int) -> dict[str, int]:
 
 
 def check_kernel_input(query: Tensor, names: str, instead: str) -> None:
-    """Raise unless the kernels take the type, head_dim and device of `query`, and triton is there.
+    """Raise unless the kernels take `query`, and triton is there.
 
-    Args:
-        names: what the message calls the tensors.
-        instead: what computes the same.
+    Messages call the tensors `names`, and say what computes the same `instead`.
     """
     if query.dtype not in TYPES:
         raise TypeError(

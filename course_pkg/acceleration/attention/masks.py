@@ -55,8 +55,7 @@ def band(
 ) -> Tensor:
     """The part of visibility that depends on positions alone: bool, (queries, keys).
 
-    A slice of the positions gives the mask of one tile. Those of queries are already shifted by
-    keys − queries.
+    Positions of queries are already shifted by keys − queries.
     """
     ahead = key_positions[None, :] - query_positions[:, None]  # (queries, keys)
     seen = ahead <= 0 if causal else torch.ones_like(ahead, dtype=torch.bool)

@@ -195,11 +195,7 @@ class Group:
 
 
 def ring_bytes(collective: str, ranks: int, size: int) -> float:
-    """The bytes that a rank sends for a tensor of `size` bytes.
-
-    Args:
-        collective: "all_reduce", "reduce_scatter", "all_gather" or "broadcast".
-    """
+    """The bytes that a rank sends in a collective on a tensor of `size` bytes."""
     steps = _steps(collective, require_integer(ranks, "ranks"))
     if collective == "broadcast":
         return float(size) if ranks > 1 else 0.0
@@ -241,11 +237,7 @@ def _steps(collective: str, ranks: int) -> int:
 
 @torch.no_grad()
 def global_norm(gradients: Iterable[Tensor], group: Group) -> Tensor:
-    """The Euclidean norm of a gradient whose parts are on several ranks: (), fp64, on every rank.
-
-    Args:
-        gradients: this rank's parts; no number is on two ranks.
-    """
+    """The norm of a gradient, each part of which is on one rank: (), fp64, on every rank."""
     gradients = list(gradients)
     device = gradients[0].device if gradients else "cpu"
     squares = torch.zeros(1, dtype=torch.float64, device=device)

@@ -123,11 +123,7 @@ def gradient_buckets(parameters: list[nn.Parameter], bucket_bytes: int) -> list[
 
 
 def count_targets(labels: Tensor, group: Group) -> int:
-    """How many labels all ranks have that are not IGNORED: what each divides its loss by.
-
-    Raises:
-        ValueError: on all ranks if none has a target.
-    """
+    """How many labels of all ranks are not IGNORED; without any, ValueError on all ranks."""
     count = int(group.all_reduce((labels != IGNORED).sum()[None]))
     if count == 0:
         raise ValueError(f"no rank has a target: every label is {IGNORED}; leave this batch out")
@@ -139,9 +135,6 @@ def rank_batches(rows: int, batch_size: int, *, rank: int, ranks: int) -> Iterat
 
     All ranks get the same number of batches, and each row is in one batch of one rank; of the last
     batch a rank may get fewer rows, or none. (torch's DistributedSampler repeats or drops rows.)
-
-    Args:
-        batch_size: rows of all ranks together.
     """
     require_integer(rows, "rows")
     require_integer(batch_size, "batch_size")

@@ -233,13 +233,10 @@ def _unflatten(vector: Tensor, into: list[Tensor]) -> None:
 
 
 def kept_bytes(model: nn.Module, forward: Callable[[], object]) -> tuple[int, int]:
-    """The bytes that a forward pass keeps: those that the norms keep, and all, without parameters.
+    """The bytes that `forward()` keeps: those that the norms keep, and all, without parameters.
 
     A norm keeps its input, the residual sum, and what it has normalized. A tensor that several
     operations keep counts once; if a norm keeps it, as the norm's.
-
-    Args:
-        forward: a function without arguments that calls the model.
     """
     norms = [module for module in model.modules() if isinstance(module, RMSNorm)]
     parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}

@@ -97,11 +97,7 @@ class _Kept:
 
 
 class Stage:
-    """A module as a schedule runs it: F, B, or B in two halves, I and W, of each microbatch.
-
-    Args:
-        split: whether I and W will be called.
-    """
+    """A module as a schedule runs it, F, and B, or if `split` its halves I and W."""
 
     def __init__(self, module: nn.Module, split: bool = False):
         self.module = module
@@ -136,8 +132,7 @@ class Stage:
     def backward(self, microbatch: int, gradient: Tensor | None) -> Tensor | None:
         """B: add to the gradients of the weights; return that of the input (None for ids).
 
-        Args:
-            gradient: of the output; None in the last stage, whose output is the loss.
+        The gradient is that of the output; None in the last stage, whose output is the loss.
         """
         kept = self._kept.pop(microbatch)
         if gradient is not None and _is_frozen(kept):

@@ -168,10 +168,7 @@ def foldable(block: nn.Module, names: tuple[str, ...]) -> bool:
 
 @torch.no_grad()
 def fold(block: nn.Module, names: tuple[str, ...], scales: Tensor) -> None:
-    """Multiply the columns of these layers by the scales, (columns,), and divide their source.
-
-    The block's function stays the same.
-    """
+    """Multiply the columns of these layers by the scales, and divide their source by them."""
     if not foldable(block, names):
         raise ValueError(
             f"{SOURCES[names]} has other channels than {names[0]} reads, because of grouped "

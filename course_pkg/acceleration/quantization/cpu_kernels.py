@@ -56,13 +56,7 @@ def fits(shape: torch.Size, group_size: int | None = None) -> bool:
 
 
 def int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
-    """x Ŵᵀ, (..., n), in bf16, for Ŵ = scale · codes.
-
-    Args:
-        x: bf16, (..., k).
-        codes: int8, (n, k), of a shape that `fits`.
-        scale: bf16, (n,).
-    """
+    """x Ŵᵀ, (..., n), in bf16, for bf16 x, (..., k), and Ŵ = scale · codes."""
     rows = x.reshape(-1, x.shape[-1])
     result = run_kernel(torch._weight_int8pack_mm, rows, codes, scale)
     return result.view(*x.shape[:-1], len(codes))

@@ -87,11 +87,9 @@ class GPTQ:
         }
 
     def quantize(self, weight: Tensor, hessian: Tensor) -> GroupedWeight:
-        """The quantized weight of one layer, (rows, columns).
+        """The quantized weight of one layer, (rows, columns), for the Hessian 2 X Xᵀ or a multiple.
 
-        Args:
-            hessian: 2 X Xᵀ or a multiple, (columns, columns). Columns whose inputs are always 0
-                become 0.
+        Columns whose inputs are always 0 become 0.
         """
         solution = self.solve(weight, hessian)
         inverse = solution.permutation.argsort()

@@ -55,11 +55,7 @@ def affine_scale(x: Tensor, per: str = "row", bits: int = 8) -> tuple[Tensor, Te
 def calibrate(
     inputs: Iterable[Tensor], affine: bool = False, bits: int = 8
 ) -> tuple[Tensor, Tensor]:
-    """One scale and one zero point, (1,), for all activations of some calibration inputs.
-
-    Args:
-        affine: whether the zero point may differ from 0.
-    """
+    """One scale and one zero point, (1,), for all activations of some calibration inputs."""
     require_bool(affine, "affine")
     ranges = [torch.stack(_range(_require_finite(x), "tensor")) for x in inputs]
     if not ranges:
@@ -183,8 +179,7 @@ class W8A8(_Int8Weight):
 def int8_weight(weight: Tensor, activations: Activations | None = None) -> W8A16 | W8A8:
     """Quantize a weight, (out_features, in_features), to int8 with one scale per row.
 
-    Args:
-        activations: None, not quantized; otherwise how.
+    Without `activations`, these are not quantized.
 
     Example:
 

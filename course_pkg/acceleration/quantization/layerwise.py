@@ -104,8 +104,7 @@ class RoundToNearest:
 def calibrate(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, InputStatistics]:
     """Statistics of the inputs of each linear layer in the blocks, by the layer's full name.
 
-    Args:
-        batches: token ids, each (batch, tokens), without padding.
+    Batches are token ids, each (batch, tokens), without padding.
     """
     prefix = "model.layers" if isinstance(model, LlamaForCausalLM) else "layers"
     by_layer: dict[str, InputStatistics] = {}
@@ -195,8 +194,7 @@ def _run(
 ) -> dict[str, InputStatistics]:
     """Run all batches through a block; return statistics of its layers' inputs.
 
-    Args:
-        replace: its outputs take the inputs' place.
+    With `replace`, its outputs take the inputs' place.
     """
     statistics = {names: InputStatistics() for names in READERS if collect and streams}
     handles = [

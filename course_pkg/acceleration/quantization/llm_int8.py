@@ -90,11 +90,7 @@ class LLMInt8(QuantizedWeight):
 
 
 def llm_int8_weight(weight: Tensor, threshold: float | None = THRESHOLD) -> LLMInt8:
-    """Quantize a weight, (out_features, in_features), for LLM.int8().
-
-    Args:
-        threshold: the magnitude from which an activation is an outlier; None, if none is.
-    """
+    """Quantize a weight, (out_features, in_features), for LLM.int8(); None: no outliers."""
     if threshold is not None:
         require_between(threshold, "threshold", 0, math.inf)
     numbers = require_matrix(weight).detach().to(torch.float16)

@@ -37,8 +37,7 @@ def quantize_decoder(
         weights: "int8": every linear layer, one scale per row; "int4": llama.cpp's Q4_1 for the
             layers of the blocks, int8 for the head.
         dtype: of everything else; None for the decoder's, if it has 16 bits, and bf16 otherwise.
-        fused: one product for q, k and v, and one for gate and up (`fused_layers`), which is faster
-            and takes no adapters.
+        fused: fewer, larger products (`fused_layers`), which take no adapters.
     """
     require_choice(weights, "weights", FORMATS)
     if not isinstance(decoder, Decoder):

@@ -51,14 +51,11 @@ def smoothing_scales(input_maxima: Tensor, weight_maxima: Tensor, alpha: float =
 
 @torch.no_grad()
 def input_maxima(model: nn.Module, inputs: Iterable[Tensor]) -> dict[str, Tensor]:
-    """The largest magnitude of each input feature of each linear layer of the blocks.
+    """The largest magnitude of each input feature of each linear layer of the blocks, fp32.
 
     Args:
         model: a Llama, Mistral or Qwen2 of transformers, or a `Decoder`.
         inputs: token ids, each (batch, tokens), without padding.
-
-    Returns:
-        fp32, (in_features,), by names such as "layers.0.mlp.up_proj".
     """
     maxima: dict[str, Tensor] = {}
 
