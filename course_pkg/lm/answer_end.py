@@ -1,7 +1,7 @@
 """The token that ends an answer in a chat template, which need not be the tokenizer's own.
 
-The base models of Qwen2.5, for example, end a text with <|endoftext|>, and their template ends an
-answer with <|im_end|>. Generation must stop there too.
+The base models of Qwen2.5, for example, end a text with ``<|endoftext|>``, and their template ends
+an answer with ``<|im_end|>``. Generation must stop there too.
 """
 
 from transformers import GenerationConfig, PreTrainedModel

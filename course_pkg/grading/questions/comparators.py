@@ -42,7 +42,7 @@ class WrongForm(str):
 
 
 def number(rtol: float = 0.0, atol: float = 0.0, *, integer: bool = False) -> Comparator:
-    """A real number within `rtol`·|expected| + `atol`. 3.0 is as good as 3, unless `integer`.
+    """A real number within ``rtol * |expected| + atol``. 3.0 is as good as 3, unless `integer`.
 
     Example:
 
