@@ -308,7 +308,6 @@ class _Progress:
             sys.stderr.write("\n")
 
     def show(self, done: int, total: int) -> None:
-        """Say how far the run is."""
         now = time.monotonic()
         if self._before is None:
             self._before = done

@@ -1,5 +1,4 @@
-"""The command `course finetune`: an adapter from a file of your own examples, with a report.
-
+"""The command `course finetune`: an adapter from a file of your own examples.
 Chapter: finetuning/chat.
 """
 

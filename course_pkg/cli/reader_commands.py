@@ -1,7 +1,4 @@
-"""The commands of `course` for a reader: doctor, model, start and check.
-
-Chapter: setup.
-"""
+"""The commands of `course` for a reader: doctor, model, start and check. Chapter: setup."""
 
 import json
 from pathlib import Path

@@ -1,8 +1,5 @@
 """The commands `course score …`: one for each metric of the registry, with all that they share.
 
-Each prints the system's scores with 95% bootstrap intervals; with -sl, the scores of each text; or
-for several systems, what a test says of their differences.
-
 Chapter: metrics/overview.
 """
 
@@ -339,13 +336,11 @@ class ScoreGroup(Commands):
     """The commands of the registry's metrics, which are loaded when one of them is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The metrics' names."""
         from course_pkg.evaluation.metric_registry import METRICS
 
         return list(METRICS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a metric, or None."""
         from course_pkg.evaluation.metric_registry import METRICS
 
         if cmd_name not in METRICS:

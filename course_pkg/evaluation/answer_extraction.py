@@ -1,15 +1,8 @@
 """Finding the answer in what a model wrote, by rules that have names.
 
-A rule is a regular expression, and says whether its first or its last match counts. Rules are tried
-in order, and the result names the one that matched, what it found and where, so that you can look
-at what was scored. Half of the disagreements about generated answers are about extraction: a right
-answer in another form scores 0, and a text that runs on into a second question ends in another
-number.
-
-What a reasoning model thinks first, up to </think>, is not looked at. What is found is not changed
-here; `answer_match` compares it under a named normalization.
-Source: the filters of lm-eval 0.4.13's GSM8K task, "strict-match" and "flexible-extract"; the
-latter's pattern also takes punctuation such as "..." for a number.
+Rules are tried in order, and the result names the one that matched, what it found and where, so
+that you can look at what was scored. What a reasoning model thinks first, up to </think>, is not
+looked at. Source: the filters of lm-eval 0.4.13's GSM8K task.
 Chapter: evaluation/likelihood-and-generation.
 """
 
@@ -23,14 +16,7 @@ from course_pkg.common.arguments import require_choice, require_list, require_st
 
 @dataclass(frozen=True)
 class Rule:
-    """A named pattern. Its first group is the answer, or the whole match if it has none.
-
-    Args:
-        which: the match that counts.
-
-    Raises:
-        ValueError: the pattern is no regular expression.
-    """
+    """A named pattern. Its first group is the answer, or the whole match if it has none."""
 
     name: str
     pattern: str
@@ -56,11 +42,7 @@ class Extraction:
     end: int
 
     def marked(self, text: str) -> str:
-        """The text with the answer in double brackets, to look at.
-
-        >>> extract("So it is 12 m long.", ["last number"]).marked("So it is 12 m long.")
-        'So it is [[12]] m long.'
-        """
+        """The text with the answer in double brackets, to look at."""
         return f"{text[: self.start]}[[{text[self.start : self.end]}]]{text[self.end :]}"
 
 
@@ -100,18 +82,8 @@ THOUGHT = ("<think>", "</think>")
 def extract(text: str, rules: Sequence[str | Rule]) -> Extraction | None:
     """The answer by the first rule that matches; None if none does.
 
-    Args:
-        rules: names in RULES, or rules of your own.
-
-    Raises:
-        ValueError: an unknown name or no rule.
-
-    Example:
-
-        >>> extract("3 boxes of 4 make 12.", ["after ####", "last number"])
-        Extraction(answer='12', rule='last number', start=18, end=20)
-        >>> extract("No idea.", ["last number"]) is None
-        True
+    >>> extract("3 boxes of 4 make 12.", ["after ####", "last number"])
+    Extraction(answer='12', rule='last number', start=18, end=20)
     """
     require_string(text, "text")
     known = known_rules(rules)
@@ -145,7 +117,7 @@ def answer_start(text: str) -> int | None:
 
 
 def known_rules(rules: Sequence[str | Rule]) -> list[Rule]:
-    """The rules with these names. Raises ValueError for an unknown name or no rule."""
+    """The rules with these names; ValueError for an unknown name or no rule."""
     require_list(rules, "rules", "put the names into [ ]")
     if not rules:
         raise ValueError(f"rules is empty: give some of {', '.join(RULES)}")

@@ -1,11 +1,7 @@
 """Perplexity of answers, given their prompts: how probable the model finds what it should write.
 
-Prompt and answer are encoded together, as the model reads them. Scoring begins with the first token
-that is not one of the prompt alone; so a token that joins the prompt's end and the answer's
-beginning is scored. Only tokens of answers count, in the sum and in the number.
-
-Source: Jelinek et al. 1977, "Perplexity -- a measure of the difficulty of speech recognition
-tasks". Chapter: metrics/overview.
+Prompt and answer are encoded together. Scoring begins with the first token that is not one of the
+prompt alone; so a token that joins both is scored. Chapter: metrics/overview.
 """
 
 from collections.abc import Sequence
@@ -40,18 +36,9 @@ def answer_perplexity(
             assistant's.
         batch_size: the most pairs in a forward pass.
 
-    Raises:
-        ValueError: lists of different lengths, an empty prompt or answer, a prompt that is within
-            the answer's first token, a pair longer than the model's context, or chat without a
-            template.
-        TypeError: texts that are not strings.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> result = answer_perplexity(*load("tiny"), ["2 + 2 = ", "Ice is "], ["4", "cold."])
-        >>> result.tokens, len(result.per_text)
-        (6, 2)
+    >>> from course_pkg.lm.load import load
+    >>> answer_perplexity(*load("tiny"), ["2 + 2 = ", "Ice is "], ["4", "cold."]).tokens
+    6
     """
     prompts = text_list(prompts, "prompt")
     answers = text_list(answers, "answer")

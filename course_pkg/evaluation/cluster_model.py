@@ -1,11 +1,8 @@
 """Answers of a model on the workers of a Dask cluster, in the batches of a run on this machine.
 
 Each worker loads the model once, and compares its weights with those here: a run may begin on one
-machine and continue on a cluster, and its record is the same. Names of folders must mean the same
-on all machines.
-
-Dask's messages hold pickles, and reading one can run code. So use only workers that you trust as
-this machine. Grading, which can't trust them, has another client (`grading.classroom.cluster`).
+machine and continue on a cluster. Dask's messages hold pickles, and reading one can run code, so
+use only workers that you trust as this machine; grading, which can't, has another client.
 Chapter: appendix/at-scale.
 """
 
@@ -72,8 +69,7 @@ class ClusterModel:
     ) -> Iterator[Answered]:
         """The answer to each request, or the error that it ended in, batch by batch.
 
-        Raises RunError if a worker can't run this, ServerError if the cluster can't be reached or
-        is lost.
+        Raises RunError if a worker can't run this, ServerError if the cluster can't be reached.
         """
         if not requests:
             return
@@ -142,11 +138,7 @@ def answer_batch(
 ) -> list[Answer | Exception]:
     """The answer to each request of a batch, or the error that it ended in.
 
-    Args:
-        expected: the course's version and the weights' fingerprint.
-
-    Raises:
-        RunError: this process has others, or can't load the model.
+    expected: the course's version and the weights' fingerprint; RunError for others.
     """
     with _ONE_AT_A_TIME:
         model = _load(loading, expected)

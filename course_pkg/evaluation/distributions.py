@@ -1,7 +1,6 @@
-"""The distributions behind error bars: normal, Student's t, and binomial, from scipy.
+"""The distributions behind error bars: normal, Student's t, and binomial.
 
 scipy is imported by what needs it: a browser computes shares and their intervals without it.
-
 Chapter: evaluation/likelihood-and-generation.
 """
 
@@ -17,13 +16,8 @@ if TYPE_CHECKING:
 def normal_quantile(level: float) -> float:
     """z such that a standard normal number is in [-z, z] with probability `level`.
 
-    Raises:
-        ValueError: unless 0 < level < 1.
-
-    Example:
-
-        >>> round(normal_quantile(0.95), 3)
-        1.96
+    >>> round(normal_quantile(0.95), 3)
+    1.96
     """
     require_between(level, "level", 0, 1)
     return NormalDist().inv_cdf((1 + level) / 2)
@@ -32,14 +26,8 @@ def normal_quantile(level: float) -> float:
 def t_tails(value: float, freedom: int) -> float:
     """The probability that Student's t is below -value or above value: a two-sided p-value.
 
-    Args:
-        value: at least 0, possibly infinite.
-        freedom: degrees of freedom, an integer of at least 1.
-
-    Example:
-
-        >>> round(t_tails(1.0, 1), 3), round(t_tails(2.262, 9), 3)
-        (0.5, 0.05)
+    >>> round(t_tails(1.0, 1), 3), round(t_tails(2.262, 9), 3)
+    (0.5, 0.05)
     """
     from scipy.special import stdtr
 
@@ -50,14 +38,10 @@ def t_tails(value: float, freedom: int) -> float:
 
 
 def t_quantile(freedom: int, level: float) -> float:
-    """t such that Student's t is in [-t, t] with probability `level`; freedom as for `t_tails`.
+    """t such that Student's t is in [-t, t] with probability `level`; freedom: at least 1.
 
-    It is larger than the normal quantile, since a standard error from few values is uncertain.
-
-    Example:
-
-        >>> round(t_quantile(9, 0.95), 3), round(t_quantile(99, 0.95), 3)
-        (2.262, 1.984)
+    >>> round(t_quantile(9, 0.95), 3), round(t_quantile(99, 0.95), 3)
+    (2.262, 1.984)
     """
     from scipy.special import stdtrit
 
@@ -67,18 +51,13 @@ def t_quantile(freedom: int, level: float) -> float:
 
 
 def binomial_probabilities(trials: int, probability: "float | np.ndarray") -> "np.ndarray":
-    """P(k successes in `trials`) for k = 0, …, trials.
+    """P(k successes in `trials`) for k = 0, …, trials: (trials + 1,), or (m, trials + 1).
 
     Args:
         probability: of a success, in [0, 1]: one number, or an array (m,).
 
-    Returns:
-        (trials + 1,), or (m, trials + 1).
-
-    Example:
-
-        >>> binomial_probabilities(2, 0.5).round(3).tolist()
-        [0.25, 0.5, 0.25]
+    >>> binomial_probabilities(2, 0.5).round(3).tolist()
+    [0.25, 0.5, 0.25]
     """
     import numpy as np
     from scipy.stats import binom

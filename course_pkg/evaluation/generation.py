@@ -1,8 +1,7 @@
 """Questions with free answers: what the model wrote, what was taken from it, and what that scores.
 
-The three steps are separate, because each can go wrong by itself: generation (`greedy`, the engine
-of `course_pkg.serving`, or a server), extraction (`answer_extraction`), comparison (`answer_match`,
-and any metric of `course_pkg.metrics`). A result keeps all of them, to look at.
+A result keeps all three steps, because each can go wrong by itself: generation, extraction
+(`answer_extraction`), comparison (`answer_match`, and any metric of `course_pkg.metrics`).
 Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4.
 Chapter: evaluation/likelihood-and-generation.
 """
@@ -37,7 +36,7 @@ class OpenQuestion:
 class ScoredAnswer:
     """What a model wrote, and how it was scored.
 
-    Args:
+    Attributes:
         extraction: what the rules found, or None, which scores 0.
         exact: exact match under the named normalization.
         quasi: the same under "quasi"; None if that leaves nothing of a reference.
@@ -103,8 +102,6 @@ def answer_questions(
 ) -> GenerationResult:
     """Generate greedily, extract and score. options: those of `generate_greedy`.
 
-    Raises what `generate_greedy` and `score_answers` raise.
-
     >>> from course_pkg.lm.load import load
     >>> question = OpenQuestion("1 + 1 =", ("2",))
     >>> answer_questions(*load("tiny"), [question], max_new_tokens=2).unfinished
@@ -134,16 +131,10 @@ def score_answers(
         normalization: see `answer_match`.
         metrics: functions of an answer and a reference, by name.
 
-    Raises:
-        ValueError: another number of texts, no question, a question without references, or an
-            unknown rule or normalization.
-
-    Example:
-
-        >>> question = OpenQuestion("1 + 1 =", ("2",))
-        >>> result = score_answers([question], ["It is 2."], rules=["last number"])
-        >>> result.answers[0].extraction.answer, result.accuracy
-        ('2', 1.0)
+    >>> question = OpenQuestion("1 + 1 =", ("2",))
+    >>> result = score_answers([question], ["It is 2."], rules=["last number"])
+    >>> result.answers[0].extraction.answer, result.accuracy
+    ('2', 1.0)
     """
     if len(questions) != len(generations) or not questions:
         raise ValueError(

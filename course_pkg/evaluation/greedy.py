@@ -1,13 +1,9 @@
 """Greedy generation for many prompts, until a stop string, an end token, or a number of tokens.
 
-Stop strings are looked for in the decoded text, after every token. A token may contain more than
-the stop string (".\\n\\n"), and a stop string may span tokens, so that tokens can't be compared.
-The text ends where the stop string begins.
-
-Prompts of similar length share a batch; what they all begin with is computed once, and shorter ones
-have padding after that. Models that `course_pkg.lm.decoder` cannot run generate one prompt at a
-time, with transformers. For sampling and for many users, see `course_pkg.serving`.
-Source: lm-eval 0.4.13's generate_until. Chapter: evaluation/likelihood-and-generation.
+Stop strings are looked for in the decoded text, after every token, since a token may contain more
+than one, and one may span tokens. Prompts of similar length share a batch; what they all begin with
+is computed once. Source: lm-eval 0.4.13's generate_until.
+Chapter: evaluation/likelihood-and-generation.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -32,12 +28,11 @@ from course_pkg.lm.decoder import Decoder
 class Generation:
     """What a model wrote.
 
-    Args:
+    Attributes:
         text: up to the stop string, without special tokens.
         tokens: all that were generated, those of the stop included.
         finish: what ended it: a stop string, an end token, the most tokens that were allowed, or a
             refusal of the server.
-        stop: the stop string.
         notes: how the model was asked otherwise than was wanted.
     """
 
@@ -67,17 +62,10 @@ def generate_greedy(
         end_tokens: by default, those of the model's generation config and the tokenizer's EOS.
         progress: gets the share of the work that is done at most, after each token.
 
-    Raises:
-        ValueError: an empty prompt or stop string, a stop string with a special token, or a prompt
-            that leaves no room for the new tokens.
-        FloatingPointError: a logit is NaN.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> [written] = generate_greedy(*load("tiny"), "Hello", max_new_tokens=3)
-        >>> len(written.tokens), written.finish
-        (3, 'length')
+    >>> from course_pkg.lm.load import load
+    >>> [written] = generate_greedy(*load("tiny"), "Hello", max_new_tokens=3)
+    >>> len(written.tokens), written.finish
+    (3, 'length')
     """
     require_integer(max_new_tokens, "max_new_tokens")
     require_integer(batch_size, "batch_size")

@@ -41,7 +41,6 @@ class LocalModel:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What makes two runs runs of the same model."""
         parameter = next(self.model.parameters())
         return {
             "model": self.name,
@@ -55,8 +54,7 @@ class LocalModel:
     ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
         """The answer to each request, or the error that it ended in, batch by batch.
 
-        Args:
-            progress: gets the share of the requests that are answered, also within a batch.
+        progress: gets the share of the requests that are answered, also within a batch.
         """
         for start in range(0, len(requests), BATCH):
             batch = requests[start : start + BATCH]
@@ -104,20 +102,10 @@ def load_model(
     device: str | None = None,
     dtype: str = "float32",
 ) -> LocalModel:
-    """Load a model, and an adapter in PEFT's format into it.
-
-    Args:
-        name: see `course_pkg.lm.load.load`.
-        adapter: its folder.
-        dtype: "float32", "bfloat16" or "float16".
+    """Load a model by its name, and an adapter in PEFT's format from a folder into it.
 
     Raises:
         ModelError: with what to do, if one of them can't be loaded.
-
-    Example:
-
-        >>> load_model("tiny").identity["dtype"]
-        'float32'
     """
     types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if dtype not in types:
@@ -140,10 +128,6 @@ def fingerprint(model: nn.Module) -> str:
 
     Training changes all weights of a parameter, so that its ends are enough; a change of a few
     single weights may go unnoticed.
-
-    >>> from course_pkg.lm.load import load
-    >>> fingerprint(load("tiny").model) == fingerprint(load("tiny", seed=1).model)
-    False
     """
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():

@@ -1,9 +1,7 @@
 """Keys and values of earlier tokens, where the caller says what each new token may see.
 
-The caches of `course_pkg.serving.kv_cache` serve one text per row, in order. Scoring needs more
-freedom: tokens of a tree (`token_tree`) see only their ancestors, and rows of unequal length have
-padding in the middle, after what they share (`greedy`).
-Chapter: evaluation/likelihood-and-generation.
+Tokens of a tree (`token_tree`) see only their ancestors, and rows of unequal length have padding in
+the middle, after what they share (`greedy`). Chapter: evaluation/likelihood-and-generation.
 """
 
 import torch
@@ -18,17 +16,6 @@ class MaskedCache:
     """The keys and values of all layers, (batch or 1, kv_heads, kept, head_dim) each.
 
     positions: (batch or 1, kept), those of the kept tokens, which sliding windows need.
-
-    >>> from course_pkg.lm.decoder import Decoder
-    >>> from course_pkg.lm.tiny import tiny_model
-    >>> model = Decoder.from_transformers(tiny_model())
-    >>> cache = MaskedCache(model.config)
-    >>> positions, seen = torch.arange(3)[None], torch.ones(1, 3, 3).bool().tril()
-    >>> with torch.no_grad():
-    ...     logits = model(torch.tensor([[1, 2, 3]]), positions, cache.attend(positions, seen))
-    >>> cache.keep(torch.tensor([0, 1]))
-    >>> cache.tokens
-    2
     """
 
     def __init__(self, config: DecoderConfig):

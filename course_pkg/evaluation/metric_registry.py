@@ -1,9 +1,5 @@
 """The metrics that the commands know: `course score` by their names, `course eval` by those of
-their scores of answers, which a task gives under `metrics`.
-
-A new metric is a module with a `Metric`, and its name below.
-
-Chapter: metrics/overview.
+their scores of answers, which a task gives under `metrics`. Chapter: metrics/overview.
 """
 
 from course_pkg.evaluation.perplexity_metric import PERPLEXITY

@@ -1,20 +1,17 @@
 """Multiple-choice questions, scored by the log-probabilities of their options after the context.
 
-The same log-probabilities give several scores. With Σ for the sum over an option's tokens:
-
     sum          Σ log p                            lm-eval's acc; short options win
     token        Σ log p / tokens                   depends on the tokenizer
     character    Σ log p / characters               lm-eval's acc_norm
     byte         Σ log p / bytes in UTF-8           lm-eval's acc_bytes
     pmi          Σ log p − Σ log p(after a premise) what the question adds; acc_mutual_info
 
-Lengths are those of the option's text, without a delimiter. The option with the highest score is
-the model's choice; of equal ones, the first. A choice says nothing about what the model would have
-written: `listed_probability` and `writes_an_option` do.
+Σ is over an option's tokens; lengths are those of its text, without a delimiter. A choice says
+nothing about what the model would have written: `listed_probability` and `writes_an_option` do.
 
-Sources: Brown et al. 2020 (GPT-3), section 2.4, on dividing by tokens; Gao 2021, "Multiple Choice
-Normalization in LM Evaluation" (EleutherAI's blog), on bytes; Holtzman et al. 2021, "Surface Form
-Competition", on mutual information with a premise. Chapter: evaluation/likelihood-and-generation.
+Sources: Brown et al. 2020 (GPT-3), section 2.4 (tokens); Gao 2021, EleutherAI's blog (bytes);
+Holtzman et al. 2021, "Surface Form Competition" (pmi). Chapter: evaluation/likelihood-and-
+generation.
 """
 
 import math
@@ -40,12 +37,9 @@ NORMALIZATIONS = ("sum", "token", "character", "byte", "pmi")
 
 @dataclass(frozen=True)
 class ChoiceQuestion:
-    """A context, its options, and the right option's index. delimiter: between the two.
+    """A context, its options, and the right option's index, None if unknown.
 
     A context that a chat template wrote needs the delimiter "".
-
-    Args:
-        answer: None if unknown.
     """
 
     context: str
@@ -59,7 +53,7 @@ class ChoiceQuestion:
 class ScoredOption:
     """An option's log-probabilities, token by token, in nats.
 
-    Args:
+    Attributes:
         tokens: the text of each scored token, to look at.
         greedy: the model would write this option.
         merged: see `EncodedOption`.
@@ -75,13 +69,10 @@ class ScoredOption:
 
     @property
     def log_prob(self) -> float:
-        """The log-probability of the option: the sum."""
         return math.fsum(self.log_probs)
 
     def score(self, normalization: Normalization = "sum") -> float:
         """The option's score, in nats per unit.
-
-        Raises ValueError for an unknown normalization, or for "pmi" without a premise.
 
         >>> option = ScoredOption("né", ("n", "é"), (-2.0, -4.0), False, unconditional=-10.0)
         >>> [option.score(name) for name in NORMALIZATIONS]
@@ -114,7 +105,7 @@ class ScoredQuestion:
         return scores.index(max(scores))
 
     def correct(self, normalization: Normalization = "sum") -> bool:
-        """Whether the choice is the answer. Raises ValueError if the answer is unknown."""
+        """Whether the choice is the answer."""
         return self.choice(normalization) == self._answer()
 
     def probabilities(self, normalization: Normalization = "sum") -> tuple[float, ...]:
@@ -133,10 +124,7 @@ class ScoredQuestion:
 
     @property
     def listed_probability(self) -> float:
-        """The probability that the model's text begins with one of the options.
-
-        It assumes that no option is the beginning of another.
-        """
+        """The probability that the model's text begins with an option, if none begins another."""
         return math.fsum(math.exp(option.log_prob) for option in self.options)
 
     @property
@@ -201,17 +189,10 @@ def score_questions(
             information; "" is lm-eval's, where only the BOS precedes the option.
         tokens_per_pass, progress: see `score_continuations`.
 
-    Raises:
-        ValueError: with the question's number and id, for bad options or an answer that is not
-            among them, and what `score_continuations` raises.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> question = ChoiceQuestion("1 + 1 =", ("2", "three"), answer=0)
-        >>> result = score_questions(*load("tiny"), [question])
-        >>> result.questions[0].options[0].tokens
-        (' ', '2')
+    >>> from course_pkg.lm.load import load
+    >>> question = ChoiceQuestion("1 + 1 =", ("2", "three"), answer=0)
+    >>> score_questions(*load("tiny"), [question]).questions[0].options[0].tokens
+    (' ', '2')
     """
     require_list(questions, "questions", "put the questions into [ ]")
     if not questions:

@@ -1,15 +1,10 @@
 """Where a context ends and an option begins, in tokens.
 
-Both are encoded together, as the model would read them, and divided where the context's own tokens
-end. That can fail: "Ans" and "wer" become the one token "Answer", so that no token of the option is
-left; "The ans" and "wers are" become " answers" and " are", and a scorer that counts tokens drops
-the end of the word. Here, scoring then begins one token earlier, for all options of the question,
-so that each of them is charged for the same end of the context.
+Both are encoded together and divided where the context's own tokens end. That can fail: "Ans" and
+"wer" become the one token "Answer". Scoring then begins one token earlier, for all options of the
+question. White space at the end of a context moves to the option, as in lm-eval 0.4.13.
 
-White space at the end of a context moves to the option, because tokenizers join it to the word that
-follows. lm-eval 0.4.13 does the same; it counts tokens, and fails if none is left.
-Sources: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), appendix A; issue
-1053 of lm-evaluation-harness, on merged boundaries.
+Sources: Biderman et al. 2024 (arXiv 2405.14782), appendix A; issue 1053 of lm-evaluation-harness.
 Chapter: evaluation/likelihood-and-generation.
 """
 
@@ -29,8 +24,7 @@ Boundary = Literal["back up", "error"]
 class EncodedOption:
     """A context and an option as one sequence.
 
-    Args:
-        ids: of both.
+    Attributes:
         start: the first scored token.
         merged: the text of the token in which the option begins, if that token contains the end of
             the context too; else None.
@@ -58,16 +52,9 @@ def encode_options(
         boundary: what to do with a token that joins both. "back up": score from it on, for all
             options alike. "error": raise ValueError.
 
-    Raises:
-        ValueError: an empty or blank option, two spaces where context, delimiter and option meet,
-            or an empty context without a token to take its place.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> # Its tokens are bytes: the space is scored.
-        >>> encode_options(tiny_tokenizer(), "A: ", ["x"], delimiter="")
-        [EncodedOption(ids=(65, 58, 32, 120), start=2, merged=None)]
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> encode_options(tiny_tokenizer(), "A: ", ["x"], delimiter="")  # its tokens are bytes
+    [EncodedOption(ids=(65, 58, 32, 120), start=2, merged=None)]
     """
     require_choice(boundary, "boundary", ("back up", "error"))
     check_options(context, options, delimiter)

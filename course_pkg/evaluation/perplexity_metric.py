@@ -1,8 +1,6 @@
 """Perplexity of files, for the commands: of texts, or of answers given their prompts.
 
-It is not a mean of the texts' perplexities: the losses of all tokens are summed first.
-
-Chapter: metrics/perplexity-models.
+The losses of all tokens are summed first. Chapter: metrics/perplexity-models.
 """
 
 from pathlib import Path

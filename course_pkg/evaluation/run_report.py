@@ -1,9 +1,7 @@
 """A page to look through the samples of a run: one HTML file, with no script and no network.
 
 Read samples before you believe a score: an answer can be wrong through no fault of the model's,
-when a stop string, a rule of extraction or the key is. All texts come from items and models, so all
-are escaped.
-
+when a stop string, a rule of extraction or the key is.
 Chapter: evaluation/likelihood-and-generation.
 """
 
@@ -46,11 +44,7 @@ def report(record: RunRecord) -> str:
 
 
 def state(sample: Sample, metric: str) -> str:
-    """ "right", "wrong" or "failed"; a score between 0 and 1 is right from 0.5 on.
-
-    >>> state(Sample("a", None, "", {}, scores={"exact": 1.0}), "exact")
-    'right'
-    """
+    """ "right", "wrong" or "failed"; a score between 0 and 1 is right from 0.5 on."""
     if metric not in sample.scores:
         return "failed"
     return "right" if sample.scores[metric] >= 0.5 else "wrong"

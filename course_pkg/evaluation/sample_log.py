@@ -1,11 +1,8 @@
 """The samples of a run, in a file that only grows: after kill -9 or a power failure, none is lost.
 
-The first line says which run this is, and each further line is a sample. A sample counts when its
-whole line is on the disk (`fsync`). A process that dies while it writes leaves half a line at the
-end; the next one removes it, and asks only for the items that have no line. An item that failed is
-asked again; its new line then counts. One process at a time may write.
-
-Chapter: evaluation/likelihood-and-generation.
+The first line says which run this is, and each further line is a sample, which counts when its
+whole line is on the disk. Half a line at the end is removed. An item that failed is asked again;
+its new line then counts. Chapter: evaluation/likelihood-and-generation.
 """
 
 import json
@@ -32,7 +29,7 @@ class SampleLog:
         self._file = path.open("ab")
 
     def append(self, samples: Sequence[Sample]) -> None:
-        """Write samples, and wait until they are on the disk. Raises OSError if they can't be."""
+        """Write samples, and wait until they are on the disk."""
         lines = [_line(sample.json) for sample in samples]
         self._file.write(b"".join(lines))
         self._file.flush()
@@ -48,13 +45,9 @@ class SampleLog:
 def open_log(folder: Path, identity: Mapping[str, Any]) -> Iterator[SampleLog]:
     """Open a run's file to write more samples into it; the folder is made if it is absent.
 
-    Args:
-        identity: what makes two runs the same, as JSON has it.
-
     Raises:
         RunError: another process writes there, or the folder has the samples of another run, with
             what differs.
-        OSError: it can't be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:

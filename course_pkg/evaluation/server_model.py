@@ -1,15 +1,8 @@
 """Answers of a model behind an OpenAI-compatible address, such as that of `course serve`.
 
-Texts come from /completions, or from /chat/completions for a task that asks by chat. Options need
-the log-probabilities of a prompt's own tokens: /completions with `echo` and `max_tokens` 0. `course
-serve` has it and many services don't; a server without it is one error before any item. A token
-that joins context and option is scored too (`option_boundary`).
-
-Some servers refuse a field that others need. If one says so of `max_tokens`, `stop` or
-`temperature`, it is asked in its own way from then on, and the run's record has a note.
-
-There is no default address, and redirects are not followed. The server isn't trusted: see
-`course_pkg.common.http_client`.
+Options need the log-probabilities of a prompt's own tokens: /completions with `echo` and
+`max_tokens` 0, which many services lack. A token that joins context and option is scored too
+(`option_boundary`). The server isn't trusted: see `course_pkg.common.http_client`.
 Chapter: evaluation/likelihood-and-generation.
 """
 
@@ -65,15 +58,11 @@ CHANGES: Mapping[str, tuple[Callable[[Fields], Fields], str]] = {
 
 
 class ServerModel:
-    """A model at an address. name: on the server; None asks the server for its only one.
+    """A model at an address. Raises RunError unless the server has it, or without a name just one.
 
     Args:
         at_once: requests.
         extra: further fields of each request's body, which win over the task's.
-
-    Raises:
-        RunError: the server has several models, or none of this name.
-        ServerError: it does not answer.
     """
 
     def __init__(
@@ -93,7 +82,6 @@ class ServerModel:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What makes two runs runs of the same model, as far as one can know it from outside."""
         about = {"model": self.name, "address": self.client.address}
         return about | ({"extra_body": self._extra} if self._extra else {})
 
@@ -236,10 +224,7 @@ class ServerModel:
         return choices
 
     def ask(self, path: str, body: Fields) -> Fields:
-        """The answer to a request; it is sent in another way if the server calls a field wrong.
-
-        Raises what `HttpClient.post` raises.
-        """
+        """The answer to a request; it is sent in another way if the server calls a field wrong."""
         changed = set(self._changed)
         first: RefusedError | None = None
         while True:

@@ -6,18 +6,13 @@ score move with other items?
     SE = s / sqrt(n)                                     s: sample standard deviation of n scores
     SE = sqrt(C / (C - 1) · Σ_c (Σ_{i in c} (x_i - x̄))²) / n      C groups of related items
 
-The second form is for questions on one passage, paraphrases of one question, or several answers to
-one item: they rise and fall together, so they count as fewer independent items. A mean ± 1.96 SE is
-too short for right-or-wrong scores if there are few items or the score is near 0 or 1. Wilson's
-interval isn't, and it stays in [0, 1].
+Related items, such as questions on one passage, rise and fall together, so they count as fewer
+independent ones. The model is treated as given: another seed or prompt is another source of
+variation.
 
-What this module does not do: it treats the model as given. Another seed or prompt is another source
-of variation, which needs more than one run.
-
-Sources: Miller 2024, "Adding Error Bars to Evals", appendix A (without C/(C-1), which inspect_ai
-has); Wilson 1927; Bowyer et al. 2025, arXiv 2503.01747, on few items; Franco et al. 2019,
-"Comparative Study of Confidence Intervals for Proportions in Complex Sample Surveys", on Wilson's
-interval with the effective number of items. Chapter: evaluation/likelihood-and-generation.
+Sources: Miller 2024, "Adding Error Bars to Evals", appendix A; Wilson 1927; Bowyer et al. 2025,
+arXiv 2503.01747, on few items; Franco et al. 2019, on Wilson's interval with the effective number
+of items. Chapter: evaluation/likelihood-and-generation.
 """
 
 import math
@@ -57,23 +52,13 @@ class Interval:
 def standard_error(scores: Sequence[float], groups: Sequence[Hashable] | None = None) -> float:
     """How much the mean score varies from one sample of items to the next: one standard deviation.
 
-    Groups of one item each give the same number as None.
-
     Args:
         scores: one number per item, (n,).
         groups: for each item the group of related items that it belongs to, (n,); None means that
             all items are independent.
 
-    Raises:
-        ValueError: fewer than two scores or groups, a score that isn't finite, or lengths that
-            differ.
-
-    Source: Miller 2024, with the factor C/(C-1) as in inspect_ai.
-
-    Example:
-
-        >>> round(standard_error([1, 1, 0, 1]), 4), round(standard_error([1, 1, 0, 0], "aabb"), 4)
-        (0.25, 0.5)
+    >>> round(standard_error([1, 1, 0, 1]), 4), round(standard_error([1, 1, 0, 0], "aabb"), 4)
+    (0.25, 0.5)
     """
     import numpy as np
 
@@ -95,7 +80,7 @@ def normal_interval(
 ) -> Interval:
     """The mean ± 1.96 standard errors (at 95%), as most evaluation tools report.
 
-    It is here to be compared with: prefer `mean_interval`. Arguments and errors as there.
+    It is here to be compared with: prefer `mean_interval`.
 
     >>> print(normal_interval([1, 1, 1, 1, 1]))
     1.000 [1.000, 1.000]
@@ -112,18 +97,8 @@ def wilson_interval(correct: int, total: int, level: float = 0.95) -> Interval:
     The bounds solve (x̄ - p)² = z² p (1 - p) / n for p, so they are in [0, 1], and the interval has
     a width even if all answers are right.
 
-    Args:
-        correct: right answers, of `total` independent items.
-
-    Raises:
-        ValueError: unless 0 <= correct <= total and total >= 1.
-
-    Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
-
-    Example:
-
-        >>> print(wilson_interval(5, 5))
-        1.000 [0.566, 1.000]
+    >>> print(wilson_interval(5, 5))
+    1.000 [0.566, 1.000]
     """
     require_integer(total, "total")
     require_integer(correct, "correct", 0)
@@ -137,8 +112,7 @@ def t_interval(
 ) -> Interval:
     """The mean ± t standard errors, with one degree of freedom less than independent units.
 
-    The units are the groups, or the items if groups is None. Arguments and errors as for
-    `standard_error`; also ValueError for fewer than 5 units.
+    The units are the groups, or the items if groups is None; fewer than 5 are an error.
     Source: Student 1908; with the number of groups, Cameron and Miller 2015, on few clusters.
 
     >>> print(t_interval([0.2, 0.5, 0.4, 0.9, 0.7, 0.3]))
@@ -161,20 +135,8 @@ def mean_interval(
     effective number of items, x̄(1 - x̄)/SE², in place of n. That number is at most n; it is the
     number of groups if all scores are the same.
 
-    Args:
-        scores, groups: as for `standard_error`.
-
-    Raises:
-        ValueError: as `standard_error` and `t_interval` do.
-
-    Source: Franco et al. 2019, for Wilson's interval with an effective number.
-
-    Example:
-
-        >>> print(mean_interval([1, 1, 0, 1, 0, 1, 1, 0, 1, 1]))
-        0.700 [0.397, 0.892]
-        >>> print(mean_interval([1, 1, 0, 0, 1, 1, 1, 1, 0, 1], groups="aabbccddee"))
-        0.700 [0.208, 0.954]
+    >>> print(mean_interval([1, 1, 0, 1, 0, 1, 1, 0, 1, 1]))
+    0.700 [0.397, 0.892]
     """
     import numpy as np
 
@@ -195,11 +157,7 @@ def mean_interval(
 
 
 def score_array(scores: Sequence[float], name: str = "scores", least: int = 2) -> "np.ndarray":
-    """The scores as an array of floats, (n,); ValueError unless there are enough, all finite.
-
-    >>> score_array([True, False])
-    array([1., 0.])
-    """
+    """The scores as an array of floats, (n,); ValueError unless there are enough, all finite."""
     import numpy as np
 
     values = np.asarray(scores, float)
@@ -230,13 +188,7 @@ def group_numbers(groups: Sequence[Hashable], items: int) -> "np.ndarray":
 
 
 def independent_units(items: int, groups: Sequence[Hashable] | None = None) -> int:
-    """How many groups there are, or items if groups is None; ValueError for fewer than 5.
-
-    >>> independent_units(6, "aabbcd")
-    Traceback (most recent call last):
-    ...
-    ValueError: 4 independent items or groups: give 5 or more, better 20
-    """
+    """How many groups there are, or items if groups is None; ValueError for fewer than 5."""
     units = items if groups is None else int(group_numbers(groups, items).max()) + 1
     if units < FEWEST_UNITS:
         raise ValueError(

@@ -1,9 +1,7 @@
 """A task: which items are asked, how they are written, and what counts as right.
 
-The hash of a task covers all that a model can see and all that decides a score: two runs with the
-same hash are runs of the same task. `task_file` reads tasks from files.
-Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4, on sharing
-the exact prompts and versions. Chapter: evaluation/likelihood-and-generation.
+The hash of a task covers all that a model can see and all that decides a score. Source: Biderman et
+al. 2024 (arXiv 2405.14782), section 4. Chapter: evaluation/likelihood-and-generation.
 """
 
 import hashlib
@@ -27,12 +25,11 @@ LIMIT_SEED = 0
 class Task:
     """What is asked, and what counts as right.
 
-    Args:
+    Attributes:
         kind: "multiple-choice" or "generation".
         seed: drew the examples.
         options: "text" scores each option's text; "letters" lists the options in the prompt, in the
             field {options}, and scores their letters.
-        normalization, premise, rules, stop, max_new_tokens: as in the kinds' modules.
         metrics: further scores, names in `OF_ANSWERS`.
         report: the score of generation that counts.
     """
@@ -88,7 +85,7 @@ class Task:
         """All items, or `limit` of them, drawn at random but always the same ones.
 
         Those of a smaller limit are among those of a larger one, and tasks on the same items draw
-        the same ones. Raises ValueError below 1.
+        the same ones.
         """
         if limit is None or require_integer(limit, "limit") >= len(self.items):
             return list(self.items)

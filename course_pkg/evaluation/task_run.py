@@ -1,13 +1,10 @@
 """A run: ask a model for all items of a task that have no sample yet, and write its record.
 
-A run's folder holds:
-
     samples.jsonl   a line for each sample as soon as it is known (`sample_log`)
     record.json     everything about the run, when it has ended (`run_record`)
     report.html     a page to look through the samples (`run_report`)
 
-The same command continues a run that was stopped. An item that the model fails on has a sample
-without a score; the next run of the same command asks for it again.
+The same command continues a run that was stopped, and asks again for items that failed.
 Chapter: evaluation/likelihood-and-generation.
 """
 
@@ -35,11 +32,7 @@ Counted = Callable[[int, int], None]
 
 
 class Model(Protocol):
-    """What a run needs of a model: `LocalModel` and `ServerModel` have it.
-
-    Args:
-        tokenizer: writes chats as texts; None for a model that takes messages.
-    """
+    """What a run needs of a model; tokenizer: writes chats as texts, None if it takes messages."""
 
     tokenizer: Tokenizer | None
 
@@ -53,8 +46,7 @@ class Model(Protocol):
     ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
         """The answer to each request, or the error that it ended in, in any order.
 
-        Args:
-            progress: gets the share that is answered, if it is known before a batch is given out.
+        progress: gets the share that is answered, if it is known before a batch is given out.
         """
         ...
 
@@ -90,17 +82,6 @@ def run_task(
         RunError: the folder belongs to another run or another process.
         ServerError: the model's server stops answering.
         OSError: the folder can't be written; what was answered before is kept.
-
-    Example:
-
-        >>> from tempfile import TemporaryDirectory
-        >>> from course_pkg.evaluation.local_model import load_model
-        >>> from course_pkg.evaluation.task_file import load_task
-        >>> task = load_task("multiple-choice")
-        >>> with TemporaryDirectory() as folder:
-        ...     run = run_task(task, load_model("tiny"), Path(folder), limit=2)
-        >>> run.asked, len(run.record.samples)
-        (2, 2)
     """
     requests = make_requests(task, tokenizer=model.tokenizer, limit=limit)
     identity = {"task": task.name, "task_hash": task.hash, "course_version": __version__}

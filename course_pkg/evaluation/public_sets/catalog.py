@@ -1,12 +1,8 @@
 """A table of public test sets: one entry each, in `data/public_sets/sets.toml`.
 
-An entry says where a set is, under which license, how it is scored, and which of its columns make
-a question, its options and its answer. So a further set is a further entry, and no code.
-
 kind "multiple-choice" and "generation" become items of `course eval`. "rows" are sets that need
-more than a text to compare: a sandbox, a judge, or pairs of sentences. Their columns are checked,
-and they are given as they are.
-Chapter: evaluation/contamination.
+more than a text to compare, such as a sandbox or a judge; their columns are checked, and given as
+they are. Chapter: evaluation/contamination.
 """
 
 import tomllib
@@ -27,7 +23,7 @@ class PublicSet:
 
     Options are a column with a list (options), several columns (option_columns), or fixed (labels).
 
-    Args:
+    Attributes:
         hub, config, split: for `datasets.load_dataset`.
         rows: of that split, 0 if not checked.
         license: as the set's card names it, "" if not checked.
@@ -66,11 +62,7 @@ class PublicSet:
 
 @cache
 def public_sets() -> tuple[PublicSet, ...]:
-    """All sets of the table, in its order.
-
-    >>> {entry.kind for entry in public_sets()} == {"multiple-choice", "generation", "rows"}
-    True
-    """
+    """All sets of the table, in its order."""
     table = tomllib.loads(TABLE.read_text("utf-8"))
     sets = []
     for name, entry in table.items():
@@ -87,11 +79,7 @@ def public_set_names() -> list[str]:
 
 
 def find_public_set(name: str) -> PublicSet:
-    """The set with this name. Raises TaskError, with the names that there are.
-
-    >>> find_public_set("mmlu").rows
-    14042
-    """
+    """The set with this name. Raises TaskError, with the names that there are."""
     for entry in public_sets():
         if entry.name == name:
             return entry

@@ -1,9 +1,7 @@
 """Loading a public test set with the library `datasets`, which is needed only here.
 
-The commit that was loaded is part of the result, and of the task's description: sets are corrected
-on the hub, and a score belongs to one version of one. Nothing of the course's book, tests or
-exercises loads one; they use small rows in the same columns.
-Chapter: evaluation/contamination.
+The commit that was loaded is part of the result, since sets are corrected on the hub. Nothing of
+the course's book, tests or exercises loads one. Chapter: evaluation/contamination.
 """
 
 import re
@@ -27,13 +25,9 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class LoadedSet:
-    """A split of a public set. revision: the commit on the hub, or what was asked for if unknown.
+    """A split of a public set: items for `course eval`, or rows of a set of kind "rows".
 
-    One of them is empty.
-
-    Args:
-        items: for `course eval`.
-        rows: of a set of kind "rows", a dict each.
+    revision: the commit on the hub, or what was asked for if unknown.
     """
 
     entry: PublicSet
@@ -51,17 +45,12 @@ def load_public_set(
     revision: str = "main",
     limit: int | None = None,
 ) -> LoadedSet:
-    """Load a set of the table from the hub, or from the cache of an earlier load.
+    """Load a set of the table from the hub, or from the cache of an earlier load. Raises TaskError.
 
     Args:
         config, split: None for those of the table; C-Eval's configs are its subjects.
         revision: a commit, a tag or a branch.
         limit: read so many rows only, the first ones.
-
-    Raises:
-        TaskError: with what to do, if there is no such set, if `datasets` isn't installed, if the
-            hub can't be reached or lacks the set, and for rows that don't have the table's columns
-            or no answers.
     """
     entry = find_public_set(name)
     if config is not None:
@@ -82,15 +71,11 @@ def load_public_set(
 
 
 def public_task(name: str, **options: Any) -> Task:
-    """A public set as a task for `run_task`, zero-shot.
+    """A public set as a task for `run_task`, zero-shot. Raises TaskError.
 
     Args:
         name: with or without "public:" before it, and with or without "/" and a config after it.
         options: of `load_public_set`.
-
-    Raises:
-        TaskError: as there, and for a set of kind "rows", whose answers need more than a comparison
-            of texts.
     """
     plain, _, config = name.removeprefix(PREFIX).partition("/")
     entry = find_public_set(plain)

@@ -1,10 +1,8 @@
 """From a row of a public set to an item: the question, the options, and the right answer.
 
-A row is a dict of columns, as `datasets` gives it. Nothing is guessed: a column that is missing, an
-option that isn't a text, or an answer that isn't among the options is an error that names the row
-and the column. GLUE's test splits have the label -1 and CommonsenseQA's an empty one, because their
-answers are kept back; these would otherwise be the last option, or none.
-Chapter: evaluation/contamination.
+Nothing is guessed: a missing column or an answer that isn't among the options is an error that
+names the row and the column. Test splits without answers have labels such as -1 or "". Chapter:
+evaluation/contamination.
 """
 
 import re
@@ -21,9 +19,6 @@ Row = Mapping[str, Any]
 
 def item_of_row(entry: PublicSet, row: Row, number: int, split: str) -> Item:
     """A row as an item of a task. number: the row's place in the split, which becomes its id.
-
-    Raises TaskError, with the set, the split and the row, if a column is missing, if the row has no
-    answer, or if the answer fits none of the options.
 
     >>> from course_pkg.evaluation.public_sets.catalog import find_public_set
     >>> row = {"question": "Is ice water?", "answer": True}

@@ -2,10 +2,7 @@
 
 Each token matches the token of the other text whose vector has the largest cosine with its own,
 including [CLS] and [SEP], as in the authors' code; in the means those two have weight 0.
-Several references and rescaling are in `bertscore.score`; encoding is in `lm.encoder`.
-
-Source: Zhang et al. 2020, "BERTScore: Evaluating Text Generation with BERT", section 3.
-Chapter: metrics/bertscore.
+Source: Zhang et al. 2020, section 3. Chapter: metrics/bertscore.
 """
 
 import math
@@ -33,13 +30,10 @@ class IdfWeights(NamedTuple):
 class TokenMatches:
     """How the tokens of two texts match.
 
-    The weights are those of the two means.
-
-    Args:
+    Attributes:
         similarity: cosines, (hypothesis tokens, reference tokens).
         best_reference: for each hypothesis token the position of the reference token that it
-            matches.
-        best_hypothesis: the reverse.
+            matches; best_hypothesis is the reverse.
     """
 
     hypothesis: tuple[str, ...]
@@ -62,7 +56,6 @@ def token_matches(
     """Compute the cosines between the tokens of two texts, and which token each one matches.
 
     Arguments as for `bert_score`, but idf must be False or weights.
-    Source: Zhang et al. 2020, figure 1.
 
     >>> matches = token_matches("a cat", "the cat")
     >>> matches.hypothesis[2], matches.reference[matches.best_reference[2]]
@@ -86,9 +79,7 @@ def token_matches(
 def idf_weights(references: Sequence[str], encoder: Encoder | None = None) -> IdfWeights:
     """Weight each token by ln((N + 1) / (n + 1)), where n of the N references contain it.
 
-    A token that no reference contains gets the largest weight, ln(N + 1).
-    Raises ValueError if there is no reference. Source: Zhang et al. 2020, section 3 (importance
-    weighting); the + 1 in both places comes from the authors' code.
+    A token that no reference contains gets ln(N + 1). The + 1 comes from the authors' code.
 
     >>> round(idf_weights(["a cat", "a dog", "a cow"]).unseen, 3)
     1.386
@@ -131,12 +122,10 @@ def pair_scores(batch: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Tensor:
     """Compute P, R and F of each pair of texts, (batch, 3).
 
     Pads are masked with -inf; a 0 would be larger than a negative cosine. A text without tokens
-    scores 0. F is 0 where P or R is not positive.
+    scores 0. F is 0 where P or R is not positive. Source: Zhang et al. 2020, section 3.
 
     Args:
         batch: unit vectors (n, width) and weights (n,) of a hypothesis, then of a reference.
-
-    Source: Zhang et al. 2020, section 3.
     """
     x_hat, u, x, v = zip(*batch, strict=True)
     cosines = pad_sequence(x_hat, True) @ pad_sequence(x, True).mT  # (batch, row, column)

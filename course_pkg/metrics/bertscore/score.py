@@ -50,11 +50,9 @@ class Baseline(NamedTuple):
 class BertScores:
     """Scores of N hypotheses, as tensors (N,) on the CPU, and how they were computed.
 
-    Args:
-        precision, recall, f1: mean cosines, so at most 1 and rarely below 0; after rescaling they
-            may be far below 0.
+    Attributes:
+        precision, recall, f1: mean cosines, rarely below 0; far below it after rescaling.
         layer: the layer whose vectors were compared.
-        idf: whether tokens were weighted.
         baseline: what the scores were rescaled with, or None.
         truncated: the hypotheses that were longer than the encoder's limit, or had such a
             reference.
@@ -85,7 +83,6 @@ def bert_score(
     A text without tokens scores 0 before rescaling. Warns if a text was truncated.
 
     Args:
-        references: a string for each hypothesis, or a list of strings for each.
         encoder: from `load_encoder` (None: MiniLM-L6).
         layer: 0 to encoder.layers (None: the last).
         idf: True weights tokens by `idf_weights` of these references; or pass other weights.
@@ -94,14 +91,9 @@ def bert_score(
             the best R and the best F, possibly of different references, as the authors' tool does.
         batch_size: how many pairs to compare at a time.
 
-    Raises:
-        TypeError or ValueError: other inputs.
-
-    Example:
-
-        >>> scores = bert_score(["a cat sat"], ["a cat sat"])
-        >>> round(scores.f1.item(), 4)
-        1.0
+    >>> scores = bert_score(["a cat sat"], ["a cat sat"])
+    >>> round(scores.f1.item(), 4)
+    1.0
     """
     groups = _groups(hypotheses, references)
     require_choice(multi, "multi", ("best", "each"))
@@ -155,19 +147,13 @@ def estimate_baseline(
 ) -> Baseline:
     """Average the scores of random pairs of different sentences: b in (x - b) / (1 - b).
 
-    The baseline is valid for this encoder and layer only.
-
     Args:
         sentences: unrelated sentences, of the kind and length that you score; at least 2 different
             ones.
 
-    Source: Zhang et al. 2020, section 3 (baseline rescaling).
-
-    Example:
-
-        >>> sentences = ["It rained.", "She sells cars.", "Add two eggs."]
-        >>> 0 < estimate_baseline(sentences, pairs=20).f1 < 1
-        True
+    >>> sentences = ["It rained.", "She sells cars.", "Add two eggs."]
+    >>> 0 < estimate_baseline(sentences, pairs=20).f1 < 1
+    True
     """
     require_list(sentences, "sentences", "give several strings")
     different = list(dict.fromkeys(text_list(sentences, "sentence")))
@@ -183,7 +169,6 @@ def estimate_baseline(
 
 
 def _groups(hypotheses: Sequence[str], references: Sequence) -> list[Sequence[str]]:
-    """Check the texts and return one list of references per hypothesis."""
     require_list(hypotheses, "hypotheses", "put one text into [ ]")
     require_list(references, "references", "put one text into [ ]")
     if len(hypotheses) != len(references):

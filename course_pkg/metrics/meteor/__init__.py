@@ -1,8 +1,4 @@
-"""METEOR: words aligned by form, stem and synonym.
-
->>> meteor("the cat", "the dog", synonyms=None).precision
-0.5
-"""
+"""METEOR: words aligned by form, stem and synonym."""
 
 from course_pkg.metrics.meteor.alignment import (
     Alignment,

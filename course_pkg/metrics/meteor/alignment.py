@@ -1,18 +1,13 @@
 """METEOR's alignment: which word of one text matches which word of the other, in few chunks.
 
-Each word is matched at most once. The best alignment matches as much as possible. Of several such
-alignments, it is the one with the fewest chunks (runs that are contiguous and in the same order in
-both texts), and of these the one with the smallest sum of distances |i - j|. "As much as possible"
-has two definitions: staged (2005), as many exact matches as possible, then stems, then synonyms;
-joint (1.5), the largest sum of matches, where inexact ones count half. (The first paper breaks ties
-by the fewest crossing pairs; the later tool's rule fits the penalty, and all versions use it here.)
+Each word is matched at most once. The best alignment matches as much as possible; then it has the
+fewest chunks (runs that are contiguous and in the same order in both texts), then the smallest sum
+of distances |i - j|. "As much as possible" means, staged (2005), as many exact matches as possible,
+then stems, then synonyms; jointly (1.5), the largest sum of matches, where inexact ones count half.
+The fewest chunks are NP-hard to find, so the search is exact up to `EXACT_STATES` only.
 
-Finding the fewest chunks is NP-hard: it includes the minimum common string partition problem. The
-search (`meteor.search`) is exact if it has at most `EXACT_STATES` partial alignments at each
-position. Otherwise it keeps the `BEAM` most promising ones, and `optimal` is False.
-
-Sources: Banerjee & Lavie 2005, section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2,
-and the Java tool 1.5. Chapter: metrics/meteor.
+Sources: Banerjee & Lavie 2005, section 2; Denkowski & Lavie 2014, section 2, and the Java tool 1.5,
+whose tie rule all versions use here. Chapter: metrics/meteor.
 """
 
 from collections import defaultdict
@@ -40,11 +35,7 @@ class MatchedPair:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Matches from left to right in the hypothesis, and the number of their chunks.
-
-    Args:
-        optimal: True if the search was exact, False if it was a beam search.
-    """
+    """Matches from left to right in the hypothesis; optimal: whether the search was exact."""
 
     matches: tuple[MatchedPair, ...]
     chunks: int
@@ -53,8 +44,6 @@ class Alignment:
 
 def count_chunks(matches: Sequence[tuple[int, int]]) -> int:
     """Count the runs of matches (i, j) that are neighbors, in the same order, in both texts.
-
-    Source: Banerjee & Lavie 2005, section 2.
 
     >>> count_chunks([(0, 3), (1, 4), (2, 0)])
     2
@@ -74,7 +63,6 @@ def match_candidates(
 
     stage: the first one that matches them: 0 the same word, 1 the same Porter stem (if `stem`),
     2 a common sense (if there is a `source`) of the words, not of their stems.
-    Source: Banerjee & Lavie 2005, section 2.
 
     >>> match_candidates(["cats", "sat"], ["cat", "sat", "cats"])
     [[(0, 1), (2, 0)], [(1, 0)]]
@@ -106,15 +94,11 @@ def best_alignment(
 
     Args:
         candidates: as `match_candidates` gives them.
-        staged: how matches are counted (see above).
+        staged: matches count as in 2005; otherwise as in 1.5.
 
-    Source: Denkowski & Lavie 2014, section 2.
-
-    Example:
-
-        >>> the = [(0, 0), (2, 0)]                        # reference: the cat the dog
-        >>> best_alignment([the, [(3, 0)]]).matches[0]    # hypothesis: the dog
-        MatchedPair(hypothesis=0, reference=2, stage='exact')
+    >>> the = [(0, 0), (2, 0)]                        # reference: the cat the dog
+    >>> best_alignment([the, [(3, 0)]]).matches[0]    # hypothesis: the dog
+    MatchedPair(hypothesis=0, reference=2, stage='exact')
     """
     search = Search(candidates, staged)
     value, path = search.run(BEAM)

@@ -4,11 +4,10 @@
     penalty = gamma (chunks / m) ** beta              score  = F_mean (1 - penalty)
 
 m is the number of matched words, w the weight of a match, which depends on its stage.
-Not included: paraphrase tables (version 1.5 has them for phrases), corpus-level aggregation, and
-the Java tool's own tokenizer and stemmer (Snowball; here all versions use Porter's).
+Not included: paraphrase tables, corpus-level aggregation, and the Java tool's own tokenizer and
+stemmer (Snowball; here all versions use Porter's).
 
-Sources: Banerjee & Lavie 2005, "METEOR: An Automatic Metric for MT Evaluation with Improved
-Correlation with Human Judgments", section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2.
+Sources: Banerjee & Lavie 2005, section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2.
 Chapter: metrics/meteor.
 """
 
@@ -36,20 +35,15 @@ LONGEST = 2000  # words in a text; METEOR compares sentences
 
 @dataclass(frozen=True)
 class MeteorParameters:
-    """The parameters that differ between versions of METEOR.
+    """The parameters that differ between versions of METEOR (Denkowski & Lavie 2014, section 2).
 
-    Args:
+    Attributes:
         alpha: weight of recall in F_mean, 0 to 1 (it multiplies P in the denominator).
         beta, gamma: the penalty's exponent and its largest value.
         weights: of an exact match, a stem and a synonym.
         delta: weight of a content word; a function word has 1 - delta (None: all words are equal).
         staged: match exact words first, then stems, then synonyms; otherwise all jointly.
         free_copy: no penalty for a hypothesis that matches the whole reference in one chunk.
-
-    Raises:
-        ValueError: outside these ranges.
-
-    Source: Denkowski & Lavie 2014, section 2.
     """
 
     alpha: float
@@ -89,11 +83,10 @@ PARAMETERS = {
 
 @dataclass(frozen=True)
 class MeteorScore:
-    """A METEOR score and the values that it was computed from, between 0 and 1 except the counts.
+    """A METEOR score and the values that it was computed from.
 
-    Args:
-        matches: from left to right, as positions in `hypothesis` and `reference`, the two lists of
-            words.
+    Attributes:
+        matches: from left to right, as positions in `hypothesis` and `reference`.
         stages: the stages used; "synonym" is missing if there is no WordNet.
         optimal: whether the alignment is known to be the best.
         reference_index: which reference has the best score.
@@ -126,8 +119,6 @@ def meteor(
 ) -> MeteorScore:
     """Compute METEOR of one hypothesis; with several references, the best score counts.
 
-    A text without matches scores 0.
-
     Args:
         version: "2005", "1.5", or your own parameters.
         stem: also match words with the same Porter stem.
@@ -136,17 +127,9 @@ def meteor(
         function_words: lower-case words with weight 1 - delta, if the version has a delta.
         tokenize: a tokenizer's name, see `tokenizers.tokenize`.
 
-    Raises:
-        TypeError: texts that are not strings.
-        ValueError: an unknown version, no references, or a text of more than 2,000 words.
-
-    Source: Banerjee & Lavie 2005, section 2; how the alignment is chosen: see `meteor.alignment`.
-
-    Example:
-
-        >>> score = meteor("on the mat sat the cat", "the cat sat on the mat", synonyms=None)
-        >>> len(score.matches), score.chunks, round(score.score, 4)
-        (6, 3, 0.9375)
+    >>> score = meteor("on the mat sat the cat", "the cat sat on the mat", synonyms=None)
+    >>> len(score.matches), score.chunks, round(score.score, 4)
+    (6, 3, 0.9375)
     """
     parameters = version
     if not isinstance(version, MeteorParameters):
@@ -178,8 +161,7 @@ def meteor(
 def f_mean(precision: float, recall: float, alpha: float) -> float:
     """Compute P R / (alpha P + (1 - alpha) R), a harmonic mean that weighs R by alpha.
 
-    alpha = 0.9 gives 10 P R / (R + 9 P). The mean is 0 if P or R is 0.
-    Source: Banerjee & Lavie 2005, section 2; Lavie & Agarwal 2007.
+    alpha = 0.9 gives 10 P R / (R + 9 P). Source: Banerjee & Lavie 2005, section 2.
 
     >>> round(f_mean(1.0, 0.5, 0.9), 4), round(f_mean(0.5, 1.0, 0.9), 4)
     (0.5263, 0.9091)

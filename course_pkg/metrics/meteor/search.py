@@ -3,9 +3,7 @@
 A state is what the rest of an alignment depends on: which reference words are taken (only those
 that a later word may match), and which reference word would continue the current chunk. The value
 of an alignment is one integer, in which a match outweighs all chunks, and a chunk outweighs all
-distances: the largest value is the best alignment of `meteor.alignment`.
-
-Chapter: metrics/meteor.
+distances. Chapter: metrics/meteor.
 """
 
 from collections import Counter
@@ -23,13 +21,6 @@ class Search:
     Args:
         staged: an exact match outweighs all stems, a stem all synonyms; otherwise an exact match
             counts 2 and any other match 1.
-
-    Example:
-
-        >>> search = Search([[(1, 0)], [(0, 0), (2, 0)]], staged=True)
-        >>> value, path = search.run(limit=10)
-        >>> path  # ((None, i, j, stage), i, j, stage)
-        ((None, 0, 1, 0), 1, 2, 0)
     """
 
     def __init__(self, candidates: Candidates, staged: bool) -> None:
@@ -64,9 +55,8 @@ class Search:
     def run(self, limit: int, at_least: int | None = None) -> Found | None:
         """Find the best alignment: its value, and its matches as (earlier, i, j, stage).
 
-        Without `at_least`, this is a beam search that keeps the `limit` most promising states.
-
         Args:
+            limit: without `at_least`, a beam search keeps so many of the most promising states.
             at_least: the value of a known alignment. The search is then exact: it drops states that
                 can't reach this value, and returns None if more than `limit` states remain at one
                 position.
@@ -79,7 +69,6 @@ class Search:
             ahead = self.ahead[i + 1]
 
             def enter(key, value, cost, taken, path, following=following, ahead=ahead):
-                """Keep a state if its path is the best and may still reach `at_least`."""
                 if key in following and following[key][0] >= value:
                     return
                 if beam or self.bound - cost - self.chunk * ahead[key[0]] >= at_least:
@@ -121,7 +110,7 @@ class Search:
         )
 
     def _chunks_ahead(self) -> list[dict[int, int]]:
-        """Bound from below how many chunks still begin, by position and next word (-1: none)."""
+        """The fewest chunks that still begin, by position and next word (-1: none)."""
         ahead: list[dict[int, int]] = [{-1: 0}]
         for i in reversed(range(len(self.options))):
             after = ahead[-1]
@@ -134,9 +123,7 @@ class Search:
 
 
 def most_matches(candidates: Candidates) -> int:
-    """Count how many words can be matched, at any stage: a maximum bipartite matching.
-
-    The algorithm uses augmenting paths (Berge 1957).
+    """Count how many words can be matched, at any stage, by augmenting paths (Berge 1957).
 
     >>> most_matches([[(0, 0), (1, 2)], [(0, 2)], []])
     2
@@ -170,13 +157,12 @@ def _mask(options: Sequence[tuple[int, int]], level: int) -> int:
 
 
 def _quotas(candidates: Candidates, enforced: bool) -> tuple[list[list[tuple]], list[int]]:
-    """Compute quotas that keep the largest number of matches reachable, and those numbers.
+    """Quotas that keep the largest number of matches reachable, and those numbers.
 
-    Quotas are lists, one per word, of (stage, mask of reference words, how many of them must be
-    taken by now, whether the word is always matched). The numbers are the most matches of stage 0,
-    and of stages 0 and 1 together. Words with the same candidates up to a stage form a group; as
-    many of it are matched as its smaller side has words. If stages are counted jointly and there
-    are synonyms, fewer matches in a group may be better; then quotas are not enforced.
+    Words with the same candidates up to a stage form a group; as many of it are matched as its
+    smaller side has words. A quota is (stage, mask of reference words, how many must be taken by
+    now, whether the word is always matched); the numbers are the most matches of stage 0, and of
+    stages 0 and 1. Jointly counted synonyms may be worth fewer matches: then none is enforced.
     """
     quotas: list[list[tuple]] = [[] for _ in candidates]
     most = []

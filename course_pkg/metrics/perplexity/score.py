@@ -2,13 +2,11 @@
 
     perplexity = exp(total NLL of the scored tokens / number of scored tokens)
 
-This module tokenizes texts, with or without a BOS before them, and splits a text that is longer
-than the model's context into overlapping windows, so that each token is scored once. token_scores
-runs the model. The tokenizer's special tokens are not added: only `bos` adds one.
+A text that is longer than the model's context is split into overlapping windows, so that each token
+is scored once. The tokenizer's special tokens are not added: only `bos` adds one.
 
-Sources: Jelinek et al. 1977, "Perplexity -- a measure of the difficulty of speech recognition
-tasks"; context windows as in Baevski and Auli 2019, "Adaptive Input Representations for Neural
-Language Modeling". Chapter: metrics/perplexity-models.
+Sources: Jelinek et al. 1977; windows as in Baevski and Auli 2019, "Adaptive Input Representations
+for Neural Language Modeling". Chapter: metrics/perplexity-models.
 """
 
 from collections.abc import Sequence
@@ -29,9 +27,8 @@ if TYPE_CHECKING:
 class PerplexityResult(Likelihood):
     """The likelihood of all texts together, and of each text.
 
-    Args:
+    Attributes:
         per_text: one Likelihood per text, in order; the result's fields are their sums.
-        unscored: tokens that nothing precedes, one per text without a BOS.
         bos: the id that preceded each text, or None.
     """
 
@@ -39,7 +36,6 @@ class PerplexityResult(Likelihood):
     bos: int | None = None
 
     def __str__(self) -> str:
-        """Format the value, the number of tokens and texts, and what was not scored."""
         left_out = f", {_count(self.unscored, 'first token')} unscored (no BOS)"
         return (
             f"perplexity {self.perplexity:.4g} over {_count(self.tokens, 'token')} of "
@@ -70,32 +66,19 @@ def perplexity(
 ) -> PerplexityResult:
     """Compute the perplexity of texts under a causal language model: exp of the mean NLL per token.
 
-    An empty text, and a single token without a BOS, add nothing.
-
     Args:
-        texts: one string, or several.
         batch_size: the most texts (or windows) in a forward pass; the value does not depend on it
             or on padding_side.
-        max_length: the most tokens in a forward pass, including the BOS; by default the limit in
-            the model's config.
         stride: how many new tokens each further window scores; with None, no text may be longer
             than max_length.
+        max_length: the most tokens in a forward pass, including the BOS; by default the limit in
+            the model's config.
         bos: True puts the tokenizer's BOS before each text, a number puts that token id there; with
             False, the first token of each text is unscored.
 
-    Raises:
-        TypeError: texts that are not strings, or if model or tokenizer is something else.
-        ValueError: there is no token to score, a text longer than max_length without a stride, a
-            stride outside 1 to max_length - 1, bos=True if the tokenizer has no BOS, and a
-            tokenizer whose ids the model doesn't have.
-
-    Source: Jelinek et al. 1977.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> print(perplexity(*load("tiny"), ["Any text.", "Two."], bos=True))
-        perplexity 2... over 13 tokens of 2 texts; ... bits per byte
+    >>> from course_pkg.lm.load import load
+    >>> print(perplexity(*load("tiny"), ["Any text.", "Two."], bos=True))
+    perplexity 2... over 13 tokens of 2 texts; ... bits per byte
     """
     texts = _check_texts(texts)
     if not callable(tokenizer) or not hasattr(tokenizer, "bos_token_id"):
@@ -142,7 +125,6 @@ def windows(length: int, max_length: int, stride: int) -> list[Window]:
     Each token is scored once. The first window scores all its tokens except position 0.
     Each further window scores its last `stride` tokens (the last window may have fewer);
     the max_length - stride tokens before them are context only.
-    Raises ValueError for a negative length or other integers than 1 <= stride < max_length.
 
     >>> windows(8, max_length=6, stride=3)
     [Window(start=0, end=6, first=1), Window(start=3, end=8, first=6)]
@@ -208,7 +190,7 @@ def _bos_id(tokenizer: "PreTrainedTokenizerBase", bos: bool | int) -> int | None
 
 
 def _context(model: nn.Module, max_length: int | None, stride: int | None) -> int | None:
-    """Return how many tokens fit into a window: max_length, or the config's limit, or None."""
+    """How many tokens fit into a window: max_length, or the config's limit, or None."""
     config = getattr(model, "config", None)
     if hasattr(config, "get_text_config"):
         config = config.get_text_config()

@@ -67,8 +67,6 @@ def _stemmer():
 def wlcs_positions(reference: Tokens, hypothesis: Tokens, weight: float) -> list[tuple[int, int]]:
     """Find the matches on the path through `lcs.wlcs_table`: pairs (in reference, in hypothesis).
 
-    Raises ValueError for texts whose table would have more than 30 million cells.
-
     >>> wlcs_positions("abcd", "abxd", weight=2)
     [(0, 0), (1, 1), (3, 3)]
     """
@@ -93,12 +91,12 @@ def wlcs_positions(reference: Tokens, hypothesis: Tokens, weight: float) -> list
 
 
 def wlcs_union(reference: Tokens, hypotheses: Iterable[Tokens], weight: float) -> set[int]:
-    """Collect the reference positions that `wlcs_positions` matches with any hypothesis."""
+    """The reference positions that `wlcs_positions` matches with any hypothesis."""
     return {i for other in hypotheses for i, _ in wlcs_positions(reference, other, weight)}
 
 
 def weighted_hits(lines: Iterable[Sequence[int]], weight: float) -> float:
-    """Compute ROUGE-W's weighted matches: the sum of k ** weight over all runs of k matches.
+    """ROUGE-W's weighted matches: the sum of k ** weight over all runs of k matches.
 
     Args:
         lines: the states of the tokens of each reference line, from `lcs.clipped_union`.
@@ -107,7 +105,7 @@ def weighted_hits(lines: Iterable[Sequence[int]], weight: float) -> float:
 
 
 def _runs(states: Sequence[int]) -> Iterator[int]:
-    """Yield the lengths of the runs of matches; a clipped match neither counts nor ends a run."""
+    """The lengths of the runs of matches; a clipped match neither counts nor ends a run."""
     length = 0
     for position, state in enumerate(states, start=1):
         if state == COUNTED:

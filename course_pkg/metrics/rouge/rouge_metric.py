@@ -1,7 +1,4 @@
-"""ROUGE of many texts, and of files and answers, for the commands.
-
-Chapter: metrics/rouge.
-"""
+"""ROUGE of many texts, and of files and answers, for the commands. Chapter: metrics/rouge."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
@@ -33,22 +30,13 @@ def text_scores(
     """Compute ROUGE of each of a system's texts; the system's is their mean, unlike BLEU.
 
     Args:
-        hypotheses: n texts.
-        references: for each, a text or a list of texts.
+        references: for each hypothesis, a text or a list of texts.
         kinds: "rouge1" to "rouge9", "rougeL", "rougeLsum".
-        options: those of `rouge_n`.
+        options: those of `RougeOptions`.
 
-    Raises:
-        ValueError: lists of different lengths or without texts, or an unknown kind; others as for
-            `rouge_n`.
-
-    Source: Lin 2004, section 2; rouge-score 0.1.2, BootstrapAggregator.
-
-    Example:
-
-        >>> [scores] = text_scores(["the cat", "so"], ["the cat sat", "so"], ["rouge1"]).values()
-        >>> [round(score.recall, 2) for score in scores]
-        [0.67, 1.0]
+    >>> [scores] = text_scores(["the cat", "so"], ["the cat sat", "so"], ["rouge1"]).values()
+    >>> [round(score.recall, 2) for score in scores]
+    [0.67, 1.0]
     """
     require_list(hypotheses, "hypotheses", "give a list of texts")
     require_list(references, "references", "give one text, or one list of texts, per hypothesis")

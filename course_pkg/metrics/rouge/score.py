@@ -1,11 +1,7 @@
 """ROUGE: six measures of how much of a reference summary a hypothesis contains.
 
-rouge_n counts n-grams; rouge_l uses the longest common subsequence of the texts, rouge_lsum that
-of their sentences; rouge_w prefers matches without gaps; rouge_s counts skip-bigrams, rouge_su
-skip-bigrams and words. All take one hypothesis, a reference or a list of references, and the
-keywords of `RougeOptions`: beta, multi, stem, tokenize, mode.
-
-This module does not split sentences (each line is one sentence) and does not resample.
+All take one hypothesis, a reference or a list of references, and the keywords of `RougeOptions`:
+beta, multi, stem, tokenize, mode. Each line is one sentence; an empty text scores 0.
 
 Sources: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries"; ROUGE-1.5.5.
 Chapter: metrics/rouge.
@@ -25,8 +21,6 @@ from course_pkg.metrics.rouge.skip_bigrams import skip_bigram_matches, skip_bigr
 def rouge_n(hypothesis: str, references: str | Iterable[str], n: int = 1, **options) -> RougeScore:
     """Compute ROUGE-N: the n-grams of the references that are in the hypothesis, clipped.
 
-    Takes linear time. Raises TypeError for texts that are not strings, ValueError for no
-    reference, n below 1, or an invalid option. An empty text scores 0.
     Source: Lin 2004, section 2.
 
     >>> rouge_n("the cat sat on the mat", "the cat is on the mat", n=2).recall
@@ -43,8 +37,8 @@ def rouge_n(hypothesis: str, references: str | Iterable[str], n: int = 1, **opti
 def rouge_l(hypothesis: str, references: str | Iterable[str], **options) -> RougeScore:
     """Compute ROUGE-L: the longest common subsequence of the two texts; line breaks are ignored.
 
-    In mode "rouge155" it is `rouge_lsum`, which the Perl tool calls ROUGE-L. Errors as for
-    `rouge_n`. Source: Lin 2004, section 3.1.
+    In mode "rouge155" it is `rouge_lsum`, which the Perl tool calls ROUGE-L. Source: Lin 2004,
+    section 3.1.
 
     >>> rouge_l("cat mat", "the cat is on the mat").fmeasure
     0.5
@@ -62,9 +56,8 @@ def rouge_l(hypothesis: str, references: str | Iterable[str], **options) -> Roug
 def rouge_lsum(hypothesis: str, references: str | Iterable[str], **options) -> RougeScore:
     """Compute summary-level ROUGE-L: each reference line's union of its LCS with every line.
 
-    Each line is a sentence. A word counts at most as often as it occurs in either text, as in both
-    tools (the paper has no such limit, so its precision can exceed 1). Errors as for `rouge_n`.
-    Source: Lin 2004, section 3.2; ROUGE-1.5.5.
+    A word counts at most as often as it occurs in either text, as in both tools (the paper has no
+    such limit, so its precision can exceed 1). Source: Lin 2004, section 3.2; ROUGE-1.5.5.
 
     >>> rouge_lsum("w1 w2 w6 w7 w8\\nw1 w3 w8 w9 w5", "w1 w2 w3 w4 w5").recall
     0.8
@@ -86,18 +79,13 @@ def rouge_w(
     """Compute ROUGE-W: an LCS in which a run of k matches without a gap counts k ** weight.
 
     P and R are raised to the power 1 / weight. Time grows with the product of the lengths. Mode
-    "rouge155" works line by line, and raises ValueError for lines whose table would be too large.
-    Other errors as for `rouge_n`.
+    "rouge155" works line by line. Source: Lin 2004, section 4, equations 13 to 15.
 
     Args:
         weight: 1 to 4; 1 gives ROUGE-L, 1.2 is usual.
 
-    Source: Lin 2004, section 4, equations 13 to 15.
-
-    Example:
-
-        >>> rouge_w("a b x y c d", "a b c d", weight=2).recall
-        0.7071067811865476
+    >>> rouge_w("a b x y c d", "a b c d", weight=2).recall
+    0.7071067811865476
     """
     if not 1 <= require_number(weight, "weight") <= 4:
         raise ValueError(f"weight must be from 1 to 4, got {weight}; 1.2 is usual")
@@ -123,18 +111,14 @@ def rouge_s(
 ) -> RougeScore:
     """Compute ROUGE-S: the pairs of words in the same order in both texts, gaps allowed.
 
-    Errors as for `rouge_n`.
+    Source: Lin 2004, section 5, equations 16 to 18.
 
     Args:
         max_gap: how many words may be between the two, None for any number; it is the Perl tool's
             option -2 (-1: any).
 
-    Source: Lin 2004, section 5, equations 16 to 18.
-
-    Example:
-
-        >>> rouge_s("police kill the gunman", "police killed the gunman").recall
-        0.5
+    >>> rouge_s("police kill the gunman", "police killed the gunman").recall
+    0.5
     """
 
     def overlap(hypothesis: list[str], reference: list[str]) -> Overlap:
@@ -149,9 +133,8 @@ def rouge_su(
 ) -> RougeScore:
     """Compute ROUGE-SU: skip-bigrams and single words, counted together.
 
-    In mode "rouge155" the last word of a text is not counted as a single word. Arguments and
-    errors as for `rouge_s`.
-    Source: Lin 2004, section 5.1; ROUGE-1.5.5, option -u.
+    In mode "rouge155" the last word of a text is not counted as a single word. Source: Lin 2004,
+    section 5.1; ROUGE-1.5.5, option -u.
 
     >>> rouge_su("gunman the killed police", "police killed the gunman").recall
     0.4
