@@ -14,7 +14,7 @@ from course_pkg.evaluation.option_boundary import encode
 from course_pkg.evaluation.prompt_template import PromptTemplate
 from course_pkg.evaluation.token_tree import shared_length
 from course_pkg.metrics.perplexity.likelihood import Likelihood, count_units
-from course_pkg.metrics.perplexity.score import PerplexityResult
+from course_pkg.metrics.perplexity.text_perplexity import PerplexityResult
 from course_pkg.metrics.perplexity.token_scores import token_log_probs
 
 

@@ -10,8 +10,8 @@
 nothing about what the model would have written: `listed_probability` and `writes_an_option` do.
 
 Sources: Brown et al. 2020 (GPT-3), section 2.4 (tokens); Gao 2021, EleutherAI's blog (bytes);
-Holtzman et al. 2021, "Surface Form Competition" (pmi). Chapter: evaluation/likelihood-and-
-generation.
+Holtzman et al. 2021, "Surface Form Competition" (pmi).
+Chapter: evaluation/likelihood-and-generation.
 """
 
 import math

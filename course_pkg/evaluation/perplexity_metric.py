@@ -10,7 +10,7 @@ from course_pkg.metrics.metric import Metric, MetricOption, SystemScores
 from course_pkg.metrics.text_files import ScoredTexts, TextFileError
 
 if TYPE_CHECKING:  # needs torch
-    from course_pkg.metrics.perplexity.score import PerplexityResult
+    from course_pkg.metrics.perplexity.text_perplexity import PerplexityResult
 
 UNITS = ("perplexity", "tokens", "nll", "bits_per_byte")
 
@@ -35,7 +35,7 @@ def _score(
         raise TextFileError('--chat is for JSON lines with "prompt" and "answer"')
     from course_pkg.evaluation.answer_perplexity import answer_perplexity
     from course_pkg.evaluation.local_model import load_model
-    from course_pkg.metrics.perplexity.score import perplexity
+    from course_pkg.metrics.perplexity.text_perplexity import perplexity
 
     loaded = load_model(model, adapter, device=device)
     pair = (loaded.model, loaded.tokenizer)

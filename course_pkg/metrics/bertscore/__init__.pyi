@@ -1,24 +1,14 @@
-from .matching import (
+from .bertscore import (
+    Baseline as Baseline,
+    BertScores as BertScores,
     IdfWeights as IdfWeights,
 )
 from .matching import (
     TokenMatches as TokenMatches,
-)
-from .matching import (
+    bert_score as bert_score,
+    estimate_baseline as estimate_baseline,
     idf_weights as idf_weights,
 )
 from .matching import (
     token_matches as token_matches,
-)
-from .score import (
-    Baseline as Baseline,
-)
-from .score import (
-    BertScores as BertScores,
-)
-from .score import (
-    bert_score as bert_score,
-)
-from .score import (
-    estimate_baseline as estimate_baseline,
 )

@@ -7,7 +7,7 @@ from course_pkg.metrics.meteor.alignment import (
     count_chunks,
     match_candidates,
 )
-from course_pkg.metrics.meteor.score import (
+from course_pkg.metrics.meteor.meteor_score import (
     PARAMETERS,
     MeteorParameters,
     MeteorScore,

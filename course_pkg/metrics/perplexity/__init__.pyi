@@ -1,10 +1,6 @@
-from .likelihood import Likelihood as Likelihood
-from .likelihood import count_units as count_units
-from .ngram_lm import END as END
-from .ngram_lm import START as START
-from .ngram_lm import UNKNOWN as UNKNOWN
-from .ngram_lm import NGramModel as NGramModel
-from .score import (
+from .likelihood import Likelihood as Likelihood, count_units as count_units
+from .ngram_lm import END as END, START as START, UNKNOWN as UNKNOWN, NGramModel as NGramModel
+from .text_perplexity import (
     PerplexityResult as PerplexityResult,
 )
 from .score import (

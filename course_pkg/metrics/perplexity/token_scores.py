@@ -67,8 +67,7 @@ def token_log_probs(
 ) -> list[Tensor]:
     """Compute each sequence's log-probabilities, in nats, of its tokens from position `first` on.
 
-    Returns, in the order of the sequences, fp32 tensors on the CPU of length max(0, len(sequence) -
-    first). During the call the model is in evaluation mode.
+    They are fp32 tensors on the CPU. During the call the model is in evaluation mode.
 
     Args:
         first: the first position to score in each sequence, at least 1 (the default), because

@@ -6,7 +6,7 @@
 2. ROUGE-L is the summary-level one, `rouge_lsum`.
 3. ROUGE-W weighs the length of a reference twice, works line by line, and looks for gaps only in
    the reference (`weighted_hits`, `wlcs_union`).
-4. ROUGE-SU does not count the last word of a text as a single word (`score.rouge_su`).
+4. ROUGE-SU does not count the last word of a text as a single word (`rouge_su`).
 5. Several references are pooled (-f A), or the best has the highest recall (`score_overlaps`).
 6. Precision, recall and F have five digits, and F is computed from the rounded two (`five_digits`).
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from course_pkg.metrics.meteor import PARAMETERS, MeteorParameters, meteor
-from course_pkg.metrics.meteor import score as meteor_module
+from course_pkg.metrics.meteor import meteor_score as meteor_module
 from tests.refusals import require_refusals
 
 texts = st.lists(

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from course_pkg.lm.encoder import Encoder, load_encoder
 from course_pkg.metrics.bertscore import bert_score, estimate_baseline
-from course_pkg.metrics.bertscore import score as module
-from course_pkg.metrics.bertscore.matching import (
+from course_pkg.metrics.bertscore import bertscore as module
+from course_pkg.metrics.bertscore.bertscore import (
     IdfWeights,
     idf_weights,
     pair_scores,
