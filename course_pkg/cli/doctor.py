@@ -7,7 +7,7 @@ without a GPU, a sandbox or a browser you can still read the course. Chapter: se
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,7 @@ PYTHON_BELOW = (3, 14)
 MEMORY_BYTES = 6e9  # for a LoRA step of SmolLM2 in fp32, and a notebook
 CACHE_BYTES = 1e9
 REPO_BYTES = 1e9
+INSTALL = "python -m pip install --no-deps -r requirements.txt"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -50,8 +51,7 @@ def check_torch() -> CheckResult:
         import torch
     except Exception as error:
         found = f"cannot be imported ({type(error).__name__}: {error})"
-        fix = "python -m pip install --no-deps -r requirements.txt"
-        return CheckResult("torch", "missing", found, fix, essential=True)
+        return CheckResult("torch", "missing", found, INSTALL, essential=True)
     build = f"CUDA {torch.version.cuda} build" if torch.version.cuda else "CPU build"
     found = f"{torch.__version__}, {build}, {torch.get_num_threads()} threads"
     return CheckResult("torch", "ok", found, essential=True)
@@ -191,23 +191,17 @@ def diagnose(repository: Path | None = None) -> list[CheckResult]:
         "Chromium": check_browser,
         "lock": lambda: check_lock(here / "requirements.txt"),
     }
-    return [_guarded(name, check) for name, check in checks.items()]
+    findings = []
+    for name, check in checks.items():
+        try:
+            findings.append(check())
+        except Exception as error:
+            found = f"the check failed ({type(error).__name__}: {error})"
+            essential = name in {"model", "cache disk"}
+            findings.append(CheckResult(name, "missing", found, INSTALL, essential))
+    return findings
 
 
 def fit(findings: list[CheckResult]) -> bool:
     """Whether nothing essential is missing."""
     return not any(finding.essential and finding.state == "missing" for finding in findings)
-
-
-def as_json(findings: list[CheckResult]) -> dict[str, object]:
-    """The findings as plain data, for programs: {"fit": …, "findings": […]}."""
-    return {"fit": fit(findings), "findings": [asdict(finding) for finding in findings]}
-
-
-def _guarded(name: str, check: Callable[[], CheckResult]) -> CheckResult:
-    try:
-        return check()
-    except Exception as error:
-        found = f"the check failed ({type(error).__name__}: {error})"
-        fix = "python -m pip install --no-deps -r requirements.txt"
-        return CheckResult(name, "missing", found, fix, essential=name in {"model", "cache disk"})

@@ -7,11 +7,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import asdict, dataclass
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 from typer.core import TyperCommand
@@ -20,17 +19,11 @@ from course_pkg.cli.exits import Commands
 
 if TYPE_CHECKING:
     from course_pkg.metrics.metric import Metric, SystemScores
-    from course_pkg.metrics.significance import TextStatistics
+    from course_pkg.metrics.significance import MeanInterval, TextStatistics
     from course_pkg.metrics.text_files import ScoredTexts
 
 SIGNIFICANT = 0.05  # p-values below it get a star
-
-
-class ScoreFormat(StrEnum):
-    """How scores are printed."""
-
-    json = "json"
-    text = "text"
+ScoreFormat = Literal["json", "text"]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -155,33 +148,21 @@ def _read(
     return systems
 
 
-@dataclass(frozen=True)
-class _Estimate:
-    """A score of a system; low and high are those of its interval, or None."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-def _estimates(scores: "SystemScores", samples: int, seed: int) -> dict[str, _Estimate]:
+def _estimates(scores: "SystemScores", samples: int, seed: int) -> "dict[str, MeanInterval]":
     """Each score of a system by its name, with an interval where texts can be drawn for it."""
     import numpy as np
 
-    from course_pkg.metrics.significance import bootstrap, mean_intervals
+    from course_pkg.metrics.significance import MeanInterval, bootstrap, mean_intervals
 
     if scores.statistics is None:
         rows = np.array(list(scores.per_text.values())).T
         means = mean_intervals(rows, samples=samples, seed=seed)
-        return {
-            name: _Estimate(interval.mean, interval.low, interval.high)
-            for name, interval in zip(scores.per_text, means, strict=True)
-        }
-    estimates = {name: _Estimate(value) for name, value in scores.corpus.items()}
+        return dict(zip(scores.per_text, means, strict=True))
+    estimates = {name: MeanInterval(value) for name, value in scores.corpus.items()}
     main = next(iter(estimates))
     drawn = bootstrap(scores.statistics, samples=samples, seed=seed)
     low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
-    return estimates | {main: _Estimate(scores.corpus[main], low, high)}
+    return estimates | {main: MeanInterval(scores.corpus[main], low, high)}
 
 
 @dataclass(frozen=True)
@@ -196,7 +177,7 @@ class _Printer:
     def texts(self, scores: "SystemScores") -> None:
         """The scores of each text, on a line: tab-separated after a header, or as JSON."""
         columns = scores.main_columns if self.only else scores.per_text
-        as_json = self.output is ScoreFormat.json
+        as_json = self.output == "json"
         if not as_json and not self.only:
             typer.echo("\t".join(columns))
         for values in zip(*columns.values(), strict=True):
@@ -213,31 +194,25 @@ class _Printer:
             return
         estimates = _estimates(system.scores, samples, seed)
         settings = system.settings(bs=samples, seed=seed)
-        if self.output is ScoreFormat.text:
+        if self.output == "text":
             typer.echo(f"{self.title}|{_joined(settings)}")
             for name, score in estimates.items():
-                line = f"{name:20} {self._digits(score.value)}"
+                line = f"{name:20} {self._digits(score.mean)}"
                 if score.low is not None and score.high is not None:
                     line += f"  95% {self._digits(score.low)} to {self._digits(score.high)}"
                 typer.echo(line)
             return
+        rounded = {
+            name: {part: self._rounded(value) for part, value in asdict(score).items()}
+            for name, score in estimates.items()
+        }
         record: dict[str, Any] = {"name": self.title}
         if system.scores.statistics is None:
-            record["scores"] = {
-                name: {
-                    "mean": self._rounded(score.value),
-                    "low": self._rounded(score.low),
-                    "high": self._rounded(score.high),
-                }
-                for name, score in estimates.items()
-            }
+            record["scores"] = rounded
         else:
-            main, *details = estimates.items()
-            _, score = main
-            record["score"] = self._rounded(score.value)
-            record["low"] = self._rounded(score.low)
-            record["high"] = self._rounded(score.high)
-            record |= {name: self._rounded(detail.value) for name, detail in details}
+            main, *details = rounded
+            record["score"] = rounded[main].pop("mean")
+            record |= rounded[main] | {name: rounded[name]["mean"] for name in details}
         record |= {"signature": _joined(settings), **settings}
         typer.echo(json.dumps(record, indent=1, ensure_ascii=False))
 
@@ -260,7 +235,7 @@ class _Printer:
                         _p_value(test, baseline, statistics, samples, seed) if number else None
                     )
             rows.append(row)
-        if self.output is not ScoreFormat.text:
+        if self.output != "text":
             typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
             return
         draws = {test: samples, "seed": seed} if test else {}

@@ -41,10 +41,6 @@ class Extraction:
     start: int
     end: int
 
-    def marked(self, text: str) -> str:
-        """The text with the answer in double brackets, to look at."""
-        return f"{text[: self.start]}[[{text[self.start : self.end]}]]{text[self.end :]}"
-
 
 # A sign counts if nothing stands before it: "3-5" is a range, not 3 and −5.
 NUMBER = (
@@ -106,9 +102,6 @@ def answer_start(text: str) -> int | None:
     """Where the answer begins: after the model's thoughts; None if it ends within them.
 
     A chat template may have written <think> itself, so that the text has the end alone.
-
-    >>> answer_start("<think>6 or 7?</think>7"), answer_start("7"), answer_start("<think>6 or")
-    (22, 0, None)
     """
     begin, end = THOUGHT
     if end in text:

@@ -29,16 +29,8 @@ def answer_perplexity(
 ) -> PerplexityResult:
     """Compute the perplexity of answers under a causal model, given their prompts.
 
-    Args:
-        prompts, answers: n texts each; an answer follows its prompt directly, so one of the two has
-            the space between them.
-        chat: each prompt is a user's message in the tokenizer's chat template, and the answer the
-            assistant's.
-        batch_size: the most pairs in a forward pass.
-
-    >>> from course_pkg.lm.load import load
-    >>> answer_perplexity(*load("tiny"), ["2 + 2 = ", "Ice is "], ["4", "cold."]).tokens
-    6
+    An answer follows its prompt directly, so one of the two has the space between them. chat: each
+    prompt is a user's message in the tokenizer's chat template, and the answer the assistant's.
     """
     prompts = text_list(prompts, "prompt")
     answers = text_list(answers, "answer")

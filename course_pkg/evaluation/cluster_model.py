@@ -41,13 +41,7 @@ class Loading:
 
 
 class ClusterModel:
-    """A model that answers on a cluster.
-
-    Args:
-        local: the same model here, for its tokenizer and its identity.
-        address: of the scheduler, such as "tls://10.0.0.5:8786".
-        security: certificates for TLS.
-    """
+    """A model on a cluster. local: the same model here, for its tokenizer and its identity."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ class PairedComparison:
         difference: system - baseline, with an interval.
         standard_error: of that difference, paired.
         unpaired_standard_error: what it would be if each run had answered items of its own.
-        p_value: the probability of a difference at least this large if the runs were equally good.
+        p_value: of a difference at least this large between equally good runs.
         wins, losses: items on which the system scores higher, or lower.
     """
 
@@ -60,16 +60,12 @@ def compare_runs(
     groups: Sequence[Hashable] | None = None,
     level: float = 0.95,
 ) -> PairedComparison:
-    """Compare the scores of two runs, item by item.
+    """Compare the scores of two runs, (n,), with the items in the same order; groups: of each item.
 
     Right-or-wrong scores of independent items get the interval of Bonett and Price and McNemar's
     exact p-value. These are two methods, so near the border one may exclude 0 and the other not.
     Other scores, and scores in groups, get Student's t of the differences for both; where all
     differences are the same, the interval is that number alone, and the p-value a sign test's.
-
-    Args:
-        baseline, system: (n,), with the items in the same order.
-        groups: as for `standard_error`.
 
     >>> result = compare_runs([1, 1, 0, 0, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0, 1, 1])
     >>> print(result.difference, result.wins, result.losses, result.p_value)
@@ -111,11 +107,7 @@ def mcnemar_exact(wins: int, losses: int) -> float:
     require_integer(wins, "wins", 0)
     require_integer(losses, "losses", 0)
     coins = wins + losses
-    ways = 0
-    choose = 1  # of the coins, those that fall heads
-    for heads in range(min(wins, losses) + 1):
-        ways += choose
-        choose = choose * (coins - heads) // (heads + 1)
+    ways = sum(math.comb(coins, heads) for heads in range(min(wins, losses) + 1))
     return min(1.0, 2 * ways / 2**coins)
 
 
@@ -147,9 +139,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     The smallest of m is multiplied by m, the next by m - 1, and so on; none becomes smaller than
     the one before it. It needs no independence, and rejects whatever Bonferroni rejects.
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
     """
     values = [float(p_value) for p_value in p_values]
     if not values:

@@ -59,13 +59,8 @@ def score_continuations(
     Args:
         model: a Decoder, or a causal model of transformers, in evaluation mode.
         first: for each sequence, the first scored position, at least 1 and below its length.
-        tokens_per_pass: the most tokens in a forward pass, except that one sequence is never
-            divided.
+        tokens_per_pass: the most in a forward pass, except that no sequence is divided.
         progress: gets the share of the sequences that are scored, after each.
-
-    >>> from course_pkg.lm.load import load
-    >>> score_continuations(load("tiny").model, [[65, 66], [65, 67, 68]], [1, 1])[0].greedy
-    False
     """
     require_integer(tokens_per_pass, "tokens_per_pass")
     require_list(sequences, "sequences", "give a list of lists of token ids")

@@ -14,21 +14,13 @@ if TYPE_CHECKING:
 
 
 def normal_quantile(level: float) -> float:
-    """z such that a standard normal number is in [-z, z] with probability `level`.
-
-    >>> round(normal_quantile(0.95), 3)
-    1.96
-    """
+    """z such that a standard normal number is in [-z, z] with probability `level`."""
     require_between(level, "level", 0, 1)
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def t_tails(value: float, freedom: int) -> float:
-    """The probability that Student's t is below -value or above value: a two-sided p-value.
-
-    >>> round(t_tails(1.0, 1), 3), round(t_tails(2.262, 9), 3)
-    (0.5, 0.05)
-    """
+    """The probability that Student's t is below -value or above value: a two-sided p-value."""
     from scipy.special import stdtr
 
     require_integer(freedom, "freedom")
@@ -38,11 +30,7 @@ def t_tails(value: float, freedom: int) -> float:
 
 
 def t_quantile(freedom: int, level: float) -> float:
-    """t such that Student's t is in [-t, t] with probability `level`; freedom: at least 1.
-
-    >>> round(t_quantile(9, 0.95), 3), round(t_quantile(99, 0.95), 3)
-    (2.262, 1.984)
-    """
+    """t such that Student's t is in [-t, t] with probability `level`; freedom: at least 1."""
     from scipy.special import stdtrit
 
     require_integer(freedom, "freedom")
@@ -51,10 +39,7 @@ def t_quantile(freedom: int, level: float) -> float:
 
 
 def binomial_probabilities(trials: int, probability: "float | np.ndarray") -> "np.ndarray":
-    """P(k successes in `trials`) for k = 0, …, trials: (trials + 1,), or (m, trials + 1).
-
-    Args:
-        probability: of a success, in [0, 1]: one number, or an array (m,).
+    """P(k successes in `trials`) for k = 0, …, trials, last axis; probability: a number, or (m,).
 
     >>> binomial_probabilities(2, 0.5).round(3).tolist()
     [0.25, 0.5, 0.25]

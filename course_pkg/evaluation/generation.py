@@ -34,14 +34,10 @@ class OpenQuestion:
 
 @dataclass(frozen=True)
 class ScoredAnswer:
-    """What a model wrote, and how it was scored.
+    """What a model wrote, and how it was scored; what the rules don't find (None) scores 0.
 
-    Attributes:
-        extraction: what the rules found, or None, which scores 0.
-        exact: exact match under the named normalization.
-        quasi: the same under "quasi"; None if that leaves nothing of a reference.
-        f1: of words; None likewise.
-        metrics: further scores, the best over the references.
+    quasi: exact match under "quasi", as f1 None if that leaves nothing of a reference. metrics:
+    further scores, the best over the references.
     """
 
     question: OpenQuestion
@@ -100,13 +96,7 @@ def answer_questions(
     metrics: Mapping[str, Metric] = NO_METRICS,
     **options,
 ) -> GenerationResult:
-    """Generate greedily, extract and score. options: those of `generate_greedy`.
-
-    >>> from course_pkg.lm.load import load
-    >>> question = OpenQuestion("1 + 1 =", ("2",))
-    >>> answer_questions(*load("tiny"), [question], max_new_tokens=2).unfinished
-    1.0
-    """
+    """Generate greedily, extract and score. options: those of `generate_greedy`."""
     require_list(questions, "questions", "put the questions into [ ]")
     known_rules(rules)  # before minutes of generation
     prompts = [question.prompt for question in questions]
@@ -126,10 +116,7 @@ def score_answers(
 ) -> GenerationResult:
     """Score texts that were generated here or elsewhere, one per question.
 
-    Args:
-        rules: see `extract`.
-        normalization: see `answer_match`.
-        metrics: functions of an answer and a reference, by name.
+    metrics: functions of an answer and a reference, by name.
 
     >>> question = OpenQuestion("1 + 1 =", ("2",))
     >>> result = score_answers([question], ["It is 2."], rules=["last number"])
@@ -162,23 +149,20 @@ def _score(
     references = text_list(question.references, "reference")
     extraction = extract(require_string(written.text, "a generated text"), rules)
     answer = "" if extraction is None else extraction.answer
+    try:
+        quasi, words = exact_match(answer, references, "quasi"), f1(answer, references)
+    except ValueError:  # a reference such as "A" has no words after "quasi"
+        quasi = words = None
     return ScoredAnswer(
         question,
         written,
         extraction,
         normalization,
         exact=exact_match(answer, references, normalization) and extraction is not None,
-        quasi=_if_defined(lambda: exact_match(answer, references, "quasi")),
-        f1=_if_defined(lambda: f1(answer, references)),
+        quasi=quasi,
+        f1=words,
         metrics={
             name: max(metric(answer, reference) for reference in references)
             for name, metric in metrics.items()
         },
     )
-
-
-def _if_defined(score: Callable[[], float]) -> float | None:
-    try:
-        return score()
-    except ValueError:  # a reference such as "A" has no words after "quasi"
-        return None

@@ -26,14 +26,10 @@ from course_pkg.lm.decoder import Decoder
 
 @dataclass(frozen=True)
 class Generation:
-    """What a model wrote.
+    """What a model wrote, up to the stop string, without special tokens.
 
-    Attributes:
-        text: up to the stop string, without special tokens.
-        tokens: all that were generated, those of the stop included.
-        finish: what ended it: a stop string, an end token, the most tokens that were allowed, or a
-            refusal of the server.
-        notes: how the model was asked otherwise than was wanted.
+    tokens: all that were generated, those of the stop included. finish: what ended it; "refused" is
+    a server's. notes: how the model was asked otherwise than was wanted.
     """
 
     text: str
@@ -61,11 +57,6 @@ def generate_greedy(
         stop: strings that end the text.
         end_tokens: by default, those of the model's generation config and the tokenizer's EOS.
         progress: gets the share of the work that is done at most, after each token.
-
-    >>> from course_pkg.lm.load import load
-    >>> [written] = generate_greedy(*load("tiny"), "Hello", max_new_tokens=3)
-    >>> len(written.tokens), written.finish
-    (3, 'length')
     """
     require_integer(max_new_tokens, "max_new_tokens")
     require_integer(batch_size, "batch_size")
@@ -98,11 +89,7 @@ def generate_greedy(
 
 
 def first_stop(text: str, stop: Sequence[str]) -> tuple[int, str] | None:
-    """Where the earliest stop string begins, and which it is; None if there is none.
-
-    >>> first_stop("42.\\n\\nQuestion:", ["Question:", "\\n\\n"])
-    (3, '\\n\\n')
-    """
+    """Where the earliest stop string begins, and which it is; None if there is none."""
     return min(((text.index(string), string) for string in stop if string in text), default=None)
 
 
@@ -150,8 +137,7 @@ def _steps(decoder: Decoder, prompts: Sequence[Sequence[int]]) -> Iterator[list[
     longest = max(map(len, prompts)) - shared
     pads = torch.tensor([longest - len(ids) + shared for ids in prompts], device=device)[:, None]
     ids = torch.tensor(
-        [[0] * (longest - len(ids) + shared) + list(ids[shared:]) for ids in prompts],
-        device=device,
+        [[0] * (longest - len(ids) + shared) + list(ids[shared:]) for ids in prompts], device=device
     )  # (batch, longest)
     column = torch.arange(longest, device=device)  # (longest,)
     positions = (shared + column - pads).clamp(min=0)  # (batch, longest)

@@ -4,8 +4,8 @@
     {"id": "b1", "question": "What is 2 + 3?", "answers": ["5", "five"]}
 
 `answer` is the index of the right option, from 0. `id` is optional, and so is `group`, which
-related items share. All fields with a text or a number fill the task's template. Chapter:
-evaluation/likelihood-and-generation.
+related items share. All fields with a text or a number fill the task's template.
+Chapter: evaluation/likelihood-and-generation.
 """
 
 from collections.abc import Mapping
@@ -22,14 +22,7 @@ LETTERS = "ABCDEFGHIJ"  # of options that are listed in a prompt
 
 @dataclass(frozen=True)
 class Item:
-    """A question of a task.
-
-    Attributes:
-        fields: texts for the template.
-        options, answer: of a multiple-choice item.
-        answers: all that are right, of an item for generation.
-        line: where the item is in its file.
-    """
+    """A question of a task: fields for the template; options and answer, or accepted answers."""
 
     id: str
     fields: Mapping[str, str]

@@ -102,11 +102,7 @@ def load_model(
     device: str | None = None,
     dtype: str = "float32",
 ) -> LocalModel:
-    """Load a model by its name, and an adapter in PEFT's format from a folder into it.
-
-    Raises:
-        ModelError: with what to do, if one of them can't be loaded.
-    """
+    """Load a model by its name, and an adapter in PEFT's format into it. Raises ModelError."""
     types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if dtype not in types:
         raise ModelError(f"there is no dtype {dtype!r} for weights: give one of {', '.join(types)}")
@@ -126,8 +122,7 @@ def load_model(
 def fingerprint(model: nn.Module) -> str:
     """16 hexadecimal digits that differ if the weights do, from the ends of each parameter.
 
-    Training changes all weights of a parameter, so that its ends are enough; a change of a few
-    single weights may go unnoticed.
+    A change of a few single weights may go unnoticed; training changes all of a parameter.
     """
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():

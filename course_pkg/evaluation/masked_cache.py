@@ -31,12 +31,8 @@ class MaskedCache:
     def attend(self, positions: Tensor, seen: Tensor) -> Attend:
         """An `attend` for one pass of a decoder; it also keeps the new tokens.
 
-        If one row is kept, every new row continues it.
-
-        Args:
-            positions: (batch, new), of the new tokens.
-            seen: (batch, new, kept + new), bool: what each new token sees of the kept tokens, then
-                of the new ones.
+        If one row is kept, every new row continues it. positions: (batch, new). seen: (batch, new,
+        kept + new), bool: what each new token sees of the kept tokens, then of the new ones.
         """
         batch = len(positions)
         kept = self.positions.to(positions.device).expand(batch, -1)

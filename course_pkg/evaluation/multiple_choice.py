@@ -56,7 +56,6 @@ class ScoredOption:
     Attributes:
         tokens: the text of each scored token, to look at.
         greedy: the model would write this option.
-        merged: see `EncodedOption`.
         unconditional: the log-probability after the premise alone.
     """
 
@@ -187,12 +186,6 @@ def score_questions(
         boundary: see `encode_options`.
         premise: a context without the question, such as "Answer:", for the scores by mutual
             information; "" is lm-eval's, where only the BOS precedes the option.
-        tokens_per_pass, progress: see `score_continuations`.
-
-    >>> from course_pkg.lm.load import load
-    >>> question = ChoiceQuestion("1 + 1 =", ("2", "three"), answer=0)
-    >>> score_questions(*load("tiny"), [question]).questions[0].options[0].tokens
-    (' ', '2')
     """
     require_list(questions, "questions", "put the questions into [ ]")
     if not questions:

@@ -22,12 +22,9 @@ Boundary = Literal["back up", "error"]
 
 @dataclass(frozen=True)
 class EncodedOption:
-    """A context and an option as one sequence.
+    """A context and an option as one sequence. start: the first scored token.
 
-    Attributes:
-        start: the first scored token.
-        merged: the text of the token in which the option begins, if that token contains the end of
-            the context too; else None.
+    merged: the text of the token in which the option begins, if the context ends in it too.
     """
 
     ids: tuple[int, ...]
@@ -47,14 +44,9 @@ def encode_options(
 
     Args:
         context: may be empty; then the tokenizer's BOS, or else its EOS, takes its place.
-        delimiter: stands between context and option; after a chat template, which ends in a line
-            break, it is "".
+        delimiter: between context and option; "" after a chat template.
         boundary: what to do with a token that joins both. "back up": score from it on, for all
             options alike. "error": raise ValueError.
-
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> encode_options(tiny_tokenizer(), "A: ", ["x"], delimiter="")  # its tokens are bytes
-    [EncodedOption(ids=(65, 58, 32, 120), start=2, merged=None)]
     """
     require_choice(boundary, "boundary", ("back up", "error"))
     check_options(context, options, delimiter)

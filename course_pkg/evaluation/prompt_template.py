@@ -31,13 +31,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class PromptTemplate:
-    """How to write a question, and what stands between the parts.
-
-    Attributes:
-        question: a text with the names of fields in braces, without the answer.
-        delimiter: between a question and its answer.
-        separator: between an example and what follows.
-        description: comes first.
+    """How to write a question, with fields in braces, and what stands between the parts.
 
     >>> template = PromptTemplate("Q: {question}\\nA:")
     >>> template.render({"question": "2 + 2?"}, [{"question": "1 + 1?", "answer": "2"}])
@@ -76,11 +70,7 @@ class PromptTemplate:
         return [name for _, name, _, _ in parts if name is not None]
 
     def render(
-        self,
-        question: Fields,
-        examples: Sequence[Fields] = (),
-        *,
-        chat: Tokenizer | None = None,
+        self, question: Fields, examples: Sequence[Fields] = (), *, chat: Tokenizer | None = None
     ) -> Prompt:
         """The prompt for a question. chat: a tokenizer, to write it with its chat template.
 
@@ -103,11 +93,7 @@ class PromptTemplate:
         return Prompt("".join([self.description, *blocks, asked]), self.delimiter)
 
     def turns(self, question: Fields, examples: Sequence[Fields] = ()) -> list[dict[str, str]]:
-        """The same prompt as the messages of a chat, for a server that has the chat template.
-
-        >>> PromptTemplate("{question}").turns({"question": "2 + 2?"})
-        [{'role': 'user', 'content': '2 + 2?'}]
-        """
+        """The same prompt as the messages of a chat, for a server that has the chat template."""
         turns = []
         if self.description.strip():
             turns.append({"role": "system", "content": self.description.strip()})

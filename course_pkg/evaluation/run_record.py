@@ -30,13 +30,7 @@ FILE = "record.json"
 FORMAT = 1
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy")
 BOUND = Maybe(NUMBER)
-FORM_OF_SCORE = {
-    "name": str,
-    "mean": NUMBER,
-    "low": BOUND,
-    "high": BOUND,
-    "items": int,
-}
+FORM_OF_SCORE = {"name": str, "mean": NUMBER, "low": BOUND, "high": BOUND, "items": int}
 FORM = {  # of a record in JSON
     "task": {"name": str, "description": str, "hash": str, "items_hash": str, "items": int},
     "model": {"model": str},

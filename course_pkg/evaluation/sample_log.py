@@ -8,7 +8,7 @@ its new line then counts. Chapter: evaluation/likelihood-and-generation.
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,6 @@ class SampleLog:
         self.samples |= {sample.id: sample for sample in samples}
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -45,20 +44,15 @@ class SampleLog:
 def open_log(folder: Path, identity: Mapping[str, Any]) -> Iterator[SampleLog]:
     """Open a run's file to write more samples into it; the folder is made if it is absent.
 
-    Raises:
-        RunError: another process writes there, or the folder has the samples of another run, with
-            what differs.
+    Raises RunError if another process writes there, or the folder has samples of another run.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with lock(folder / ".lock", wait=False):
             path = folder / FILE
             samples = _prepare(path, json.loads(json.dumps(identity)))
-            log = SampleLog(path, samples)
-            try:
+            with closing(SampleLog(path, samples)) as log:
                 yield log
-            finally:
-                log.close()
     except BlockingIOError:
         raise RunError(
             f"another process writes to {folder}: wait for it, or give another --output"

@@ -48,13 +48,10 @@ class ItemRequest:
 
 @dataclass(frozen=True)
 class Sample:
-    """An item, its prompt, its answer and its scores.
+    """An item, its prompt (a text, or the messages of a chat), its answer and its scores.
 
-    Attributes:
-        prompt: a text, or the messages of a chat.
-        asked: the options and the answer's index, or the references.
-        answer: what the model did, by kind of task.
-        scores: by name; empty if there was an error, which is then its message.
+    asked: the options and the answer's index, or the references. answer: what the model did, by
+    kind of task. scores: by name; empty if there was an error, which is then its message.
     """
 
     id: str

@@ -40,15 +40,7 @@ def read_tokens(log_probs: Mapping[str, Any]) -> list[Token]:
 
 
 def first_scored(tokens: Sequence[Token], prompt: str, end: int) -> tuple[int, bool]:
-    """The first token that reaches beyond the context, and whether the context's end is in it too.
-
-    Args:
-        end: the length of the context in characters.
-
-    >>> tokens = [Token("A", None, True), Token(":", -1.0, True), Token(" x", -2.0, True)]
-    >>> first_scored(tokens, "A: x", 2), first_scored(tokens, "A: x", 3)
-    ((2, False), (2, True))
-    """
+    """The first token beyond the context's `end` characters, and whether it begins before that."""
     data = prompt.encode()
     boundary = len(prompt[:end].encode())
     place = len(data)
@@ -96,11 +88,8 @@ def _spelled(text: str) -> bytes | None:
 def _spell(tokens: Sequence[Token], data: bytes) -> bool:
     """Whether these tokens spell a prompt's beginning, perhaps after a BOS or a space."""
     spelled = [_spelled(token.text) for token in tokens]
-    for begun in (spelled, spelled[1:]):
-        for text in (data, b" " + data):
-            if _matches(begun, text):
-                return True
-    return False
+    begun = ((parts, text) for parts in (spelled, spelled[1:]) for text in (data, b" " + data))
+    return any(_matches(parts, text) for parts, text in begun)
 
 
 def _matches(spelled: Sequence[bytes | None], data: bytes) -> bool:

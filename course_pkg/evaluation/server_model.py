@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from course_pkg.common.http_client import HttpClient, RefusedError, ServerError, WrongServerError
@@ -37,32 +38,27 @@ NO_LOG_PROBS = (
 Fields = Mapping[str, Any]
 
 
-def _renamed(body: Fields) -> Fields:
-    return {RENAMED if k == "max_tokens" else k: v for k, v in body.items()}
-
-
-def _fewer_stops(body: Fields) -> Fields:
-    return {k: v[:MOST_STOPS] if k == "stop" else v for k, v in body.items()}
-
-
-def _sampled(body: Fields) -> Fields:
-    return {k: v for k, v in body.items() if k != "temperature"}
-
-
 # By the field that a server refuses: what is asked instead, and the note.
 CHANGES: Mapping[str, tuple[Callable[[Fields], Fields], str]] = {
-    "max_tokens": (_renamed, f"the server has {RENAMED} in place of max_tokens"),
-    "stop": (_fewer_stops, f"the server was sent {MOST_STOPS} of the stop strings; all are used"),
-    "temperature": (_sampled, "the server takes no temperature: it sampled as it does by default"),
+    "max_tokens": (
+        lambda body: {RENAMED if k == "max_tokens" else k: v for k, v in body.items()},
+        f"the server has {RENAMED} in place of max_tokens",
+    ),
+    "stop": (
+        lambda body: {k: v[:MOST_STOPS] if k == "stop" else v for k, v in body.items()},
+        f"the server was sent {MOST_STOPS} of the stop strings; all are used",
+    ),
+    "temperature": (
+        lambda body: {k: v for k, v in body.items() if k != "temperature"},
+        "the server takes no temperature: it sampled as it does by default",
+    ),
 }
 
 
 class ServerModel:
     """A model at an address. Raises RunError unless the server has it, or without a name just one.
 
-    Args:
-        at_once: requests.
-        extra: further fields of each request's body, which win over the task's.
+    at_once: requests. extra: further fields of each body, which win over the task's.
     """
 
     def __init__(
@@ -96,8 +92,7 @@ class ServerModel:
         """The answer to each request, or the error that it ended in, as they arrive.
 
         Raises ServerError if the server stops answering, RunError if it can't do such a task,
-        WrongServerError if the address, the name or the key is wrong. If it is closed before its
-        end, or interrupted, what runs is cut.
+        WrongServerError if the address, the name or the key is wrong.
         """
         if task.kind == CHOICE and requests:
             self._require_log_probs(task, requests)
@@ -166,17 +161,12 @@ class ServerModel:
     def _score(self, task: Task, question: ChoiceQuestion) -> ScoredQuestion:
         options = self._options(question.context, question)
         if task.premise is not None:
-            alone = [option.log_prob for option in self._options(task.premise, question)]
-        else:
-            alone = [None] * len(options)
-        rows = zip(options, alone, strict=True)
-        scored = [
-            ScoredOption(
-                option.text, option.tokens, option.log_probs, option.greedy, option.merged, log_prob
-            )
-            for option, log_prob in rows
-        ]
-        return ScoredQuestion(question, tuple(scored))
+            alone = self._options(task.premise, question)
+            options = [
+                replace(option, unconditional=bare.log_prob)
+                for option, bare in zip(options, alone, strict=True)
+            ]
+        return ScoredQuestion(question, tuple(options))
 
     def _options(self, context: str, question: ChoiceQuestion) -> list[ScoredOption]:
         """The options after a context; all begin at the same token of it."""

@@ -31,11 +31,7 @@ FEWEST_UNITS = 5  # from fewer independent items or groups, a spread is hardly k
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its confidence interval: low and high at a level such as 0.95.
-
-    >>> print(Interval(0.62, 0.54, 0.69, 0.95))
-    0.620 [0.540, 0.690]
-    """
+    """An estimate with its confidence interval: low and high at a level such as 0.95."""
 
     estimate: float
     low: float
@@ -50,15 +46,9 @@ class Interval:
 
 
 def standard_error(scores: Sequence[float], groups: Sequence[Hashable] | None = None) -> float:
-    """How much the mean score varies from one sample of items to the next: one standard deviation.
+    """The standard deviation of the mean score from one sample of items to the next.
 
-    Args:
-        scores: one number per item, (n,).
-        groups: for each item the group of related items that it belongs to, (n,); None means that
-            all items are independent.
-
-    >>> round(standard_error([1, 1, 0, 1]), 4), round(standard_error([1, 1, 0, 0], "aabb"), 4)
-    (0.25, 0.5)
+    groups: for each item the group of related items that it belongs to; None: all independent.
     """
     import numpy as np
 
@@ -114,9 +104,6 @@ def t_interval(
 
     The units are the groups, or the items if groups is None; fewer than 5 are an error.
     Source: Student 1908; with the number of groups, Cameron and Miller 2015, on few clusters.
-
-    >>> print(t_interval([0.2, 0.5, 0.4, 0.9, 0.7, 0.3]))
-    0.500 [0.226, 0.774]
     """
     values = score_array(scores)
     units = independent_units(len(values), groups)
@@ -174,11 +161,7 @@ def score_array(scores: Sequence[float], name: str = "scores", least: int = 2) -
 
 
 def group_numbers(groups: Sequence[Hashable], items: int) -> "np.ndarray":
-    """The groups of all items, numbered 0, 1, … in order of appearance, (items,).
-
-    >>> group_numbers(["text 7", "text 7", "text 2"], 3)
-    array([0, 0, 1])
-    """
+    """The groups of all items, numbered 0, 1, … in order of appearance, (items,)."""
     import numpy as np
 
     if len(groups) != items:

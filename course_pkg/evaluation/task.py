@@ -26,8 +26,6 @@ class Task:
     """What is asked, and what counts as right.
 
     Attributes:
-        kind: "multiple-choice" or "generation".
-        seed: drew the examples.
         options: "text" scores each option's text; "letters" lists the options in the prompt, in the
             field {options}, and scores their letters.
         metrics: further scores, names in `OF_ANSWERS`.

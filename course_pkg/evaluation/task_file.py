@@ -115,10 +115,6 @@ def load_task(source: str | Path) -> Task:
     """Read a task and its items. source: a name in `task_names`, or a TOML file.
 
     Raises TaskError, with file and line, for anything that can't be used.
-
-    >>> task = load_task("short-answers")
-    >>> len(task.items), len(task.examples), task.metric
-    (172, 8, 'exact')
     """
     built_in = str(source) in task_names()
     path = BUILT_IN / f"{source}.toml" if built_in else Path(source).expanduser()
@@ -149,16 +145,9 @@ def _task(file: TomlFile) -> Task:
 
 def _choice(file: TomlFile) -> dict[str, Any]:
     file.table(CHOICE, ("options", "normalization", "premise"))
-
-    def normalization(value: Any, key: str) -> str:
-        return require_choice(value, key, NORMALIZATIONS)
-
-    def options(value: Any, key: str) -> str:
-        return require_choice(value, key, OPTIONS)
-
     settings = {
-        "options": file.take(CHOICE, "options", options, "text"),
-        "normalization": file.take(CHOICE, "normalization", normalization, "sum"),
+        "options": file.take(CHOICE, "options", _one_of(OPTIONS), "text"),
+        "normalization": file.take(CHOICE, "normalization", _one_of(NORMALIZATIONS), "sum"),
         "premise": file.take(CHOICE, "premise", require_string, None),
     }
     if settings["normalization"] == "pmi" and settings["premise"] is None:
@@ -176,9 +165,6 @@ def _generation(file: TomlFile) -> dict[str, Any]:
         require_list(value, key, "put the rules into [ ]")
         return tuple(known_rules([_rule(rule) for rule in value]))
 
-    def normalization(value: Any, key: str) -> str:
-        return require_choice(value, key, TEXT_FORMS)
-
     def stop(value: Any, key: str) -> tuple[str, ...]:
         texts = tuple(text_list(value, "stop string")) if value != [] else ()
         if "" in texts:
@@ -190,18 +176,18 @@ def _generation(file: TomlFile) -> dict[str, Any]:
         return tuple(require_choice(name, "a metric", OF_ANSWERS) for name in value)
 
     more = file.take(GENERATION, "metrics", metrics, ())
-
-    def report(value: Any, key: str) -> str:
-        return require_choice(value, key, (*ALWAYS, *more))
-
     return {
         "metrics": more,
-        "report": file.take(GENERATION, "report", report, "exact"),
+        "report": file.take(GENERATION, "report", _one_of((*ALWAYS, *more)), "exact"),
         "rules": file.take(GENERATION, "rules", rules, (RULES["whole text"],)),
-        "normalization": file.take(GENERATION, "normalization", normalization, "strip"),
+        "normalization": file.take(GENERATION, "normalization", _one_of(TEXT_FORMS), "strip"),
         "stop": file.take(GENERATION, "stop", stop, ()),
         "max_new_tokens": file.take(GENERATION, "max_new_tokens", require_integer, 64),
     }
+
+
+def _one_of(choices: Sequence[str]) -> Callable[[Any, str], str]:
+    return lambda value, key: require_choice(value, key, choices)
 
 
 def _rule(value: Any) -> str | Rule:
@@ -299,11 +285,7 @@ def read_toml(path: Path) -> TomlFile:
 
 
 def line_of(text: str, table: str, key: str) -> int:
-    """The line of a key in a table of a TOML text, or else of the table; 1 if neither is there.
-
-    >>> line_of('items = "a"\\n[prompt]\\nchat = 1', "prompt", "chat")
-    3
-    """
+    """The line of a key in a table of a TOML text, or else of the table; 1 if neither is there."""
     place = 1
     inside = table == ""
     for number, line in enumerate(text.splitlines(), start=1):

@@ -64,24 +64,17 @@ def _silent(done: int, total: int) -> None:
 
 
 def run_task(
-    task: Task,
-    model: Model,
-    folder: Path,
-    *,
-    limit: int | None = None,
-    progress: Counted = _silent,
+    task: Task, model: Model, folder: Path, *, limit: int | None = None, progress: Counted = _silent
 ) -> FinishedRun:
     """Ask a model for the items of a task; write its samples, record and report into a folder.
 
     Args:
         limit: ask for so many items only (`Task.chosen`).
-        progress: gets the number of samples and of items, at the start, after each answer, and
-            within long work.
+        progress: gets the number of samples and of items, also within long work.
 
     Raises:
         RunError: the folder belongs to another run or another process.
         ServerError: the model's server stops answering.
-        OSError: the folder can't be written; what was answered before is kept.
     """
     requests = make_requests(task, tokenizer=model.tokenizer, limit=limit)
     identity = {"task": task.name, "task_hash": task.hash, "course_version": __version__}
@@ -100,7 +93,7 @@ def run_task(
 
         with closing(model.answers(task, left, within)) as answered:
             for answers in answered:
-                log.append([_sample(task, request, answer) for request, answer in answers])
+                log.append([sample_of(task, request, answer) for request, answer in answers])
                 done += len(answers)
                 progress(done, len(requests))
         samples = [log.samples[request.item.id] for request in requests]
@@ -110,36 +103,24 @@ def run_task(
     return FinishedRun(record, len(left))
 
 
-def _sample(task: Task, request: ItemRequest, answer: Answer | Exception) -> Sample:
-    if isinstance(answer, Exception):
-        return failed_sample(request, answer)
+def sample_of(task: Task, request: ItemRequest, answer: Answer | Exception) -> Sample:
+    """The sample of an answer; of an error, which has no score, it keeps the first line."""
+    fields: dict[str, Any] = {}
+    scores: dict[str, float] = {}
+    error = None
     try:
-        return scored_sample(task, request, answer)
-    except (TypeError, ValueError) as error:
-        return failed_sample(request, error)
-
-
-def scored_sample(task: Task, request: ItemRequest, answer: Answer) -> Sample:
-    """The sample of an answer."""
-    if isinstance(answer, ScoredQuestion):
-        return _sample_of(request, *_choice(task, answer))
-    return _sample_of(request, *_written(task, request, answer))
-
-
-def failed_sample(request: ItemRequest, error: BaseException) -> Sample:
-    """The sample of an item that the model failed on: no score, and the error's first line."""
-    lines = str(error).strip().splitlines()
-    return _sample_of(
-        request, {}, {}, f"{type(error).__name__}: {lines[0] if lines else 'no text'}"
-    )
-
-
-def _sample_of(
-    request: ItemRequest,
-    answer: Mapping[str, Any],
-    scores: Mapping[str, float],
-    error: str | None = None,
-) -> Sample:
+        if isinstance(answer, Exception):
+            error = answer
+        elif isinstance(answer, ScoredQuestion):
+            fields, scores = _choice(task, answer)
+        else:
+            fields, scores = _written(task, request, answer)
+    except (TypeError, ValueError) as refusal:
+        error = refusal
+    message = None
+    if error is not None:
+        lines = str(error).strip().splitlines()
+        message = f"{type(error).__name__}: {lines[0] if lines else 'no text'}"
     question = request.question
     asked: dict[str, Any]
     if isinstance(question, ChoiceQuestion):
@@ -150,7 +131,7 @@ def _sample_of(
         text = question.prompt
         asked = {"references": list(question.references)}
     prompt = [dict(turn) for turn in request.turns] or text
-    return Sample(request.item.id, request.item.group, prompt, asked, answer, scores, error)
+    return Sample(request.item.id, request.item.group, prompt, asked, fields, scores, message)
 
 
 def _choice(task: Task, scored: ScoredQuestion) -> tuple[dict[str, Any], dict[str, float]]:

@@ -14,11 +14,8 @@ from operator import eq
 class TokenTree:
     """A tree of new tokens below a path of cached ones; parents come before children.
 
-    Attributes:
-        tokens: the id of each node.
-        parents: the node before each, or −1 if that is a cached token, or nothing.
-        seen: how many tokens of the cached path each node sees.
-        positions: each node's place in its sequence.
+    parents: the node before each, or −1 if that is a cached token, or nothing. seen: how many
+    tokens of the cached path each node sees. positions: each node's place in its sequence.
 
     >>> tree = TokenTree(cached=[7])
     >>> tree.add([7, 1, 2], new_from=1), tree.add([7, 1, 3], new_from=1), tree.parents

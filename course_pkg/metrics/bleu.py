@@ -30,8 +30,6 @@ from course_pkg.metrics.text_files import ScoredTexts
 from course_pkg.metrics.tokenizers import tokenizer
 
 if TYPE_CHECKING:  # a browser computes BLEU without numpy
-    import numpy as np
-
     from course_pkg.metrics.significance import TextStatistics
 
 SMOOTH_VALUES = {"none": 0.0, "floor": 0.1, "add-k": 1.0, "exp": 0.0}  # those of sacrebleu
@@ -40,12 +38,9 @@ _NESTED = "give one list of references per hypothesis, as in [[text] for text in
 
 @dataclass(frozen=True)
 class BleuScore:
-    """A BLEU score in [0, 1], and the values that it was computed from.
+    """A BLEU score in [0, 1], and what it was computed from: matches and totals are not smoothed.
 
-    Attributes:
-        precisions: p_1 to p_N, smoothed; all 0 if nothing matches.
-        matches, totals: clipped matches and n-grams of each order, before smoothing.
-        signature: the settings, as sacrebleu writes them; "" for a score from counts alone.
+    signature: the settings, as sacrebleu writes them; "" for a score from counts alone.
     """
 
     score: float
@@ -118,12 +113,7 @@ def _smoothed_precisions(
 
 
 class PreparedReferences:
-    """References that are tokenized and counted once, so that many systems can be scored.
-
-    >>> prepared = PreparedReferences([["the cat sat on the mat"], ["it rains", "rain falls"]])
-    >>> round(prepared.score(["a cat sat on the mat", "it rains"]).score, 4)
-    0.7771
-    """
+    """References that are tokenized and counted once, so that many systems can be scored."""
 
     def __init__(
         self,
@@ -220,19 +210,17 @@ def corpus_bleu(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     *,
-    smoothing: str = "exp",
-    smooth_value: float | None = None,
     tokenize: str = "13a",
-    effective_order: bool = False,
-    max_order: int = 4,
     lowercase: bool = False,
+    max_order: int = 4,
+    **smoothing,
 ) -> BleuScore:
     """Compute BLEU of a system's texts; it equals sacrebleu's score / 100 with the same options.
 
     Args:
         references: one list of references per hypothesis.
         tokenize: a tokenizer's name, see `tokenizers.tokenize`.
-        smoothing, smooth_value, effective_order: see `bleu_from_counts`.
+        smoothing: keywords smoothing, smooth_value, effective_order: see `bleu_from_counts`.
 
     >>> result = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
     >>> result.matches, result.totals, result.brevity_penalty
@@ -241,12 +229,7 @@ def corpus_bleu(
     prepared = PreparedReferences(
         references, tokenize=tokenize, lowercase=lowercase, max_order=max_order
     )
-    return prepared.score(
-        hypotheses,
-        smoothing=smoothing,
-        smooth_value=smooth_value,
-        effective_order=effective_order,
-    )
+    return prepared.score(hypotheses, **smoothing)
 
 
 def sentence_bleu(
@@ -315,21 +298,18 @@ def _score(
         bool, MetricOption("Leave out orders that no text is long enough for.")
     ] = False,
 ) -> SystemScores:
-    import numpy as np
-
     from course_pkg.metrics.significance import TextStatistics
 
     prepared = PreparedReferences(texts.references, tokenize=tokenize, lowercase=lowercase)
     smoothing = {"smoothing": smooth_method, "smooth_value": smooth_value}
     of_corpus = {**smoothing, "effective_order": effective_order}
     result = prepared.score(texts.hypotheses, **of_corpus)
-    rows = prepared.counts(texts.hypotheses)
-    of_texts = [prepared.score_of_counts(row, **smoothing, effective_order=True) for row in rows]
+    counts = prepared.statistics(texts.hypotheses, **of_corpus)
+    of_texts = [
+        prepared.score_of_counts(row, **smoothing, effective_order=True)
+        for row in counts.rows.tolist()
+    ]
     percent = {f"precision_{n}": 100 * p for n, p in enumerate(result.precisions, start=1)}
-
-    def of_sum(summed: "np.ndarray") -> float:
-        return 100 * prepared.score_of_counts(summed.tolist(), **of_corpus).score
-
     return SystemScores(
         {"bleu": [100 * text.score for text in of_texts]},
         dict(setting.split(":", 1) for setting in result.signature.split("|")),
@@ -340,7 +320,7 @@ def _score(
             "hypothesis_length": result.hypothesis_length,
             "reference_length": result.reference_length,
         },
-        statistics=TextStatistics(np.array(rows), of_sum),
+        statistics=TextStatistics(counts.rows, lambda summed: 100 * counts.score(summed)),
     )
 
 

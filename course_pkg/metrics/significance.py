@@ -23,9 +23,8 @@ TIE = 1e-12  # sums of the same floats in another order differ by less
 class TextStatistics:
     """What a metric needs of each text to score any set of texts.
 
-    Attributes:
-        rows: (texts, k), numbers that add up over texts, such as BLEU's counts.
-        score: the score of a set of texts, from the sum (k,) of their rows.
+    rows: (texts, k), numbers that add up over texts. score: of a set, from the sum (k,) of its
+    rows.
     """
 
     rows: np.ndarray
@@ -44,24 +43,15 @@ class TextStatistics:
 
 @dataclass(frozen=True)
 class MeanInterval:
-    """The mean of n scores, and the range of the middle 95% of the means of drawn samples."""
+    """A mean, and the range of the middle 95% of drawn samples' means; None if none is drawn."""
 
     mean: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
 
 
 def mean_intervals(scores: np.ndarray, *, samples: int = 1000, seed: int = 0) -> list[MeanInterval]:
-    """The mean of each column, with a bootstrap interval, as Google's rouge-score aggregates.
-
-    Args:
-        scores: (n, columns), a row for each text; all columns are drawn together.
-        samples: how many sets to draw.
-
-    >>> [interval] = mean_intervals(np.array([[0.2], [0.4], [0.9]]))
-    >>> round(interval.mean, 2), interval.low < 0.5 < interval.high
-    (0.5, True)
-    """
+    """The mean of each column of (n, columns), with a bootstrap interval over the rows (texts)."""
     require_integer(samples, "samples")
     if np.ndim(scores) != 2 or not len(scores):
         raise ValueError(f"scores must be (n, columns) with n >= 1, got {np.shape(scores)}")
@@ -84,7 +74,7 @@ class PairedBootstrap:
     Attributes:
         wins: the share of drawn sets on which the system scores higher than the baseline.
         interval: the range of the middle 95% of the differences.
-        p_value: the probability of a difference at least this large between equally good systems.
+        p_value: of a difference at least this large between equally good systems.
         scores: (samples, 2), of baseline and system on each drawn set.
     """
 
@@ -105,14 +95,6 @@ def paired_bootstrap(
     The p-value is sacrebleu's: subtract from the absolute differences of the drawn sets their mean;
     count the sets whose result is at least the observed absolute difference, and the test set
     itself. (sacrebleu leaves out ties.) It is close to 1 - wins, so read it as one-sided.
-
-    Args:
-        baseline, system: statistics of the same texts, in the same order, by the same metric.
-
-    >>> worse = TextStatistics.of_scores([0, 1, 0] * 9)
-    >>> better = TextStatistics.of_scores([1, 1, 0] * 9)
-    >>> paired_bootstrap(worse, better).wins > 0.9
-    True
     """
     _require_pair(baseline, system, samples)
     scores = np.array(

@@ -69,11 +69,9 @@ class ScoredTexts:
 def read_scored(
     source: Path | None, references: Sequence[Path] = (), encoding: str = "utf-8"
 ) -> ScoredTexts:
-    """Read a system's texts and their references. Raises TextFileError.
+    """Read a system's texts (None: standard input) and their references. Raises TextFileError.
 
-    Args:
-        source: a file, or None for the standard input.
-        references: files with one reference on each line; none for JSON lines with references.
+    references: files with one reference on each line; none for JSON lines with references.
     """
     name = _name(source)
     records = read_records(source, encoding)

@@ -36,12 +36,7 @@ class Synonyms(Protocol):
 
 
 class SynonymSets:
-    """Synonyms from your own sets, whatever their case; a word may be in several sets.
-
-    >>> own = SynonymSets([{"car", "automobile"}, {"auto", "automobile"}])
-    >>> [bool(own.senses("car") & own.senses(word)) for word in ("automobile", "auto")]
-    [True, False]
-    """
+    """Synonyms from your own sets, whatever their case; a word may be in several sets."""
 
     def __init__(self, sets: Iterable[Iterable[str]]) -> None:
         self._senses: dict[str, set[int]] = {}
@@ -57,12 +52,9 @@ class SynonymSets:
 
 
 class WordNet:
-    """Senses from the index and exception files of a WordNet database, version 3.0.
+    """Senses from the index and exception files of WordNet 3.0, in a folder or a zip file.
 
     An inflected word also has the senses of its base forms: "cars" has those of "car".
-
-    Args:
-        folder: the folder of index.noun, noun.exc and so on, possibly inside a zip file.
     """
 
     def __init__(self, folder: Path | zipfile.Path) -> None:

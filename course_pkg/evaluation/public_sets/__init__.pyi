@@ -3,11 +3,6 @@ from .catalog import (
 )
 from .catalog import (
     find_public_set as find_public_set,
-)
-from .catalog import (
-    public_set_names as public_set_names,
-)
-from .catalog import (
     public_sets as public_sets,
 )
 from .loading import (
@@ -19,4 +14,3 @@ from .loading import (
 from .loading import (
     public_task as public_task,
 )
-from .rows import item_of_row as item_of_row

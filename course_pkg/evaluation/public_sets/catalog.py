@@ -73,17 +73,12 @@ def public_sets() -> tuple[PublicSet, ...]:
     return tuple(sets)
 
 
-def public_set_names() -> list[str]:
-    """The names of all sets, in the table's order."""
-    return [entry.name for entry in public_sets()]
-
-
 def find_public_set(name: str) -> PublicSet:
     """The set with this name. Raises TaskError, with the names that there are."""
-    for entry in public_sets():
-        if entry.name == name:
-            return entry
-    raise TaskError(
-        f"there is no public set {name!r} in the course's table: give one of "
-        f"{', '.join(public_set_names())}"
-    )
+    by_name = {entry.name: entry for entry in public_sets()}
+    if name not in by_name:
+        raise TaskError(
+            f"there is no public set {name!r} in the course's table: give one of "
+            f"{', '.join(by_name)}"
+        )
+    return by_name[name]

@@ -32,13 +32,7 @@ from course_pkg.common.arguments import (
     require_string,
     text_list,
 )
-from course_pkg.lm.encoder import (
-    Encoder,
-    TokenVectors,
-    check_layer,
-    load_encoder,
-    token_vectors,
-)
+from course_pkg.lm.encoder import Encoder, TokenVectors, check_layer, load_encoder, token_vectors
 
 
 class IdfWeights(NamedTuple):
@@ -50,21 +44,11 @@ class IdfWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenMatches:
-    """How the tokens of two texts match.
-
-    Attributes:
-        similarity: cosines, (hypothesis tokens, reference tokens).
-        best_reference: for each hypothesis token the position of the reference token that it
-            matches; best_hypothesis is the reverse.
-    """
+    """The tokens of two texts, and their cosines, (hypothesis tokens, reference tokens)."""
 
     hypothesis: tuple[str, ...]
     reference: tuple[str, ...]
     similarity: Tensor
-    best_reference: tuple[int, ...]
-    best_hypothesis: tuple[int, ...]
-    hypothesis_weights: Tensor
-    reference_weights: Tensor
 
 
 def token_matches(
@@ -73,38 +57,18 @@ def token_matches(
     encoder: Encoder | None = None,
     *,
     layer: int | None = None,
-    idf: bool | IdfWeights = False,
 ) -> TokenMatches:
-    """Compute the cosines between the tokens of two texts, and which token each one matches.
-
-    Arguments as for `bert_score`, but idf must be False or weights.
-
-    >>> matches = token_matches("a cat", "the cat")
-    >>> matches.hypothesis[2], matches.reference[matches.best_reference[2]]
-    ('cat', 'cat')
-    """
-    if idf is True:
-        raise ValueError("idf=True needs many references: pass idf_weights(references)")
+    """Compute the cosines between the tokens of two texts; arguments as for `bert_score`."""
     encoder = load_encoder() if encoder is None else encoder
     sides = token_vectors(encoder, [hypothesis, reference], layer=layer)
     tokens = [tuple(encoder.tokenizer.convert_ids_to_tokens(side.ids.tolist())) for side in sides]
-    cosines = (unit_vectors(sides[0]) @ unit_vectors(sides[1]).T).cpu()
-    return TokenMatches(
-        *tokens,
-        cosines,
-        tuple(cosines.argmax(1).tolist()),
-        tuple(cosines.argmax(0).tolist()),
-        *(token_weights(side, idf).cpu() for side in sides),
-    )
+    return TokenMatches(*tokens, (unit_vectors(sides[0]) @ unit_vectors(sides[1]).T).cpu())
 
 
 def idf_weights(references: Sequence[str], encoder: Encoder | None = None) -> IdfWeights:
     """Weight each token by ln((N + 1) / (n + 1)), where n of the N references contain it.
 
     A token that no reference contains gets ln(N + 1). The + 1 comes from the authors' code.
-
-    >>> round(idf_weights(["a cat", "a dog", "a cow"]).unseen, 3)
-    1.386
     """
     encoder = load_encoder() if encoder is None else encoder
     return idf_of(token_vectors(encoder, references, layer=0))
@@ -141,13 +105,11 @@ def token_weights(text: TokenVectors, idf: bool | IdfWeights) -> Tensor:
 
 
 def pair_scores(batch: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Tensor:
-    """Compute P, R and F of each pair of texts, (batch, 3).
+    """Compute P, R and F of each pair of texts, (batch, 3) (Zhang et al. 2020, section 3).
 
-    Pads are masked with -inf; a 0 would be larger than a negative cosine. A text without tokens
-    scores 0. F is 0 where P or R is not positive. Source: Zhang et al. 2020, section 3.
-
-    Args:
-        batch: unit vectors (n, width) and weights (n,) of a hypothesis, then of a reference.
+    batch: unit vectors (n, width) and weights (n,) of a hypothesis, then of a reference. Pads are
+    masked with -inf; a 0 would be larger than a negative cosine. F is 0 where P or R is not
+    positive; a text without tokens scores 0.
     """
     x_hat, u, x, v = zip(*batch, strict=True)
     cosines = pad_sequence(x_hat, True) @ pad_sequence(x, True).mT  # (batch, row, column)
@@ -178,12 +140,8 @@ class Baseline(NamedTuple):
 class BertScores:
     """Scores of N hypotheses, as tensors (N,) on the CPU, and how they were computed.
 
-    Attributes:
-        precision, recall, f1: mean cosines, rarely below 0; far below it after rescaling.
-        layer: the layer whose vectors were compared.
-        baseline: what the scores were rescaled with, or None.
-        truncated: the hypotheses that were longer than the encoder's limit, or had such a
-            reference.
+    precision, recall, f1: mean cosines, rarely below 0; far below it after rescaling.
+    truncated: the hypotheses that the encoder's limit cut, or that had such a reference.
     """
 
     precision: Tensor
@@ -208,8 +166,6 @@ def bert_score(
 ) -> BertScores:
     """Compute BERTScore of each hypothesis against its reference or references.
 
-    A text without tokens scores 0 before rescaling. Warns if a text was truncated.
-
     Args:
         encoder: from `load_encoder` (None: MiniLM-L6).
         layer: 0 to encoder.layers (None: the last).
@@ -217,7 +173,6 @@ def bert_score(
         rescale: a `Baseline` of the same encoder and layer; x becomes (x - b) / (1 - b).
         multi: "best" takes P, R and F of the reference with the best F; "each" takes the best P,
             the best R and the best F, possibly of different references, as the authors' tool does.
-        batch_size: how many pairs to compare at a time.
 
     >>> scores = bert_score(["a cat sat"], ["a cat sat"])
     >>> round(scores.f1.item(), 4)
@@ -275,13 +230,7 @@ def estimate_baseline(
 ) -> Baseline:
     """Average the scores of random pairs of different sentences: b in (x - b) / (1 - b).
 
-    Args:
-        sentences: unrelated sentences, of the kind and length that you score; at least 2 different
-            ones.
-
-    >>> sentences = ["It rained.", "She sells cars.", "Add two eggs."]
-    >>> 0 < estimate_baseline(sentences, pairs=20).f1 < 1
-    True
+    sentences: unrelated, of the kind and length that you score.
     """
     require_list(sentences, "sentences", "give several strings")
     different = list(dict.fromkeys(text_list(sentences, "sentence")))

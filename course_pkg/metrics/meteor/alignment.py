@@ -43,11 +43,7 @@ class Alignment:
 
 
 def count_chunks(matches: Sequence[tuple[int, int]]) -> int:
-    """Count the runs of matches (i, j) that are neighbors, in the same order, in both texts.
-
-    >>> count_chunks([(0, 3), (1, 4), (2, 0)])
-    2
-    """
+    """Count the runs of matches (i, j) that are neighbors, in the same order, in both texts."""
     ordered = sorted(matches)
     joined = [pair for pair in pairwise(ordered) if pair[1] == (pair[0][0] + 1, pair[0][1] + 1)]
     return len(ordered) - len(joined)
@@ -63,9 +59,6 @@ def match_candidates(
 
     stage: the first one that matches them: 0 the same word, 1 the same Porter stem (if `stem`),
     2 a common sense (if there is a `source`) of the words, not of their stems.
-
-    >>> match_candidates(["cats", "sat"], ["cat", "sat", "cats"])
-    [[(0, 1), (2, 0)], [(1, 0)]]
     """
     positions: tuple[dict, ...] = (defaultdict(list), defaultdict(list), defaultdict(list))
     for j, word in enumerate(reference):
@@ -92,9 +85,7 @@ def best_alignment(
 ) -> Alignment:
     """Find the alignment with the most matches, then the fewest chunks, then the least distance.
 
-    Args:
-        candidates: as `match_candidates` gives them.
-        staged: matches count as in 2005; otherwise as in 1.5.
+    candidates: see `match_candidates`. staged: matches count as in 2005; otherwise as in 1.5.
 
     >>> the = [(0, 0), (2, 0)]                        # reference: the cat the dog
     >>> best_alignment([the, [(3, 0)]]).matches[0]    # hypothesis: the dog

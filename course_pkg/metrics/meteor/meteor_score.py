@@ -85,11 +85,8 @@ PARAMETERS = {
 class MeteorScore:
     """A METEOR score and the values that it was computed from.
 
-    Attributes:
-        matches: from left to right, as positions in `hypothesis` and `reference`.
-        stages: the stages used; "synonym" is missing if there is no WordNet.
-        optimal: whether the alignment is known to be the best.
-        reference_index: which reference has the best score.
+    matches: positions in `hypothesis` and `reference`. stages: without "synonym" if there is no
+    WordNet. optimal: whether the alignment is known to be the best.
     """
 
     score: float
@@ -103,7 +100,6 @@ class MeteorScore:
     reference: tuple[str, ...]
     optimal: bool
     stages: tuple[str, ...] = STAGES
-    reference_index: int = 0
 
 
 def meteor(
@@ -150,11 +146,11 @@ def meteor(
     source = _source(synonyms)
     stages = tuple(stage for stage, used in zip(STAGES, (True, stem, source), strict=True) if used)
     scores = []
-    for index, reference in enumerate(texts[1:]):
+    for reference in texts[1:]:
         candidates = match_candidates(texts[0], reference, stem, source)
         alignment = best_alignment(candidates, staged=parameters.staged)
         score = _score(texts[0], reference, alignment, parameters, function_words)
-        scores.append(replace(score, stages=stages, reference_index=index))
+        scores.append(replace(score, stages=stages))
     return max(scores, key=lambda score: score.score)
 
 

@@ -18,9 +18,8 @@ Found = tuple[int, tuple | None]  # an alignment's value, and its matches
 class Search:
     """Candidates prepared for `run`: the value of a match, quotas, and bounds on the rest.
 
-    Args:
-        staged: an exact match outweighs all stems, a stem all synonyms; otherwise an exact match
-            counts 2 and any other match 1.
+    staged: an exact match outweighs all stems, a stem all synonyms; otherwise an exact match counts
+    2 and any other match 1.
     """
 
     def __init__(self, candidates: Candidates, staged: bool) -> None:
@@ -55,11 +54,9 @@ class Search:
     def run(self, limit: int, at_least: int | None = None) -> Found | None:
         """Find the best alignment: its value, and its matches as (earlier, i, j, stage).
 
-        Args:
-            limit: without `at_least`, a beam search keeps so many of the most promising states.
-            at_least: the value of a known alignment. The search is then exact: it drops states that
-                can't reach this value, and returns None if more than `limit` states remain at one
-                position.
+        A beam search keeps `limit` states. `at_least`, the value of a known alignment, makes it
+        exact: it drops states that can't reach this value, and returns None if more than `limit`
+        remain.
         """
         beam = at_least is None
         states: dict = {(-1, 0): (0, 0, 0, None)}  # (continuing j, taken): see `enter`
@@ -123,11 +120,7 @@ class Search:
 
 
 def most_matches(candidates: Candidates) -> int:
-    """Count how many words can be matched, at any stage, by augmenting paths (Berge 1957).
-
-    >>> most_matches([[(0, 0), (1, 2)], [(0, 2)], []])
-    2
-    """
+    """Count how many words can be matched, at any stage, by augmenting paths (Berge 1957)."""
     owner: dict[int, int] = {}  # reference word -> the hypothesis word matched with it
     for start in range(len(candidates)):
         came_from: dict[int, int] = {}  # reference word -> the hypothesis word that led to it

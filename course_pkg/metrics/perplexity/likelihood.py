@@ -14,15 +14,8 @@ from dataclasses import dataclass
 class Likelihood:
     """A text's total negative log-likelihood in nats, and the numbers of units to divide it by.
 
-    Attributes:
-        tokens: how many were scored.
-        unscored: tokens that nothing precedes: a first token without a BOS.
-        words: words of the original text, separated by blanks.
-        bytes: bytes of the original text in UTF-8.
-
-    >>> case = Likelihood.of([math.log(0.3), math.log(0.5)])
-    >>> round(case.perplexity, 3), round(case.bits_per_token, 3)
-    (2.582, 1.368)
+    unscored: tokens that nothing precedes: a first token without a BOS. words, separated by blanks,
+    and bytes, in UTF-8, are those of the original text.
     """
 
     nll: float

@@ -25,15 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PerplexityResult(Likelihood):
-    """The likelihood of all texts together, and of each text.
-
-    Attributes:
-        per_text: one Likelihood per text, in order; the result's fields are their sums.
-        bos: the id that preceded each text, or None.
-    """
+    """The likelihood of all texts together, and of each text, in order."""
 
     per_text: tuple[Likelihood, ...] = ()
-    bos: int | None = None
 
     def __str__(self) -> str:
         left_out = f", {_count(self.unscored, 'first token')} unscored (no BOS)"
@@ -67,12 +61,10 @@ def perplexity(
     """Compute the perplexity of texts under a causal language model: exp of the mean NLL per token.
 
     Args:
-        batch_size: the most texts (or windows) in a forward pass; the value does not depend on it
-            or on padding_side.
+        batch_size: the most texts (or windows) in a forward pass.
         stride: how many new tokens each further window scores; with None, no text may be longer
             than max_length.
-        max_length: the most tokens in a forward pass, including the BOS; by default the limit in
-            the model's config.
+        max_length: the most tokens in a forward pass, with the BOS; by default the config's limit.
         bos: True puts the tokenizer's BOS before each text, a number puts that token id there; with
             False, the first token of each text is unscored.
 
@@ -86,8 +78,7 @@ def perplexity(
             f"tokenizer must be a transformers tokenizer, got {type(tokenizer).__name__}: "
             "pass *load(name), the model first"
         )
-    bos_id = _bos_id(tokenizer, bos)
-    prefix = [] if bos_id is None else [bos_id]
+    prefix = _prefix(tokenizer, bos)
     tokenized = tokenizer(texts, add_special_tokens=False, verbose=False).input_ids
     encoded = [[*prefix, *ids] for ids in tokenized]
     limit = _context(model, max_length, stride)
@@ -116,7 +107,7 @@ def perplexity(
             f"there is no token to score in {_count(len(texts), 'text')}: each text is empty or "
             "has a single token and no BOS; pass bos=True to score the first token too"
         )
-    return PerplexityResult(**vars(total), per_text=per_text, bos=bos_id)
+    return PerplexityResult(**vars(total), per_text=per_text)
 
 
 def windows(length: int, max_length: int, stride: int) -> list[Window]:
@@ -172,21 +163,21 @@ def _check_texts(texts: str | Sequence[str]) -> list[str]:
     return texts
 
 
-def _bos_id(tokenizer: "PreTrainedTokenizerBase", bos: bool | int) -> int | None:
+def _prefix(tokenizer: "PreTrainedTokenizerBase", bos: bool | int) -> list[int]:
     if bos is False:
-        return None
+        return []
     if bos is not True:
         if not isinstance(bos, int) or not 0 <= bos < len(tokenizer):
             raise ValueError(
                 f"bos must be True, False or a token id below {len(tokenizer)}, got {bos!r}"
             )
-        return bos
+        return [bos]
     if tokenizer.bos_token_id is None:
         raise ValueError(
             "the tokenizer has no BOS token: leave bos out, or give the id of the token that "
             "separated documents in the model's training"
         )
-    return tokenizer.bos_token_id
+    return [tokenizer.bos_token_id]
 
 
 def _context(model: nn.Module, max_length: int | None, stride: int | None) -> int | None:

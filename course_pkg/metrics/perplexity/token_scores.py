@@ -25,11 +25,9 @@ PaddingSide = Literal["left", "right"]
 
 
 def target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
-    """Compute the log-probability, in nats, of each position's target: (...), in fp32.
+    """The log-probability, in nats and fp32, of each position's target, (...).
 
-    Args:
-        logits: (..., vocabulary), of any floating type.
-        targets: (...), token ids; the logits at position i must be those that predict target i.
+    logits: (..., vocabulary); those at position i must predict target i.
 
     >>> logits = torch.tensor([[0.0, 0.0], [3.0, 3.0]])
     >>> target_log_probs(logits, torch.tensor([0, 1])).exp()
@@ -67,15 +65,8 @@ def token_log_probs(
 ) -> list[Tensor]:
     """Compute each sequence's log-probabilities, in nats, of its tokens from position `first` on.
 
-    They are fp32 tensors on the CPU. During the call the model is in evaluation mode.
-
-    Args:
-        first: the first position to score in each sequence, at least 1 (the default), because
-            nothing predicts position 0; the tokens before it are context.
-        pad_token_id: any id; the value of a pad does not matter.
-
-    Raises:
-        FloatingPointError: a score is NaN.
+    They are fp32 tensors on the CPU. first: at least 1 (the default), because nothing predicts
+    position 0; the tokens before it are context. Raises FloatingPointError if one is NaN.
     """
     _check_causal(model)
     first = [1] * len(sequences) if first is None else list(first)
@@ -109,20 +100,13 @@ def token_log_probs(
 
 
 def plan_batches(
-    lengths: Sequence[int],
-    batch_size: int,
-    most_tokens: int,
-    pass_cost: int = PASS_COST["cpu"],
+    lengths: Sequence[int], batch_size: int, most_tokens: int, pass_cost: int = PASS_COST["cpu"]
 ) -> list[list[int]]:
     """Divide sequences into batches so that forward passes and pads together cost least.
 
     A batch costs pass_cost plus its rows times its longest row, in tokens. The best batches contain
-    neighbors in the order of length, so dynamic programming from short to long finds them. Returns
-    lists of indices into `lengths`.
-
-    Args:
-        batch_size: the most rows in a batch.
-        most_tokens: the most tokens in a batch, including pads, except if it has a single row.
+    neighbors in the order of length, so dynamic programming from short to long finds them. A batch
+    has at most `most_tokens` with its pads, or a single row. Returns indices into `lengths`.
 
     >>> plan_batches([3, 300, 4, 3], batch_size=16, most_tokens=1000)
     [[1], [0, 3, 2]]

@@ -28,11 +28,9 @@ class Overlap:
 
 @dataclass(frozen=True)
 class RougeScore:
-    """A ROUGE score from 0 to 1, and the counts behind it (Lin 2004, equations 2 to 4).
+    """A ROUGE score from 0 to 1, and the counts for each reference behind it.
 
-    Attributes:
-        overlaps: one per reference, in the given order.
-        stemming: how words were stemmed; report it with the score.
+    stemming: how words were stemmed; report it with the score.
     """
 
     precision: float
@@ -71,9 +69,7 @@ def score_texts(
 ) -> RougeScore:
     """Tokenize the texts, count the overlaps, and compute the score.
 
-    Args:
-        overlap: a function of hypothesis tokens and reference tokens; with `lines`, of lists of
-            tokens, one list per line.
+    overlap: a function of two texts' tokens; with `lines`, of lists of tokens, one per line.
     """
     references = text_list(references, "reference")
     split, stemming = text_splitter(options)
@@ -93,13 +89,6 @@ def score_overlaps(
 
     Mode "rouge155" rounds P and R to 5 digits before it computes F, and rounds F; its best
     reference is the first with the highest recall (or the highest `rank`).
-
-    Args:
-        weight: the weight of ROUGE-W; P and R are raised to the power 1 / weight.
-
-    >>> several = [Overlap(2, 4, 5), Overlap(3, 4, 4)]
-    >>> score_overlaps(several, RougeOptions(multi="pooled")).precision
-    0.625
     """
     if options.multi == "pooled":
         total = Overlap(

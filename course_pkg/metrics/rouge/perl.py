@@ -24,11 +24,7 @@ _STEP_4 = "ement ance ence able ible ant ism ate iti ous ive ize al er ic ou"
 
 
 def stem(word: str, irregular: Mapping[str, str]) -> str:
-    """Stem a word: an irregular form is looked up; the rules are applied to all other words.
-
-    >>> stem("accidental", {}), stem("mice", {"mice": "mouse"})
-    ('accid', 'mouse')
-    """
+    """Stem a word: an irregular form is looked up; the rules are applied to all other words."""
     return irregular[word] if word in irregular else _stem(word)
 
 
@@ -96,11 +92,7 @@ def wlcs_union(reference: Tokens, hypotheses: Iterable[Tokens], weight: float) -
 
 
 def weighted_hits(lines: Iterable[Sequence[int]], weight: float) -> float:
-    """ROUGE-W's weighted matches: the sum of k ** weight over all runs of k matches.
-
-    Args:
-        lines: the states of the tokens of each reference line, from `lcs.clipped_union`.
-    """
+    """The sum of k ** weight over all runs of k matches in states of `lcs.clipped_union`."""
     return sum(run**weight for states in lines for run in _runs(states))
 
 

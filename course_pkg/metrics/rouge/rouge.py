@@ -81,11 +81,9 @@ def rouge_w(
 ) -> RougeScore:
     """Compute ROUGE-W: an LCS in which a run of k matches without a gap counts k ** weight.
 
-    P and R are raised to the power 1 / weight. Time grows with the product of the lengths. Mode
-    "rouge155" works line by line. Source: Lin 2004, section 4, equations 13 to 15.
-
-    Args:
-        weight: 1 to 4; 1 gives ROUGE-L, 1.2 is usual.
+    P and R are raised to the power 1 / weight, from 1 (ROUGE-L) to 4. Time grows with the product
+    of the lengths. Mode "rouge155" works line by line. Source: Lin 2004, section 4, equations 13 to
+    15.
 
     >>> rouge_w("a b x y c d", "a b c d", weight=2).recall
     0.7071067811865476
@@ -114,11 +112,8 @@ def rouge_s(
 ) -> RougeScore:
     """Compute ROUGE-S: the pairs of words in the same order in both texts, gaps allowed.
 
-    Source: Lin 2004, section 5, equations 16 to 18.
-
-    Args:
-        max_gap: how many words may be between the two, None for any number; it is the Perl tool's
-            option -2 (-1: any).
+    max_gap: how many words may be between the two, None for any number; it is the Perl tool's
+    option -2 (-1: any). Source: Lin 2004, section 5, equations 16 to 18.
 
     >>> rouge_s("police kill the gunman", "police killed the gunman").recall
     0.5
@@ -175,16 +170,9 @@ def text_scores(
     kinds: Sequence[str] = USUAL,
     **options,
 ) -> dict[str, tuple[RougeScore, ...]]:
-    """Compute ROUGE of each of a system's texts; the system's is their mean, unlike BLEU.
+    """ROUGE of each of a system's texts, by kinds such as "rouge1"; the system's is their mean.
 
-    Args:
-        references: for each hypothesis, a text or a list of texts.
-        kinds: "rouge1" to "rouge9", "rougeL", "rougeLsum".
-        options: those of `RougeOptions`.
-
-    >>> [scores] = text_scores(["the cat", "so"], ["the cat sat", "so"], ["rouge1"]).values()
-    >>> [round(score.recall, 2) for score in scores]
-    [0.67, 1.0]
+    references: for each hypothesis, a text or a list of texts. options: those of `RougeOptions`.
     """
     require_list(hypotheses, "hypotheses", "give a list of texts")
     require_list(references, "references", "give one text, or one list of texts, per hypothesis")

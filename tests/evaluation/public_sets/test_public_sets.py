@@ -7,9 +7,7 @@ import pytest
 
 from course_pkg.evaluation.public_sets import (
     find_public_set,
-    item_of_row,
     load_public_set,
-    public_set_names,
     public_sets,
     public_task,
 )
@@ -112,7 +110,7 @@ def hub(monkeypatch):
 
 
 def test_a_real_row_becomes_an_item_with_its_right_answer_that_can_be_asked(hub, subtests):
-    assert public_set_names() == list(ROWS)
+    assert [entry.name for entry in public_sets()] == list(ROWS)
     for name in TASKS:
         with subtests.test(name=name):
             entry = find_public_set(name)
@@ -147,8 +145,8 @@ def test_a_config_a_split_and_a_revision_are_passed_on(hub, monkeypatch):
     assert load_public_set("gsm8k", revision="v2").revision == "v2"
 
 
-def test_a_template_joins_nested_lists():
-    item = item_of_row(find_public_set("pubmedqa"), ROWS["pubmedqa"][0], 0, "train")
+def test_a_template_joins_nested_lists(hub):
+    item = load_public_set("pubmedqa").items[0]
     assert item.fields["question"] == "It did.\nTwice.\nQuestion: Does it help?"
 
 

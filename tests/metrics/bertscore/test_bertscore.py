@@ -56,15 +56,13 @@ def test_the_definition_by_hand_where_a_pad_never_wins_over_a_negative_cosine():
 def test_the_score_follows_from_the_cosine_matrix(encoder):
     for hypothesis, reference in zip(HYPOTHESES, REFERENCES, strict=True):
         found = token_matches(hypothesis, reference, encoder, layer=4)
-        p = (found.similarity.amax(1) * found.hypothesis_weights).sum()
-        r = (found.similarity.amax(0) * found.reference_weights).sum()
+        p = found.similarity.amax(1)[1:-1].mean()  # without [CLS] and [SEP]
+        r = found.similarity.amax(0)[1:-1].mean()
         score = bert_score([hypothesis], [reference], encoder, layer=4)
         torch.testing.assert_close(score.precision[0], p, atol=1e-5, rtol=0)
         torch.testing.assert_close(score.recall[0], r, atol=1e-5, rtol=0)
         torch.testing.assert_close(score.f1[0], 2 * p * r / (p + r), atol=1e-5, rtol=0)
-        assert found.hypothesis[0] == "[CLS]" and found.hypothesis_weights[0] == 0
-        best = [row.argmax().item() for row in found.similarity]
-        assert found.best_reference == tuple(best)
+        assert (found.hypothesis[0], found.reference[-1]) == ("[CLS]", "[SEP]")
 
 
 def test_with_several_references_the_one_with_the_best_f_is_used(encoder):
@@ -144,7 +142,6 @@ def test_invalid_options_raise_an_error_that_names_them(encoder):
         (lambda: estimate_baseline([1, 2], encoder), "TypeError.*sentences? .*must be"),
         (lambda: estimate_baseline(["a", "b"], encoder, pairs=1.5), "pairs must be an integer"),
         (lambda: idf_weights([], encoder), "at least one reference"),
-        (lambda: token_matches("cat", "cat", encoder, idf=True), "many references"),
         errors=(TypeError, ValueError),
     )
 

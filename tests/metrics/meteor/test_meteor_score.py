@@ -52,7 +52,6 @@ def test_with_several_references_the_best_counts_in_any_order(hypothesis, refere
     single = [score(hypothesis, reference).score for reference in references]
     found = score(hypothesis, references)
     assert found.score == max(single) == score(hypothesis, references[::-1]).score
-    assert single[found.reference_index] == found.score
 
 
 def test_each_stage_adds_a_match_which_counts_less_in_version_1_5():
