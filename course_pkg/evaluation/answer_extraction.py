@@ -1,9 +1,7 @@
 """Finding the answer in what a model wrote, by rules that have names.
 
-Rules are tried in order, and the result names the one that matched, what it found and where, so
-that you can look at what was scored. What a reasoning model thinks first, up to </think>, is not
-looked at. Source: the filters of lm-eval 0.4.13's GSM8K task.
-Chapter: evaluation/likelihood-and-generation.
+What a reasoning model thinks first, up to </think>, is not looked at. Source: the filters of
+lm-eval 0.4.13's GSM8K task. Chapter: evaluation/likelihood-and-generation.
 """
 
 import re

@@ -5,11 +5,9 @@
     quasi     lower case; ASCII punctuation and the words a, an, the removed; white space joined
     number    "$1,234.0" is "1234": signs of currency, percent and thousands removed, value compared
 
-A question with several right answers counts the best. "quasi" turns the option letter A into
-nothing, which is an error here. F1 compares words between spaces, so it does not suit Chinese.
-
-Sources: Rajpurkar et al. 2016 (SQuAD), section 6.1, and its evaluation script; Liang et al. 2022
-(HELM), appendix C. Chapter: evaluation/likelihood-and-generation.
+"quasi" turns the option letter A into nothing, which is an error here. F1 compares words between
+spaces, so it does not suit Chinese. Sources: Rajpurkar et al. 2016 (SQuAD), section 6.1; Liang et
+al. 2022 (HELM), appendix C. Chapter: evaluation/likelihood-and-generation.
 """
 
 import re
@@ -62,10 +60,9 @@ def exact_match(answer: str, references: str | Sequence[str], normalization: str
 
 
 def f1(answer: str, references: str | Sequence[str]) -> float:
-    """The best F1 of the words that answer and reference share, each as often as both have it.
+    """The best F1 of words: 2 · shared / (words of the answer + words of the reference).
 
-    2 · shared / (words of the answer + words of the reference), after "quasi". Raises ValueError if
-    that leaves nothing of a reference.
+    Words are those after "quasi"; ValueError if that leaves nothing of a reference.
 
     >>> f1("in the Louvre, Paris", ["Paris", "Paris, France"])  # 2 · 1 / (3 + 1)
     0.5

@@ -1,13 +1,10 @@
 """Two runs on the same items: is one better, or did it have luck? And several comparisons at once.
 
-    Var(b̄ - ā) = Var(ā) + Var(b̄) - 2 Cov(ā, b̄)
+    Var(b̄ - ā) = Var(ā) + Var(b̄) - 2 Cov(ā, b̄)        what is hard for both runs cancels
 
-Hard items are hard for both runs; subtracted item by item, that cancels. BLEU is not a mean of
-scores of items: see `metrics.significance`. Losses per token: `metrics.paired_loss`.
-
-Sources: Miller 2024, "Adding Error Bars to Evals", on paired differences; McNemar 1947; Bonett and
-Price 2012, "Adjusted Wald Confidence Interval for a Difference of Binomial Proportions Based on
-Paired Data"; Holm 1979. Chapter: evaluation/likelihood-and-generation.
+BLEU is not a mean of scores of items: see `metrics.significance`. Sources: Miller 2024, "Adding
+Error Bars to Evals"; McNemar 1947; Bonett and Price 2012 on paired data; Holm 1979.
+Chapter: evaluation/likelihood-and-generation.
 """
 
 import math
@@ -99,9 +96,7 @@ def compare_runs(
 def mcnemar_exact(wins: int, losses: int) -> float:
     """The two-sided p-value of McNemar's exact test: are the disagreements a fair coin?
 
-    wins, losses: items that only the system, or only the baseline, gets right.
-
-    >>> mcnemar_exact(9, 2)  # 2 · (1 + 11 + 55) / 2^11
+    >>> mcnemar_exact(wins=9, losses=2)  # 2 · (1 + 11 + 55) / 2^11
     0.0654296875
     """
     require_integer(wins, "wins", 0)
@@ -112,11 +107,10 @@ def mcnemar_exact(wins: int, losses: int) -> float:
 
 
 def paired_share_interval(wins: int, losses: int, items: int, level: float = 0.95) -> Interval:
-    """The difference of two shares of right answers on the same items: (wins - losses) / items.
+    """Bonett and Price's interval for (wins - losses) / items, a difference of two shares.
 
-    Bonett and Price's interval: one win and one loss are added before its center and standard error
-    are computed. In 28 settings with 20 to 200 items it covers 95% to 100% (computed), where the
-    mean ± 1.96 SE covers 33% to 100%.
+    One win and one loss are added first. In 28 settings with 20 to 200 items it covers 95% to 100%
+    (computed), where the mean ± 1.96 SE covers 33% to 100%.
     """
     require_integer(wins, "wins", 0)
     require_integer(losses, "losses", 0)
@@ -134,8 +128,7 @@ def paired_share_interval(wins: int, losses: int, items: int, level: float = 0.9
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values for several comparisons: reject those of at most 0.05, and the probability
-    that any of the rejections is wrong is at most 0.05.
+    """Adjusted p-values: rejecting those of at most 0.05, any rejection is wrong with p <= 0.05.
 
     The smallest of m is multiplied by m, the next by m - 1, and so on; none becomes smaller than
     the one before it. It needs no independence, and rejects whatever Bonferroni rejects.

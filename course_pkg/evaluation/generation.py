@@ -1,8 +1,7 @@
 """Questions with free answers: what the model wrote, what was taken from it, and what that scores.
 
-A result keeps all three steps, because each can go wrong by itself: generation, extraction
-(`answer_extraction`), comparison (`answer_match`, and any metric of `course_pkg.metrics`).
-Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4.
+A result keeps all three, because each step can go wrong by itself. Source: Biderman et al. 2024,
+"Lessons from the Trenches" (arXiv 2405.14782), section 4.
 Chapter: evaluation/likelihood-and-generation.
 """
 

@@ -1,13 +1,10 @@
 """A task in the format of lm-evaluation-harness: its items as JSON lines, and a YAML file.
 
-    multiple choice    acc is our "sum", acc_norm "character", acc_bytes "byte"
-    generation         a filter with the rule's pattern, then exact_match
-
 Each line has the whole prompt, with the examples, so that both programs ask the same. Lists stand
-in the lines as texts, since the loader of JSON would turn texts that are all dates into times. What
-that format can't say is an error. "quasi" becomes patterns that are deleted; the result differs
-only if a tab stands between words. What a model thinks before </think> is not left out there.
-Source: lm-eval 0.4.13. Chapter: evaluation/likelihood-and-generation.
+in the lines as texts, since the loader of JSON would turn texts that are all dates into times.
+"quasi" becomes patterns that are deleted; the result differs only if a tab stands between words.
+What a model thinks before </think> is not left out there. Source: lm-eval 0.4.13.
+Chapter: evaluation/likelihood-and-generation.
 """
 
 import hashlib
@@ -35,9 +32,8 @@ QUASI = [  # in this order
 def export_to_lm_eval(task: Task, folder: Path) -> Path:
     """Write `<name>.yaml` and `<name>.lm-eval.jsonl` into a folder; return the path of the first.
 
-    The YAML names the other by its absolute path: write it again if you move them. Raises TaskError
-    if lm-eval's format can't say what the task says, or if one of these files is another's, or was
-    changed.
+    The YAML names the other by its absolute path. Raises TaskError if lm-eval's format can't say
+    what the task says, or if one of these files is another's, or was changed.
     """
     import yaml
 

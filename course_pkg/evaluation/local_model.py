@@ -1,7 +1,6 @@
 """Answers of a model in this process: options by log-probabilities, texts greedily.
 
-Requests are computed in batches, because what their prompts share is then computed once. If a batch
-fails, its requests are computed one by one, so that only the item at fault is lost.
+If a batch fails, its requests are computed one by one, so that only the item at fault is lost.
 Chapter: evaluation/likelihood-and-generation.
 """
 

@@ -6,11 +6,8 @@
     byte         Σ log p / bytes in UTF-8           lm-eval's acc_bytes
     pmi          Σ log p − Σ log p(after a premise) what the question adds; acc_mutual_info
 
-Σ is over an option's tokens; lengths are those of its text, without a delimiter. A choice says
-nothing about what the model would have written: `listed_probability` and `writes_an_option` do.
-
-Sources: Brown et al. 2020 (GPT-3), section 2.4 (tokens); Gao 2021, EleutherAI's blog (bytes);
-Holtzman et al. 2021, "Surface Form Competition" (pmi).
+Lengths are those of an option's text, without a delimiter. Sources: Brown et al. 2020 (GPT-3),
+section 2.4; Gao 2021, EleutherAI's blog; Holtzman et al. 2021, "Surface Form Competition".
 Chapter: evaluation/likelihood-and-generation.
 """
 

@@ -1,10 +1,8 @@
 """Where a context ends and an option begins, in tokens.
 
-Both are encoded together and divided where the context's own tokens end. That can fail: "Ans" and
-"wer" become the one token "Answer". Scoring then begins one token earlier, for all options of the
-question. White space at the end of a context moves to the option, as in lm-eval 0.4.13.
-
-Sources: Biderman et al. 2024 (arXiv 2405.14782), appendix A; issue 1053 of lm-evaluation-harness.
+Both are encoded together and divided where the context's own tokens end. If one token joins both,
+scoring begins with it, for all options of the question. White space at the end of a context moves
+to the option, as in lm-eval 0.4.13. Source: Biderman et al. 2024 (arXiv 2405.14782), appendix A.
 Chapter: evaluation/likelihood-and-generation.
 """
 

@@ -2,10 +2,8 @@
 
     description + (question + delimiter + answer + separator) for each example + question
 
-That is plain text, for a base model. As a chat, the description is the system message, each example
-is a turn of the user and one of the assistant, and no delimiter follows.
-Source: Brown et al. 2020 (GPT-3), section 2.4 and appendix G.
-Chapter: evaluation/likelihood-and-generation.
+As a chat, the description is the system message, and no delimiter follows. Source: Brown et al.
+2020 (GPT-3), section 2.4 and appendix G. Chapter: evaluation/likelihood-and-generation.
 """
 
 import random

@@ -1,7 +1,6 @@
 """The record of a run: one JSON file with all that somebody needs to check it or to repeat it.
 
-Items without a score, because the model failed on them, are counted and left out of the means. Two
-runs are compared item by item; each counts with the score that its own task reports.
+Items without a score, because the model failed on them, are counted and left out of the means.
 Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4.
 Chapter: evaluation/likelihood-and-generation.
 """

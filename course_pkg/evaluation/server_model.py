@@ -1,8 +1,7 @@
 """Answers of a model behind an OpenAI-compatible address, such as that of `course serve`.
 
 Options need the log-probabilities of a prompt's own tokens: /completions with `echo` and
-`max_tokens` 0, which many services lack. A token that joins context and option is scored too
-(`option_boundary`). The server isn't trusted: see `course_pkg.common.http_client`.
+`max_tokens` 0, which many services lack. The server isn't trusted: see `common.http_client`.
 Chapter: evaluation/likelihood-and-generation.
 """
 

@@ -1,18 +1,13 @@
 """Error bars of one score: standard errors, by groups of related items, and intervals that cover.
 
-A benchmark's items are a sample of the items that one could have asked. How far would the mean
-score move with other items?
-
     SE = s / sqrt(n)                                     s: sample standard deviation of n scores
     SE = sqrt(C / (C - 1) · Σ_c (Σ_{i in c} (x_i - x̄))²) / n      C groups of related items
 
 Related items, such as questions on one passage, rise and fall together, so they count as fewer
-independent ones. The model is treated as given: another seed or prompt is another source of
-variation.
+independent ones. The model is treated as given: another seed or prompt is another variation.
 
 Sources: Miller 2024, "Adding Error Bars to Evals", appendix A; Wilson 1927; Bowyer et al. 2025,
-arXiv 2503.01747, on few items; Franco et al. 2019, on Wilson's interval with the effective number
-of items. Chapter: evaluation/likelihood-and-generation.
+arXiv 2503.01747; Franco et al. 2019. Chapter: evaluation/likelihood-and-generation.
 """
 
 import math
@@ -68,13 +63,7 @@ def standard_error(scores: Sequence[float], groups: Sequence[Hashable] | None = 
 def normal_interval(
     scores: Sequence[float], groups: Sequence[Hashable] | None = None, level: float = 0.95
 ) -> Interval:
-    """The mean ± 1.96 standard errors (at 95%), as most evaluation tools report.
-
-    It is here to be compared with: prefer `mean_interval`.
-
-    >>> print(normal_interval([1, 1, 1, 1, 1]))
-    1.000 [1.000, 1.000]
-    """
+    """The mean ± 1.96 standard errors (at 95%), as most tools report; prefer `mean_interval`."""
     error = standard_error(scores, groups)
     mean = float(score_array(scores).mean())
     margin = normal_quantile(level) * error
@@ -84,8 +73,7 @@ def normal_interval(
 def wilson_interval(correct: int, total: int, level: float = 0.95) -> Interval:
     """Wilson's interval for a share of right answers: all shares that a z-test does not reject.
 
-    The bounds solve (x̄ - p)² = z² p (1 - p) / n for p, so they are in [0, 1], and the interval has
-    a width even if all answers are right.
+    The bounds solve (x̄ - p)² = z² p (1 - p) / n for p, so they are in [0, 1].
 
     >>> print(wilson_interval(5, 5))
     1.000 [0.566, 1.000]
@@ -100,9 +88,8 @@ def wilson_interval(correct: int, total: int, level: float = 0.95) -> Interval:
 def t_interval(
     scores: Sequence[float], groups: Sequence[Hashable] | None = None, level: float = 0.95
 ) -> Interval:
-    """The mean ± t standard errors, with one degree of freedom less than independent units.
+    """The mean ± t standard errors, with one degree of freedom less than groups, or than items.
 
-    The units are the groups, or the items if groups is None; fewer than 5 are an error.
     Source: Student 1908; with the number of groups, Cameron and Miller 2015, on few clusters.
     """
     values = score_array(scores)
@@ -117,10 +104,9 @@ def mean_interval(
 ) -> Interval:
     """The mean score with an interval that fits the scores: the one to report.
 
-    Right-or-wrong scores, all 0 or 1, get Wilson's interval; other scores get `t_interval`.
-    Right-or-wrong scores in groups get Wilson's interval with t in place of z, and with the
-    effective number of items, x̄(1 - x̄)/SE², in place of n. That number is at most n; it is the
-    number of groups if all scores are the same.
+    Scores that are all 0 or 1 get Wilson's interval, other scores `t_interval`. Right-or-wrong
+    scores in groups get Wilson's interval with t in place of z, and with the effective number of
+    items (Franco et al. 2019), x̄(1 - x̄)/SE² but at most n, in place of n.
 
     >>> print(mean_interval([1, 1, 0, 1, 0, 1, 1, 0, 1, 1]))
     0.700 [0.397, 0.892]

@@ -1,9 +1,5 @@
 """A run: ask a model for all items of a task that have no sample yet, and write its record.
 
-    samples.jsonl   a line for each sample as soon as it is known (`sample_log`)
-    record.json     everything about the run, when it has ended (`run_record`)
-    report.html     a page to look through the samples (`run_report`)
-
 The same command continues a run that was stopped, and asks again for items that failed.
 Chapter: evaluation/likelihood-and-generation.
 """

@@ -71,8 +71,6 @@ def bleu_from_counts(
             the second, and so on; "floor": smooth_value (0.1); "none": it stays 0. "add-k" adds
             smooth_value (1) to matches and totals of all orders above 1.
         effective_order: leave out orders for which the hypotheses are too short.
-
-    Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, smoothings 1, 2 and 3.
     """
     _check_counts(matches, totals, hypothesis_length, reference_length)
     k = _checked_smooth_value(smoothing, smooth_value)
@@ -217,10 +215,8 @@ def corpus_bleu(
 ) -> BleuScore:
     """Compute BLEU of a system's texts; it equals sacrebleu's score / 100 with the same options.
 
-    Args:
-        references: one list of references per hypothesis.
-        tokenize: a tokenizer's name, see `tokenizers.tokenize`.
-        smoothing: keywords smoothing, smooth_value, effective_order: see `bleu_from_counts`.
+    references: a list for each hypothesis. tokenize: see `tokenizers.tokenize`. smoothing: keywords
+    smoothing, smooth_value, effective_order of `bleu_from_counts`.
 
     >>> result = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
     >>> result.matches, result.totals, result.brevity_penalty

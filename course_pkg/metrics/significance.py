@@ -1,11 +1,8 @@
 """Scores of a sample of texts: intervals, and whether one system is really better than another.
 
-A set of texts is drawn with replacement a thousand times, and both systems are scored on each: how
-often does the same one win? Scores come from statistics that add up over texts, so each text is
-scored only once. Draws are those of sacrebleu 2.6 for the same seed.
-
-Sources: Koehn 2004 on paired bootstrap resampling; Riezler and Maxwell 2005, figures 1 and 2, for
-both tests. Chapter: metrics/bleu-comparing.
+Scores come from statistics that add up over texts, so each text is scored only once. Draws are
+those of sacrebleu 2.6 for the same seed. Sources: Koehn 2004; Riezler and Maxwell 2005, figures 1
+and 2. Chapter: metrics/bleu-comparing.
 """
 
 from collections.abc import Callable, Iterator, Sequence

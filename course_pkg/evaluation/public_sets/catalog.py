@@ -19,14 +19,11 @@ LISTED_PROMPT = "{question}\n{options}\nAnswer:"
 
 @dataclass(frozen=True)
 class PublicSet:
-    """One public test set.
-
-    Options are a column with a list (options), several columns (option_columns), or fixed (labels).
+    """One public test set, with options in a list (options), columns (option_columns) or labels.
 
     Attributes:
         hub, config, split: for `datasets.load_dataset`.
-        rows: of that split, 0 if not checked.
-        license: as the set's card names it, "" if not checked.
+        rows, license: 0 and "" if not checked.
         question: a template of columns, which may be nested ("context.contexts").
         coding: how `answer` names the right one: "index", "letter", "boolean" or "text".
         listed: the prompt lists the options, and letters are scored.

@@ -3,9 +3,8 @@
     P = sum w m_h / |h|      R = sum w m_r / |r|      F_mean = P R / (alpha P + (1 - alpha) R)
     penalty = gamma (chunks / m) ** beta              score  = F_mean (1 - penalty)
 
-m is the number of matched words, w the weight of a match, which depends on its stage.
-Not included: paraphrase tables, corpus-level aggregation, and the Java tool's own tokenizer and
-stemmer (Snowball; here all versions use Porter's).
+m is the number of matched words, w the weight of a match, which depends on its stage. Not included:
+paraphrase tables, and the Java tool's tokenizer and stemmer (here all versions use Porter's).
 
 Sources: Banerjee & Lavie 2005, section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2.
 Chapter: metrics/meteor.
@@ -118,10 +117,9 @@ def meteor(
     Args:
         version: "2005", "1.5", or your own parameters.
         stem: also match words with the same Porter stem.
-        synonyms: "wordnet" (if it is not installed, there is a warning and no synonyms match), sets
-            of words such as [{"car", "automobile"}], any `wordnet.Synonyms`, or None.
+        synonyms: "wordnet" (with a warning if it is not installed), sets of words such as
+            [{"car", "automobile"}], any `wordnet.Synonyms`, or None.
         function_words: lower-case words with weight 1 - delta, if the version has a delta.
-        tokenize: a tokenizer's name, see `tokenizers.tokenize`.
 
     >>> score = meteor("on the mat sat the cat", "the cat sat on the mat", synonyms=None)
     >>> len(score.matches), score.chunks, round(score.score, 4)

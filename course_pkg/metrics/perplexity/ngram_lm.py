@@ -39,9 +39,8 @@ class NGramModel:
 
     Args:
         sentences: lists of tokens to learn from.
-        smoothing: "none", "add-k" or "kneser-ney" (interpolated, one discount).
         k: what add-k adds to every count, above 0.
-        discount: what Kneser-Ney subtracts from every count, between 0 and 1.
+        discount: what Kneser-Ney (interpolated) subtracts from every count, between 0 and 1.
         vocabulary: tokens that are possible although no sentence contains them; every other unknown
             token is treated as <unk>.
 

@@ -2,11 +2,9 @@
 
     perplexity = exp(total NLL of the scored tokens / number of scored tokens)
 
-A text that is longer than the model's context is split into overlapping windows, so that each token
-is scored once. The tokenizer's special tokens are not added: only `bos` adds one.
-
-Sources: Jelinek et al. 1977; windows as in Baevski and Auli 2019, "Adaptive Input Representations
-for Neural Language Modeling". Chapter: metrics/perplexity-models.
+A longer text than the model's context is split into overlapping windows (Baevski and Auli 2019), so
+that each token is scored once. The tokenizer's special tokens are not added: only `bos` adds one.
+Source: Jelinek et al. 1977. Chapter: metrics/perplexity-models.
 """
 
 from collections.abc import Sequence

@@ -55,10 +55,9 @@ def lcs_length(reference: Tokens, hypothesis: Tokens) -> int:
 def lcs_positions(reference: Tokens, hypothesis: Tokens) -> list[tuple[int, int]]:
     """Find one longest common subsequence, as pairs of positions (in reference, in hypothesis).
 
-    If there are several, it is the one that the Perl tool and rouge-score read from the table:
-    from the end back, match equal tokens; otherwise skip the reference's token, unless only
-    skipping the hypothesis's token keeps the length. For long texts only every sqrt(n)-th row is
-    kept, so memory is len(reference) * sqrt(len(hypothesis)) / 4 bytes.
+    If there are several, it is the one that the Perl tool and rouge-score read from the table: from
+    the end back, match equal tokens; otherwise skip the reference's token, unless only skipping the
+    hypothesis's keeps the length. For long texts only every sqrt(n)-th row is kept.
 
     >>> lcs_positions("the cat is on the mat".split(), "cat mat".split())
     [(1, 0), (5, 1)]

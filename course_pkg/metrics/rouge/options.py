@@ -74,9 +74,7 @@ def rouge_tokens(
 def text_splitter(options: RougeOptions) -> tuple[Callable[[str], list[str]], str]:
     """The function that splits a text into tokens, and a description of its stemming.
 
-    Mode "rouge155" stems as `perl.stem` does; with stem=True it looks up irregular forms in this
-    machine's WordNet, or warns that there is none. stem={} stems by the rules alone. The function
-    warns if "rouge" finds no token in a text that has letters. Source: ROUGE-1.5.5, MorphStem.
+    It warns if "rouge" finds no token in a text that has letters. Source: ROUGE-1.5.5, MorphStem.
     """
     split = options.tokenize if callable(options.tokenize) else tokenizer(options.tokenize)
     irregular, stemming = _irregular_forms(options)

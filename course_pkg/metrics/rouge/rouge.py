@@ -1,10 +1,8 @@
 """ROUGE: six measures of how much of a reference summary a hypothesis contains.
 
-All take one hypothesis, a reference or a list of references, and the keywords of `RougeOptions`:
-beta, multi, stem, tokenize, mode. Each line is one sentence; an empty text scores 0.
-
-Sources: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries"; ROUGE-1.5.5.
-Chapter: metrics/rouge.
+All take one hypothesis, a reference or a list of references, and the keywords of `RougeOptions`.
+Each line is one sentence; an empty text scores 0. Sources: Lin 2004, "ROUGE: A Package for
+Automatic Evaluation of Summaries"; ROUGE-1.5.5. Chapter: metrics/rouge.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,8 +22,6 @@ from course_pkg.metrics.text_files import ScoredTexts
 def rouge_n(hypothesis: str, references: str | Iterable[str], n: int = 1, **options) -> RougeScore:
     """Compute ROUGE-N: the n-grams of the references that are in the hypothesis, clipped.
 
-    Source: Lin 2004, section 2.
-
     >>> rouge_n("the cat sat on the mat", "the cat is on the mat", n=2).recall
     0.6
     """
@@ -40,8 +36,7 @@ def rouge_n(hypothesis: str, references: str | Iterable[str], n: int = 1, **opti
 def rouge_l(hypothesis: str, references: str | Iterable[str], **options) -> RougeScore:
     """Compute ROUGE-L: the longest common subsequence of the two texts; line breaks are ignored.
 
-    In mode "rouge155" it is `rouge_lsum`, which the Perl tool calls ROUGE-L. Source: Lin 2004,
-    section 3.1.
+    In mode "rouge155" it is `rouge_lsum`, as in the Perl tool. Source: Lin 2004, section 3.1.
 
     >>> rouge_l("cat mat", "the cat is on the mat").fmeasure
     0.5
@@ -82,8 +77,7 @@ def rouge_w(
     """Compute ROUGE-W: an LCS in which a run of k matches without a gap counts k ** weight.
 
     P and R are raised to the power 1 / weight, from 1 (ROUGE-L) to 4. Time grows with the product
-    of the lengths. Mode "rouge155" works line by line. Source: Lin 2004, section 4, equations 13 to
-    15.
+    of the lengths. Source: Lin 2004, section 4, equations 13 to 15.
 
     >>> rouge_w("a b x y c d", "a b c d", weight=2).recall
     0.7071067811865476
@@ -129,10 +123,9 @@ def rouge_s(
 def rouge_su(
     hypothesis: str, references: str | Iterable[str], *, max_gap: int | None = None, **options
 ) -> RougeScore:
-    """Compute ROUGE-SU: skip-bigrams and single words, counted together.
+    """Compute ROUGE-SU: skip-bigrams and single words, counted together (Lin 2004, section 5.1).
 
-    In mode "rouge155" the last word of a text is not counted as a single word. Source: Lin 2004,
-    section 5.1; ROUGE-1.5.5, option -u.
+    In mode "rouge155" the last word of a text is not counted as a single word.
 
     >>> rouge_su("gunman the killed police", "police killed the gunman").recall
     0.4

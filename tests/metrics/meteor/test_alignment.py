@@ -12,8 +12,8 @@ from course_pkg.metrics.meteor.alignment import (
     best_alignment,
     count_chunks,
     match_candidates,
+    most_matches,
 )
-from course_pkg.metrics.meteor.search import most_matches
 from course_pkg.metrics.tokenizers import porter_stem
 from course_pkg.metrics.wordnet import SynonymSets
 
