@@ -1,5 +1,3 @@
-"""`course doctor` on complete machines, and on machines that lack something."""
-
 import json
 import shutil
 import sys

@@ -1,5 +1,3 @@
-"""`course score`: files in, scores out; every fault is one line and exit code 2."""
-
 import json
 import os
 import re

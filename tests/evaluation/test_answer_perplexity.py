@@ -1,5 +1,3 @@
-"""Perplexity of answers: only their tokens count, each given its prompt and what precedes it."""
-
 import math
 
 import pytest

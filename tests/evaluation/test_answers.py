@@ -1,5 +1,3 @@
-"""Rules find the answer that a reader would, and normalizations change what their names say."""
-
 import re
 from decimal import Decimal
 

@@ -1,5 +1,3 @@
-"""Paired comparisons: identities, scipy's tests, exact error rates."""
-
 import math
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The evaluation items are what course_pkg/data/README.md says; their form gives no key away."""
-
 import json
 import re
 import string

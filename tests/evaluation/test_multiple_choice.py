@@ -1,5 +1,3 @@
-"""Options are scored from where their own characters begin, and normalized as the names say."""
-
 import math
 
 import pytest

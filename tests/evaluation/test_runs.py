@@ -1,5 +1,3 @@
-"""Runs: nothing is asked twice or lost, an item's failure is its own, records can be compared."""
-
 import json
 from dataclasses import replace
 from html.parser import HTMLParser

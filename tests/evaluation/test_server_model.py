@@ -1,5 +1,3 @@
-"""A model behind an address answers as it does here; each kind of fault has its consequence."""
-
 import json
 import threading
 from contextlib import contextmanager

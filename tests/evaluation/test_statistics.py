@@ -1,11 +1,10 @@
-"""Error bars: identities, scipy's numbers, cases by hand; their coverage is in test_coverage.py."""
-
 import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from course_pkg.evaluation.distributions import binomial_probabilities, t_quantile, t_tails
 from course_pkg.evaluation.statistics import (
     mean_interval,
     standard_error,
@@ -86,4 +85,7 @@ def test_what_no_interval_can_be_computed_from_is_an_error():
         (lambda: t_interval([0.1, 0.2, 0.3]), "3 independent items or groups: give 5"),
         (lambda: mean_interval([1, 0] * 8, "aabb" * 4), "2 independent items or groups"),
         (lambda: mean_interval([1, 0], level=95), "level must be above 0 and below 1"),
+        (lambda: t_quantile(0, 0.95), "freedom must be an integer of at least 1"),
+        (lambda: t_tails(-1.0, 3), "value must be at least 0"),
+        (lambda: binomial_probabilities(3, 1.5), r"probability must be in \[0, 1\]"),
     )

@@ -1,5 +1,3 @@
-"""A task is read whole and checked; each fault is named with its file, line and remedy."""
-
 import json
 from pathlib import Path
 
@@ -73,6 +71,7 @@ def test_a_fault_of_the_task_file_is_named_with_its_line(tmp_path, subtests):
         ('items = "items.jsonl"', "", 1, "the top of the file has no 'items': add it"),
         ("{question}", "{question", 4, "write {{ for a brace"),
         ("A:", "A: {answer}", 4, "would show the question's answer"),
+        ("A:", "A: ", 4, "ends in white space"),
         ("{question}", "{question:>3000000000}", 4, "write the name alone in braces"),
         ("{question}", "{question!r}", 4, "write the name alone in braces"),
         ("[prompt]\n", '[generation]\nrules = ["boxed"]\n[prompt]\n', 3, "found both"),

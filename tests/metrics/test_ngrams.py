@@ -1,5 +1,3 @@
-"""n-grams are slices, counts are multisets, and clipping uses the smaller count."""
-
 from collections import Counter
 
 import pytest

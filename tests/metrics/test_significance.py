@@ -1,5 +1,3 @@
-"""Bootstraps and randomization; tests/parity compares both with sacrebleu."""
-
 import random
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Files of texts: plain lines and JSON lines are told apart, and lines keep their places."""
-
 import json
 
 import pytest

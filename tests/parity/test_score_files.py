@@ -1,5 +1,3 @@
-"""`course score` has the numbers of sacrebleu's program and of rouge-score."""
-
 import json
 import random
 import subprocess

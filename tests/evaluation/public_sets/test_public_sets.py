@@ -1,5 +1,3 @@
-"""Public sets without a network: rows in the real columns, and a fake of the library."""
-
 import sys
 from types import SimpleNamespace
 

@@ -1,5 +1,3 @@
-"""BERTScore: the definition worked by hand, and its behavior with a real encoder."""
-
 import random
 
 import pytest

@@ -1,5 +1,3 @@
-"""METEOR's alignment: equal to brute force, symmetric, fast, and marked if not exact."""
-
 import random
 
 import pytest

@@ -1,5 +1,3 @@
-"""METEOR: the equations by hand, bounds, versions, several references, invalid inputs."""
-
 import warnings
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""Perplexity of texts: totals over all scored tokens, windows, BOS, and invalid texts."""
-
 import copy
 import math
 

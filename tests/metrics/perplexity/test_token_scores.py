@@ -1,5 +1,3 @@
-"""Log-probabilities of targets: the right numbers for every batch, padding side and model."""
-
 import pytest
 import torch
 from hypothesis import given

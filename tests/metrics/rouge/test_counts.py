@@ -1,5 +1,3 @@
-"""From counts to scores: F, several references, rounding."""
-
 import math
 
 import pytest

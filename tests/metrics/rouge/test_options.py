@@ -1,5 +1,3 @@
-"""The options of ROUGE, and what it counts as a token: tokenizers, stemming, sentences."""
-
 import warnings
 
 import pytest

@@ -1,5 +1,3 @@
-"""ROUGE: cases worked by hand, examples of the paper, invalid inputs, and invariants."""
-
 from functools import partial
 from itertools import product
 
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 
 from course_pkg.metrics.rouge import (
     options,
+    perl,
     rouge_l,
     rouge_lsum,
     rouge_n,
@@ -17,6 +16,7 @@ from course_pkg.metrics.rouge import (
     rouge_w,
 )
 from course_pkg.metrics.rouge.rouge import USUAL, text_scores
+from course_pkg.metrics.tokenizers import porter_stem
 from tests.refusals import require_refusals
 
 ALL = {
@@ -190,3 +190,22 @@ def test_lists_that_do_not_fit_and_unknown_kinds_raise_an_error():
         (["a"], [[]], USUAL, "references is empty"),
         of=text_scores,
     )
+
+
+def test_step_4_may_remove_two_suffixes():
+    for word, stem, nltk in (
+        ("agreement", "agreem", "agreement"),  # keeps -ement and -ment (m = 1), loses -ent
+        ("accidental", "accid", "accident"),  # loses -al, then also -ent
+        ("adoption", "adopt", "adopt"),
+        ("replacement", "replac", "replac"),
+        ("running", "run", "run"),
+    ):
+        assert perl.stem(word, {}) == stem
+        assert porter_stem(word) == nltk
+
+
+def test_a_table_that_is_too_large_raises_an_error(monkeypatch):
+    monkeypatch.setattr(perl, "_MOST_CELLS", 100)
+    perl.wlcs_positions(["a"] * 10, ["a"] * 10, 2)
+    with pytest.raises(ValueError, match="each sentence on its own line"):
+        perl.wlcs_positions(["a"] * 11, ["a"] * 10, 2)
