@@ -5,7 +5,6 @@ A result keeps all three, because each step can go wrong by itself. Source: Bide
 Chapter: evaluation/likelihood-and-generation.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -65,24 +64,10 @@ class GenerationResult:
         return self.correct().count(True) / len(self.answers)
 
     @property
-    def extracted(self) -> float:
-        """The share of texts in which a rule found an answer; the others score 0."""
-        extracted = [answer.extraction is not None for answer in self.answers]
-        return extracted.count(True) / len(extracted)
-
-    @property
     def unfinished(self) -> float:
         """The share of texts that ended because of their length: raise max_new_tokens."""
         cut = [answer.generation.finish == "length" for answer in self.answers]
         return cut.count(True) / len(cut)
-
-    def mean(self, metric: str) -> float:
-        """The mean of "f1" or "quasi", where it is defined, or of one of the further metrics."""
-        rows = [
-            {"f1": answer.f1, "quasi": answer.quasi, **answer.metrics} for answer in self.answers
-        ]
-        values = [row[metric] for row in rows if row[metric] is not None]
-        return math.fsum(values) / len(values) if values else math.nan
 
 
 def answer_questions(

@@ -26,7 +26,7 @@ from course_pkg.evaluation.continuation_scores import (
     score_continuations,
     silent,
 )
-from course_pkg.evaluation.option_boundary import Boundary, EncodedOption, encode_options
+from course_pkg.evaluation.option_boundary import EncodedOption, encode_options
 
 Normalization = Literal["sum", "token", "character", "byte", "pmi"]
 NORMALIZATIONS = ("sum", "token", "character", "byte", "pmi")
@@ -157,30 +157,19 @@ class MultipleChoiceResult:
         above = [question.answer_probability > threshold for question in self.questions]
         return above.count(True) / len(above)
 
-    @property
-    def merged(self) -> int:
-        """How many questions have a token that joins the context and an option."""
-        return sum(
-            any(option.merged is not None for option in question.options)
-            for question in self.questions
-        )
-
 
 def score_questions(
     model: nn.Module,
     tokenizer: Tokenizer,
     questions: Sequence[ChoiceQuestion],
     *,
-    boundary: Boundary = "back up",
     premise: str | None = None,
-    tokens_per_pass: int = 256,
     progress: Progress = silent,
 ) -> MultipleChoiceResult:
     """Score the options of all questions.
 
     Args:
         model: a Decoder, or a causal model of transformers.
-        boundary: see `encode_options`.
         premise: a context without the question, such as "Answer:", for the scores by mutual
             information; "" is lm-eval's, where only the BOS precedes the option.
     """
@@ -190,7 +179,7 @@ def score_questions(
     encoded = []
     for number, question in enumerate(questions):
         try:
-            encoded.append(_encode(tokenizer, question, boundary, premise))
+            encoded.append(_encode(tokenizer, question, premise))
         except (TypeError, ValueError) as error:
             raise type(error)(f"question {number} ({question.id!r}): {error}") from None
     flat = [option for options in encoded for option in options]
@@ -199,7 +188,6 @@ def score_questions(
             model,
             [option.ids for option in flat],
             [option.start for option in flat],
-            tokens_per_pass=tokens_per_pass,
             progress=progress,
         )
     )
@@ -230,14 +218,14 @@ def _scored(
 
 
 def _encode(
-    tokenizer: Tokenizer, question: ChoiceQuestion, boundary: Boundary, premise: str | None
+    tokenizer: Tokenizer, question: ChoiceQuestion, premise: str | None
 ) -> list[EncodedOption]:
     """The question's options after its context, then after the premise."""
     options = question.options
-    settings = {"delimiter": question.delimiter, "boundary": boundary}
-    encoded = encode_options(tokenizer, question.context, options, **settings)
+    delimiter = question.delimiter
+    encoded = encode_options(tokenizer, question.context, options, delimiter=delimiter)
     if question.answer is not None and not 0 <= question.answer < len(options):
         raise ValueError(f"the answer is {question.answer}, but there are {len(options)} options")
     if premise is not None:
-        encoded += encode_options(tokenizer, premise, options, **settings)
+        encoded += encode_options(tokenizer, premise, options, delimiter=delimiter)
     return encoded

@@ -8,14 +8,11 @@ Chapter: evaluation/likelihood-and-generation.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.common.arguments import require_choice, require_list, require_string
+from course_pkg.common.arguments import require_list, require_string
 from course_pkg.evaluation.token_tree import shared_length
-
-Boundary = Literal["back up", "error"]
 
 
 @dataclass(frozen=True)
@@ -36,17 +33,13 @@ def encode_options(
     options: Sequence[str],
     *,
     delimiter: str = " ",
-    boundary: Boundary = "back up",
 ) -> list[EncodedOption]:
     """Encode a context with each of its options.
 
     Args:
         context: may be empty; then the tokenizer's BOS, or else its EOS, takes its place.
         delimiter: between context and option; "" after a chat template.
-        boundary: what to do with a token that joins both. "back up": score from it on, for all
-            options alike. "error": raise ValueError.
     """
-    require_choice(boundary, "boundary", ("back up", "error"))
     check_options(context, options, delimiter)
     bare = context.rstrip()
     written = [context[len(bare) :] + delimiter + option for option in options]
@@ -61,14 +54,9 @@ def encode_options(
         tokenizer.decode([ids[length]]) if length < len(before) else None
         for ids, length in zip(whole, shared, strict=True)
     ]
-    for number, (ids, length, text) in enumerate(zip(whole, shared, merged, strict=True)):
+    for number, (ids, length) in enumerate(zip(whole, shared, strict=True)):
         if length == len(ids):
             raise ValueError(f"the tokenizer has no token for option {number}, {options[number]!r}")
-        if boundary == "error" and text is not None:
-            raise ValueError(
-                f"the token {text!r} joins the end of the context and the beginning of option "
-                f"{number}, {options[number]!r}: put a delimiter between them, or use 'back up'"
-            )
     start = min(shared)
     # If even the context's first token has merged, nothing precedes the scored tokens.
     extra = () if start else (_first_token(tokenizer),)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from course_pkg.common.arguments import require_integer
 from course_pkg.evaluation.answer_extraction import known_rules
 from course_pkg.evaluation.items import LETTERS, Item
 from course_pkg.evaluation.prompt_template import PromptTemplate
@@ -45,7 +44,6 @@ def load_public_set(
     config: str | None = None,
     split: str | None = None,
     revision: str = "main",
-    limit: int | None = None,
 ) -> LoadedSet:
     """Load a set of the table from the hub, or from the cache of an earlier load. Raises TaskError.
 
@@ -55,14 +53,11 @@ def load_public_set(
     entry = find_public_set(name)
     if config is not None:
         entry = replace(entry, config=config)
-    if limit is not None:
-        require_integer(limit, "limit")
     chosen = split or entry.split
-    data = _load(entry, chosen, revision)
-    rows = data if limit is None else data.select(range(min(limit, len(data))))
+    rows = _load(entry, chosen, revision)
     if len(rows) == 0:
         raise TaskError(f"{name} ({entry.hub}), split {chosen!r}, has no rows: give another split")
-    commit = _commit(data) or revision
+    commit = _commit(rows) or revision
     made = []
     for number, row in enumerate(rows):
         try:

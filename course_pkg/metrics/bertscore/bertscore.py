@@ -25,6 +25,7 @@ from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pad_sequence
 
 from course_pkg.common.arguments import (
+    require_bool,
     require_choice,
     require_integer,
     require_list,
@@ -90,14 +91,14 @@ def unit_vectors(text: TokenVectors) -> Tensor:
     return normalize(text.vectors.to(wide), dim=-1)
 
 
-def token_weights(text: TokenVectors, idf: bool | IdfWeights) -> Tensor:
+def token_weights(text: TokenVectors, idf: IdfWeights | None) -> Tensor:
     """The weight of each token in its text's mean, (n,), adding up to 1; 0 for [CLS] and [SEP].
 
     If all idf weights of a text are 0, its tokens have equal weights. A text that has only special
     tokens gets zeros.
     """
     weights = (~text.special).float()
-    if idf is not False:
+    if idf is not None:
         values = [idf.weights.get(token, idf.unseen) for token in text.ids.tolist()]
         weighted = weights * torch.tensor(values)
         weights = weighted if weighted.sum() > 0 else weights
@@ -159,7 +160,7 @@ def bert_score(
     encoder: Encoder | None = None,
     *,
     layer: int | None = None,
-    idf: bool | IdfWeights = False,
+    idf: bool = False,
     rescale: Baseline | None = None,
     multi: Literal["best", "each"] = "best",
     batch_size: int = 64,
@@ -169,7 +170,7 @@ def bert_score(
     Args:
         encoder: from `load_encoder` (None: MiniLM-L6).
         layer: 0 to encoder.layers (None: the last).
-        idf: True weights tokens by `idf_weights` of these references; or pass other weights.
+        idf: weights tokens by `idf_weights` of these references.
         rescale: a `Baseline` of the same encoder and layer; x becomes (x - b) / (1 - b).
         multi: "best" takes P, R and F of the reference with the best F; "each" takes the best P,
             the best R and the best F, possibly of different references, as the authors' tool does.
@@ -186,17 +187,15 @@ def bert_score(
             raise TypeError(f"rescale must be a Baseline of three numbers, got {rescale!r:.80}")
         if not all(-1 <= require_number(value, "a baseline") < 1 for value in rescale):
             raise ValueError(f"rescale must contain values from -1 to below 1, got {rescale}")
-    if not isinstance(idf, bool | IdfWeights):
-        raise TypeError(f"idf must be True, False or IdfWeights, got {idf!r:.80}")
+    require_bool(idf, "idf")
     encoder = load_encoder() if encoder is None else encoder
     layer = check_layer(encoder, layer)
     pairs = [(h, r) for h, group in zip(hypotheses, groups, strict=True) for r in group]
     texts = list(dict.fromkeys(text for pair in pairs for text in pair))
     encoded = dict(zip(texts, token_vectors(encoder, texts, layer=layer), strict=True))
-    if idf is True:
-        idf = idf_of([encoded[reference] for group in groups for reference in group])
+    weights = idf_of([encoded[text] for group in groups for text in group]) if idf else None
     sides = {
-        text: (unit_vectors(vectors), token_weights(vectors, idf))
+        text: (unit_vectors(vectors), token_weights(vectors, weights))
         for text, vectors in encoded.items()
     }
     flat = torch.zeros(len(pairs), 3)
@@ -217,7 +216,7 @@ def bert_score(
             "the beginnings were compared: score shorter passages",
             stacklevel=2,
         )
-    return BertScores(*scores.unbind(1), layer, idf is not False, rescale, tuple(truncated))
+    return BertScores(*scores.unbind(1), layer, idf, rescale, tuple(truncated))
 
 
 def estimate_baseline(

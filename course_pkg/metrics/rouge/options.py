@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from course_pkg.common.arguments import require_choice, require_number, require_string
 from course_pkg.metrics.rouge import perl
-from course_pkg.metrics.tokenizers import Tokenizer, porter_stem, tokenizer
+from course_pkg.metrics.tokenizers import porter_stem, tokenizer
 from course_pkg.metrics.wordnet import irregular_forms
 
 MODES = ("paper", perl.MODE)
@@ -29,7 +29,7 @@ class RougeOptions:
             "rouge155".
         stem: True stems words of more than 3 letters by Porter's rules; a mapping contains
             irregular forms that are looked up first ({"mice": "mouse"}).
-        tokenize: a tokenizer's name, see `tokenizers.tokenize`, or a function from text to tokens.
+        tokenize: a tokenizer's name, see `tokenizers.tokenize`.
         mode: "paper", which equals rouge-score for the metrics that it has; or "rouge155", Lin's
             Perl script, which differs from the paper: see `rouge.perl`.
     """
@@ -37,7 +37,7 @@ class RougeOptions:
     beta: float = 1.0
     multi: str | None = None
     stem: Stem = False
-    tokenize: str | Tokenizer = "rouge"
+    tokenize: str = "rouge"
     mode: str = "paper"
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ def require_beta(beta: float) -> float:
 
 
 def rouge_tokens(
-    text: str, tokenize: str | Tokenizer = "rouge", stem: Stem = False, mode: str = "paper"
+    text: str, tokenize: str = "rouge", stem: Stem = False, mode: str = "paper"
 ) -> list[str]:
     """Split a text into the tokens that ROUGE counts; arguments as for `RougeOptions`.
 
@@ -76,7 +76,7 @@ def text_splitter(options: RougeOptions) -> tuple[Callable[[str], list[str]], st
 
     It warns if "rouge" finds no token in a text that has letters. Source: ROUGE-1.5.5, MorphStem.
     """
-    split = options.tokenize if callable(options.tokenize) else tokenizer(options.tokenize)
+    split = tokenizer(options.tokenize)
     irregular, stemming = _irregular_forms(options)
 
     def stem(token: str) -> str:

@@ -83,9 +83,6 @@ class FakeSplit(list):
         super().__init__(rows)
         self.cache_files = [{"filename": f"/cache/a___b/default/0.0.0/{commit}/b-test.arrow"}]
 
-    def select(self, numbers):
-        return FakeSplit([self[number] for number in numbers])
-
 
 def use(monkeypatch, load_dataset):
     """Let the library have this function."""
@@ -118,8 +115,8 @@ def test_a_real_row_becomes_an_item_with_its_right_answer_that_can_be_asked(hub,
             item = loaded.items[0]
             assert item.solution == ROWS[name][1]
             assert item.fields["question"].strip() and "{" not in item.fields["question"]
-            task = public_task(f"public:{name}", limit=2)
-            assert len(make_requests(task, tokenizer=None)) == 2 and COMMIT in task.description
+            task = public_task(f"public:{name}")
+            assert len(make_requests(task, tokenizer=None)) == 3 and COMMIT in task.description
             assert task.settings["kind"] == entry.kind
             hub.clear()
 
@@ -190,8 +187,6 @@ def test_a_set_that_cannot_be_loaded_is_one_clear_error(monkeypatch):
         load_public_set("gsm8k")
     with pytest.raises(TaskError, match=r"no public set 'gsm9k'.*gsm8k"):
         public_task("public:gsm9k")
-    with pytest.raises(ValueError, match="limit"):
-        load_public_set("gsm8k", limit=0)
 
 
 def test_the_command_takes_a_public_set(hub, tmp_path):
