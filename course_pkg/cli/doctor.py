@@ -1,7 +1,7 @@
 """Check whether this machine has what the course needs, with a fix for each problem.
 
 Only the essentials (Python, torch, the model, disk space for it) decide whether the machine is fit:
-without a GPU, a sandbox or a browser you can still read the course. Chapter: setup.
+without a GPU, a sandbox or a browser you can still read the course.
 """
 
 import shutil

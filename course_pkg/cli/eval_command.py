@@ -1,7 +1,4 @@
-"""The command `course eval`: a model on a task, with error bars, a record and a report.
-
-Chapter: evaluation/likelihood-and-generation.
-"""
+"""The command `course eval`: a model on a task, with error bars, a record and a report."""
 
 import re
 import sys

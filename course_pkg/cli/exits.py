@@ -1,7 +1,7 @@
 """The exit codes of the `course` commands: the same fault has the same code in each of them.
 
 0: done. 1: done, and something needs a look. 130: interrupted. The others are those of errors, in
-`course_pkg.common.errors`. Chapter: setup.
+`course_pkg.common.errors`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The command `course export`: a model for other programs. Chapter: deployment/edge."""
+"""The command `course export`: a model for other programs."""
 
 from pathlib import Path
 from typing import Annotated

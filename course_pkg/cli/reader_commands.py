@@ -1,4 +1,4 @@
-"""The commands of `course` for a reader: doctor, model, start and check. Chapter: setup."""
+"""The commands of `course` for a reader: doctor, model, start and check."""
 
 import json
 from dataclasses import asdict

@@ -1,7 +1,4 @@
-"""The commands `course score …`: one for each metric of the registry, with all that they share.
-
-Chapter: metrics/overview.
-"""
+"""The commands `course score …`: one for each metric of the registry, with all that they share."""
 
 import json
 import math

@@ -1,7 +1,7 @@
 """Finding the answer in what a model wrote, by rules that have names.
 
 What a reasoning model thinks first, up to </think>, is not looked at. Source: the filters of
-lm-eval 0.4.13's GSM8K task. Chapter: evaluation/likelihood-and-generation.
+lm-eval 0.4.13's GSM8K task.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Whether an answer is right: exact match under a named normalization, and F1 of words.
+"""Whether an answer is right: exact match under a named normalization, and F1 of words::
 
     none      the texts as they are
     strip     white space at both ends removed
@@ -7,7 +7,7 @@
 
 "quasi" turns the option letter A into nothing, which is an error here. F1 compares words between
 spaces, so it does not suit Chinese. Sources: Rajpurkar et al. 2016 (SQuAD), section 6.1; Liang et
-al. 2022 (HELM), appendix C. Chapter: evaluation/likelihood-and-generation.
+al. 2022 (HELM), appendix C.
 """
 
 import re

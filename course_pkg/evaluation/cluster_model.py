@@ -3,7 +3,6 @@
 Each worker loads the model once, and compares its weights with those here: a run may begin on one
 machine and continue on a cluster. Dask's messages hold pickles, and reading one can run code, so
 use only workers that you trust as this machine; grading, which can't, has another client.
-Chapter: appendix/at-scale.
 """
 
 import threading

@@ -1,10 +1,9 @@
-"""Two runs on the same items: is one better, or did it have luck? And several comparisons at once.
+"""Two runs on the same items: is one better, or did it have luck? And several comparisons at once::
 
     Var(b̄ - ā) = Var(ā) + Var(b̄) - 2 Cov(ā, b̄)        what is hard for both runs cancels
 
 BLEU is not a mean of scores of items: see `metrics.significance`. Sources: Miller 2024, "Adding
 Error Bars to Evals"; McNemar 1947; Bonett and Price 2012 on paired data; Holm 1979.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 import math

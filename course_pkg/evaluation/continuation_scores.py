@@ -3,7 +3,7 @@
 Sequences are sorted. One pass of the decoder reads a tree of as many as fit (`token_tree`); then
 only the path that the next sequence shares stays in the cache. Models that `course_pkg.lm.decoder`
 cannot run, such as GPT-2, read whole sequences. Source: Biderman et al. 2024, "Lessons from the
-Trenches" (arXiv 2405.14782), appendix A. Chapter: evaluation/likelihood-and-generation.
+Trenches" (arXiv 2405.14782), appendix A.
 """
 
 import math

@@ -1,7 +1,6 @@
 """The distributions behind error bars: normal, Student's t, and binomial.
 
 scipy is imported by what needs it: a browser computes shares and their intervals without it.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 from statistics import NormalDist

@@ -2,7 +2,6 @@
 
 A result keeps all three, because each step can go wrong by itself. Source: Biderman et al. 2024,
 "Lessons from the Trenches" (arXiv 2405.14782), section 4.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -3,7 +3,6 @@
 Stop strings are looked for in the decoded text, after every token, since a token may contain more
 than one, and one may span tokens. Prompts of similar length share a batch; what they all begin with
 is computed once. Source: lm-eval 0.4.13's generate_until.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 from collections.abc import Collection, Iterator, Sequence

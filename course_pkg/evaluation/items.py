@@ -1,11 +1,10 @@
-"""Items of a task: JSON lines, each one question with its options or its accepted answers.
+"""Items of a task: JSON lines, each one question with its options or its accepted answers::
 
     {"id": "a1", "question": "What is ice?", "options": ["water", "air"], "answer": 0}
     {"id": "b1", "question": "What is 2 + 3?", "answers": ["5", "five"]}
 
 `answer` is the index of the right option, from 0. `id` is optional, and so is `group`, which
 related items share. All fields with a text or a number fill the task's template.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 from collections.abc import Mapping

@@ -4,7 +4,6 @@ Each line has the whole prompt, with the examples, so that both programs ask the
 in the lines as texts, since the loader of JSON would turn texts that are all dates into times.
 "quasi" becomes patterns that are deleted; the result differs only if a tab stands between words.
 What a model thinks before </think> is not left out there. Source: lm-eval 0.4.13.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 import hashlib

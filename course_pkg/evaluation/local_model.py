@@ -1,7 +1,6 @@
 """Answers of a model in this process: options by log-probabilities, texts greedily.
 
 If a batch fails, its requests are computed one by one, so that only the item at fault is lost.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Keys and values of earlier tokens, where the caller says what each new token may see.
 
 Tokens of a tree (`token_tree`) see only their ancestors, and rows of unequal length have padding in
-the middle, after what they share (`greedy`). Chapter: evaluation/likelihood-and-generation.
+the middle, after what they share (`greedy`).
 """
 
 import torch

@@ -1,5 +1,5 @@
 """The metrics that the commands know: `course score` by their names, `course eval` by those of
-their scores of answers, which a task gives under `metrics`. Chapter: metrics/overview.
+their scores of answers, which a task gives under `metrics`.
 """
 
 from course_pkg.evaluation.perplexity_metric import PERPLEXITY

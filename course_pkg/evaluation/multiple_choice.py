@@ -1,4 +1,4 @@
-"""Multiple-choice questions, scored by the log-probabilities of their options after the context.
+"""Multiple-choice questions, scored by the log-probabilities of their options after the context::
 
     sum          Σ log p                            lm-eval's acc; short options win
     token        Σ log p / tokens                   depends on the tokenizer
@@ -8,7 +8,6 @@
 
 Lengths are those of an option's text, without a delimiter. Sources: Brown et al. 2020 (GPT-3),
 section 2.4; Gao 2021, EleutherAI's blog; Holtzman et al. 2021, "Surface Form Competition".
-Chapter: evaluation/likelihood-and-generation.
 """
 
 import math

@@ -3,7 +3,6 @@
 Both are encoded together and divided where the context's own tokens end. If one token joins both,
 scoring begins with it, for all options of the question. White space at the end of a context moves
 to the option, as in lm-eval 0.4.13. Source: Biderman et al. 2024 (arXiv 2405.14782), appendix A.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Perplexity of files, for the commands: of texts, or of answers given their prompts.
 
-The losses of all tokens are summed first. Chapter: metrics/perplexity-models.
+The losses of all tokens are summed first.
 """
 
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""Few-shot prompts: a template, filled in for some solved examples and then for the question.
+"""Few-shot prompts: a template, filled in for some solved examples and then for the question::
 
     description + (question + delimiter + answer + separator) for each example + question
 
 As a chat, the description is the system message, and no delimiter follows. Source: Brown et al.
-2020 (GPT-3), section 2.4 and appendix G. Chapter: evaluation/likelihood-and-generation.
+2020 (GPT-3), section 2.4 and appendix G.
 """
 
 import random

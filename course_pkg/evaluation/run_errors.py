@@ -1,4 +1,4 @@
-"""Why an evaluation can't run. Chapter: evaluation/likelihood-and-generation."""
+"""Why an evaluation can't run."""
 
 from course_pkg.common.errors import CourseError
 

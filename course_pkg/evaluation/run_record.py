@@ -2,7 +2,6 @@
 
 Items without a score, because the model failed on them, are counted and left out of the means.
 Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 import json

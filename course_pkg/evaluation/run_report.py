@@ -2,7 +2,6 @@
 
 Read samples before you believe a score: an answer can be wrong through no fault of the model's,
 when a stop string, a rule of extraction or the key is.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 The first line says which run this is, and each further line is a sample, which counts when its
 whole line is on the disk. Half a line at the end is removed. An item that failed is asked again;
-its new line then counts. Chapter: evaluation/likelihood-and-generation.
+its new line then counts.
 """
 
 import json

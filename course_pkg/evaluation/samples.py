@@ -2,7 +2,7 @@
 
 A request is an item with its whole prompt. A sample is a request with its answer, as plain data,
 one line of JSON. Source: Biderman et al. 2024 (arXiv 2405.14782), section 4, on keeping every
-answer. Chapter: evaluation/likelihood-and-generation.
+answer.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,7 +3,6 @@
 Servers disagree on offsets, so these are not used: the tokens themselves must spell the prompt, in
 bytes. A part of a character is written as in OpenAI's API, "bytes:\\xe6\\x97". vLLM writes the
 replacement character there, which can stand anywhere in the context but not in the option.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 import math

@@ -2,7 +2,6 @@
 
 Options need the log-probabilities of a prompt's own tokens: /completions with `echo` and
 `max_tokens` 0, which many services lack. The server isn't trusted: see `common.http_client`.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 import threading

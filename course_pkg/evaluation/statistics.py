@@ -1,4 +1,4 @@
-"""Error bars of one score: standard errors, by groups of related items, and intervals that cover.
+"""Error bars of one score: standard errors, by groups of related items, and intervals that cover::
 
     SE = s / sqrt(n)                                     s: sample standard deviation of n scores
     SE = sqrt(C / (C - 1) · Σ_c (Σ_{i in c} (x_i - x̄))²) / n      C groups of related items
@@ -7,7 +7,7 @@ Related items, such as questions on one passage, rise and fall together, so they
 independent ones. The model is treated as given: another seed or prompt is another variation.
 
 Sources: Miller 2024, "Adding Error Bars to Evals", appendix A; Wilson 1927; Bowyer et al. 2025,
-arXiv 2503.01747; Franco et al. 2019. Chapter: evaluation/likelihood-and-generation.
+arXiv 2503.01747; Franco et al. 2019.
 """
 
 import math

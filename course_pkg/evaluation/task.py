@@ -1,7 +1,7 @@
 """A task: which items are asked, how they are written, and what counts as right.
 
 The hash of a task covers all that a model can see and all that decides a score. Source: Biderman et
-al. 2024 (arXiv 2405.14782), section 4. Chapter: evaluation/likelihood-and-generation.
+al. 2024 (arXiv 2405.14782), section 4.
 """
 
 import hashlib

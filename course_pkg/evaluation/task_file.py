@@ -1,4 +1,4 @@
-"""Tasks in files: a TOML file beside its items, in JSON lines.
+"""Tasks in files: a TOML file beside its items, in JSON lines::
 
     description = "Simple questions with four options."
     items = "questions.jsonl"                 # beside this file; see `items`
@@ -17,7 +17,7 @@
     normalization = "character"
     premise = "Answer:"                       # adds the score "pmi", by mutual information
 
-or, in place of the last table, for answers that the model writes:
+or, in place of the last table, for answers that the model writes::
 
     [generation]                              # see `answer_extraction` and `answer_match`
     rules = ["first line", {name = "a digit", pattern = "[0-9]"}]
@@ -29,7 +29,6 @@ or, in place of the last table, for answers that the model writes:
 
 All prompts are written once before a model is loaded, so that a fault costs no time. An error names
 the file and the line; `tomllib` gives values without their lines, so the line is looked for.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 import re

@@ -1,7 +1,6 @@
 """A run: ask a model for all items of a task that have no sample yet, and write its record.
 
 The same command continues a run that was stopped, and asks again for items that failed.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,7 +3,6 @@
 A decoder can read the whole tree in one pass if each token sees itself and its ancestors only, and
 if its position is its depth. Parts of the sequences may be in a cache already: `cached` has the
 tokens of that path. Sources: SpecInfer (Miao et al. 2023), section 4, and Medusa (Cai et al. 2024).
-Chapter: evaluation/likelihood-and-generation.
 """
 
 from collections.abc import Sequence

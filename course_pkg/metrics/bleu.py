@@ -1,4 +1,4 @@
-"""BLEU: clipped n-gram precisions of a corpus, their geometric mean, and a brevity penalty.
+"""BLEU: clipped n-gram precisions of a corpus, their geometric mean, and a brevity penalty::
 
     BLEU = BP * exp(mean over n = 1..N of ln p_n)         N = max_order, 4 by default
     p_n = clipped matches of order n / n-grams of order n         both summed over the corpus
@@ -7,7 +7,7 @@
 r adds the length of each hypothesis's closest reference, the shorter of two. Scores are in [0, 1].
 
 Sources: Papineni et al. 2002; Post 2018 (sacrebleu, which has equal scores); Chen and Cherry 2014
-on smoothing. Chapter: metrics/bleu.
+on smoothing.
 """
 
 import math

@@ -1,7 +1,6 @@
 """What a metric is to the commands that score texts, `course score` and `course eval`.
 
 A metric's module has a `Metric`, which `course_pkg.evaluation.metric_registry` lists.
-Chapter: metrics/overview.
 """
 
 from collections.abc import Callable, Mapping, Sequence

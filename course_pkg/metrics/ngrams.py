@@ -1,6 +1,6 @@
 """n-grams: runs of n tokens, how often each occurs, and how many two texts share.
 
-Source: Papineni et al. 2002, section 2.1. Chapter: metrics/bleu.
+Source: Papineni et al. 2002, section 2.1.
 """
 
 from collections import Counter

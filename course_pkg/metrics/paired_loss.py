@@ -1,4 +1,4 @@
-"""How much a model's loss changes, with an interval: both models score the same texts.
+"""How much a model's loss changes, with an interval: both models score the same texts::
 
     change = Σ (a_i − b_i) / Σ n_i        a_i, b_i: losses of text i, summed over its n_i tokens
 
@@ -6,7 +6,7 @@ Texts are the units that vary, because tokens of one text are not independent; a
 compared with itself, so that hard and easy texts do not widen the interval. With r_i = a_i − b_i −
 change · n_i, the standard error of the quotient is sqrt(Σ r_i² · m / (m − 1)) / Σ n_i for m texts.
 
-Source: Cochran 1977, "Sampling Techniques", section 6.4. Chapter: acceleration/quantized-weights.
+Source: Cochran 1977, "Sampling Techniques", section 6.4.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 Scores come from statistics that add up over texts, so each text is scored only once. Draws are
 those of sacrebleu 2.6 for the same seed. Sources: Koehn 2004; Riezler and Maxwell 2005, figures 1
-and 2. Chapter: metrics/bleu-comparing.
+and 2.
 """
 
 from collections.abc import Callable, Iterator, Sequence

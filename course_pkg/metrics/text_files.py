@@ -1,4 +1,4 @@
-"""Files of texts to score: one text a line, or JSON lines.
+"""Files of texts to score: one text a line, or JSON lines::
 
     {"prediction": "a cat sat", "references": ["the cat sat", "a cat was sitting"]}
     {"text": "Any text."}
@@ -6,7 +6,6 @@
 
 A name that ends in .jsonl means JSON lines; so does a first line that is an object with one of
 "prediction", "text" and "prompt". White space at a line's end is dropped, as in sacrebleu.
-Chapter: metrics/overview.
 """
 
 import sys

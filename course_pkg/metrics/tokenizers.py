@@ -1,7 +1,7 @@
 """Tokenizers for metrics: they split a text into the tokens that a metric counts.
 
 Scores with different tokenizers cannot be compared. Sources: NIST's mteval-v13a; Post 2018, section
-2.2; ROUGE-1.5.5 and rouge-score 0.1.2; Porter 1980. Chapter: metrics/bleu-comparing.
+2.2; ROUGE-1.5.5 and rouge-score 0.1.2; Porter 1980.
 """
 
 import re

@@ -2,7 +2,6 @@
 
 Two words are synonyms if they have a sense in common. Not included: parts of speech, definitions,
 relations, multi-word entries. Sources: the manual pages wndb(5) and morphy(7).
-Chapter: metrics/meteor.
 """
 
 import os

@@ -3,6 +3,8 @@ from .catalog import (
 )
 from .catalog import (
     find_public_set as find_public_set,
+)
+from .catalog import (
     public_sets as public_sets,
 )
 from .loading import (

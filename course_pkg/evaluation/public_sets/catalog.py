@@ -2,7 +2,7 @@
 
 kind "multiple-choice" and "generation" become items of `course eval`. "rows" are sets that need
 more than a text to compare, such as a sandbox or a judge; their columns are checked, and given as
-they are. Chapter: evaluation/contamination.
+they are.
 """
 
 import tomllib

@@ -2,7 +2,6 @@
 
 The commit that was loaded is part of the result, since sets are corrected on the hub. Nothing is
 guessed: a missing column or an answer that isn't among the options is an error that names the row.
-Chapter: evaluation/contamination.
 """
 
 import re

@@ -1,14 +1,24 @@
 from .bertscore import (
     Baseline as Baseline,
+)
+from .bertscore import (
     BertScores as BertScores,
+)
+from .bertscore import (
     IdfWeights as IdfWeights,
 )
-from .matching import (
+from .bertscore import (
     TokenMatches as TokenMatches,
+)
+from .bertscore import (
     bert_score as bert_score,
+)
+from .bertscore import (
     estimate_baseline as estimate_baseline,
+)
+from .bertscore import (
     idf_weights as idf_weights,
 )
-from .matching import (
+from .bertscore import (
     token_matches as token_matches,
 )

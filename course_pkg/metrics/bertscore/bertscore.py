@@ -1,4 +1,4 @@
-"""BERTScore: how well the tokens of two texts match, measured by the vectors of an encoder.
+"""BERTScore: how well the tokens of two texts match, measured by the vectors of an encoder::
 
     P = sum_i u_i max_j  x^_i . x_j  / sum_i u_i       over the hypothesis' tokens, x^
     R = sum_j v_j max_i  x^_i . x_j  / sum_j v_j       over the reference's tokens, x
@@ -8,7 +8,6 @@ All vectors have length 1; u and v are 1 (or idf weights), and 0 at [CLS] and [S
 baselines are not included, because each is valid for a single encoder and layer.
 
 Source: Zhang et al. 2020, "BERTScore: Evaluating Text Generation with BERT", section 3.
-Chapter: metrics/bertscore.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""BERTScore of files and of answers, for the commands. Chapter: metrics/bertscore."""
+"""BERTScore of files and of answers, for the commands."""
 
 from functools import cache
 from typing import TYPE_CHECKING, Annotated

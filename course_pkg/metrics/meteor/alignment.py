@@ -1,13 +1,12 @@
 """METEOR's alignment: which word of one text matches which word of the other, in few chunks.
 
 The best alignment matches as much as possible; then it has the fewest chunks (runs that are
-contiguous and in the same order in both texts), then the smallest sum of distances |i - j|. "As
+contiguous and in the same order in both texts), then the smallest sum of distances ``|i - j|``. "As
 much as possible" means, staged (2005), as many exact matches as possible, then stems, then
 synonyms; jointly (1.5), the largest sum of matches, where inexact ones count half. The fewest
 chunks are NP-hard to find, so the search is exact up to `EXACT_STATES` only.
 
 Sources: Banerjee & Lavie 2005, section 2; Denkowski & Lavie 2014, section 2.
-Chapter: metrics/meteor.
 """
 
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""METEOR: words matched by form, stem or synonym, with a penalty for scattered matches.
+"""METEOR: words matched by form, stem or synonym, with a penalty for scattered matches::
 
     P = sum w m_h / |h|      R = sum w m_r / |r|      F_mean = P R / (alpha P + (1 - alpha) R)
     penalty = gamma (chunks / m) ** beta              score  = F_mean (1 - penalty)
@@ -7,7 +7,6 @@ m is the number of matched words, w the weight of a match, which depends on its 
 paraphrase tables, and the Java tool's tokenizer and stemmer (here all versions use Porter's).
 
 Sources: Banerjee & Lavie 2005, section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2.
-Chapter: metrics/meteor.
 """
 
 import math

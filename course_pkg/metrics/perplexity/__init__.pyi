@@ -1,15 +1,19 @@
-from .likelihood import Likelihood as Likelihood, count_units as count_units
-from .ngram_lm import END as END, START as START, UNKNOWN as UNKNOWN, NGramModel as NGramModel
+from .likelihood import Likelihood as Likelihood
+from .likelihood import count_units as count_units
+from .ngram_lm import END as END
+from .ngram_lm import START as START
+from .ngram_lm import UNKNOWN as UNKNOWN
+from .ngram_lm import NGramModel as NGramModel
 from .text_perplexity import (
     PerplexityResult as PerplexityResult,
 )
-from .score import (
+from .text_perplexity import (
     Window as Window,
 )
-from .score import (
+from .text_perplexity import (
     perplexity as perplexity,
 )
-from .score import (
+from .text_perplexity import (
     windows as windows,
 )
 from .token_scores import (

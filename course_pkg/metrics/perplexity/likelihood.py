@@ -2,7 +2,7 @@
 
 Totals of negative log-likelihood (NLL) add up: a corpus is the sum of its texts. Quotients do not:
 a mean of perplexities is not the perplexity of the corpus. Imports no torch.
-Sources: Shannon 1948, section 7; Jelinek et al. 1977. Chapter: metrics/perplexity.
+Sources: Shannon 1948, section 7; Jelinek et al. 1977.
 """
 
 import math

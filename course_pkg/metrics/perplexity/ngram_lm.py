@@ -1,4 +1,4 @@
-"""n-gram language models: predict a token from the last n - 1 tokens, with smoothed counts.
+"""n-gram language models: predict a token from the last n - 1 tokens, with smoothed counts::
 
     p(w | h) = count(h w) / count(h)             unsmoothed: 0 for every unseen n-gram
     p(w | h) = (count(h w) + k) / (count(h) + k V)                                       add-k
@@ -8,7 +8,7 @@ h is the history, h' the history without its first token, V the number of possib
 In Kneser-Ney, c counts occurrences at the highest order, and at lower orders how many different
 tokens precede the n-gram (occurrences, where it begins with <s>).
 
-Sources: Chen and Goodman 1998, section 2; Kneser and Ney 1995. Chapter: metrics/perplexity.
+Sources: Chen and Goodman 1998, section 2; Kneser and Ney 1995.
 """
 
 import math

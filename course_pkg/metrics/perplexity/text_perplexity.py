@@ -1,10 +1,10 @@
-"""Perplexity of texts under a causal language model.
+"""Perplexity of texts under a causal language model::
 
     perplexity = exp(total NLL of the scored tokens / number of scored tokens)
 
 A longer text than the model's context is split into overlapping windows (Baevski and Auli 2019), so
 that each token is scored once. The tokenizer's special tokens are not added: only `bos` adds one.
-Source: Jelinek et al. 1977. Chapter: metrics/perplexity-models.
+Source: Jelinek et al. 1977.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Sequences of similar length share a batch. Pads are masked from attention and never scored. The
 log-softmax is computed for a few positions at a time, so that there is never a second tensor of the
-size of the logits, (batch, length, vocabulary). Chapter: metrics/perplexity-models.
+size of the logits, (batch, length, vocabulary).
 """
 
 import inspect

@@ -1,6 +1,6 @@
 """From counts to a ROUGE score: precision, recall, F, and how several references are combined.
 
-Sources: Lin 2004, sections 2 and 3; van Rijsbergen 1979, chapter 7 (F). Chapter: metrics/rouge.
+Sources: Lin 2004, sections 2 and 3; van Rijsbergen 1979, chapter 7 (F).
 """
 
 import math

@@ -6,7 +6,6 @@ reference token i, is 0 where the row rises by one. Each token of the hypothesis
 operations on integers.
 
 Sources: Hyyrö 2004, "Bit-parallel LCS-length computation revisited"; Lin 2004, section 4.
-Chapter: metrics/rouge.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """The options that all kinds of ROUGE share, and the tokens that they make of a text.
 
-Sources: the tokenization of ROUGE-1.5.5 and rouge-score; Porter 1980. Chapter: metrics/rouge.
+Sources: the tokenization of ROUGE-1.5.5 and rouge-score; Porter 1980.
 """
 
 import warnings

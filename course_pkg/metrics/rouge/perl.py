@@ -10,7 +10,7 @@
 5. Several references are pooled (-f A), or the best has the highest recall (`score_overlaps`).
 6. Precision, recall and F have five digits, and F is computed from the rounded two (`five_digits`).
 
-Source: ROUGE-1.5.5.pl. Chapter: metrics/rouge-variants.
+Source: ROUGE-1.5.5.pl.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 All take one hypothesis, a reference or a list of references, and the keywords of `RougeOptions`.
 Each line is one sentence; an empty text scores 0. Sources: Lin 2004, "ROUGE: A Package for
-Automatic Evaluation of Summaries"; ROUGE-1.5.5. Chapter: metrics/rouge.
+Automatic Evaluation of Summaries"; ROUGE-1.5.5.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -2,7 +2,6 @@
 
 A text of n tokens has n (n - 1) / 2 pairs, so `skip_bigram_matches` goes column by column through
 the matrix (first word, second word) and stores no pairs. Source: Lin 2004, section 5.
-Chapter: metrics/rouge-variants.
 """
 
 from collections import Counter
