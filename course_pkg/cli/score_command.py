@@ -279,10 +279,7 @@ def _p_value(
 
 
 class ScoreCommand(TyperCommand):
-    """A command whose option -i takes all values up to the next option, as in sacrebleu.
-
-    An indented block of its help, such as examples, keeps its lines.
-    """
+    """A command whose -i takes all values up to the next option; indented help keeps its lines."""
 
     def __init__(self, *args: Any, help: str | None = None, **more: Any) -> None:
         kept = re.sub(r"\n\n(?=    )", "\n\n\b\n", help or "")  # click's mark for such a block

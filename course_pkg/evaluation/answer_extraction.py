@@ -97,10 +97,7 @@ def extract(text: str, rules: Sequence[str | Rule]) -> Extraction | None:
 
 
 def answer_start(text: str) -> int | None:
-    """Where the answer begins: after the model's thoughts; None if it ends within them.
-
-    A chat template may have written <think> itself, so that the text has the end alone.
-    """
+    """Where the answer begins, after a thought that a template may have begun; None within one."""
     begin, end = THOUGHT
     if end in text:
         return text.rindex(end) + len(end)

@@ -51,10 +51,7 @@ def normalize(text: str, normalization: str) -> str:
 
 
 def exact_match(answer: str, references: str | Sequence[str], normalization: str = "strip") -> bool:
-    """Whether the answer equals one of the references, all normalized.
-
-    Raises ValueError for an unknown normalization, or if it leaves nothing of a reference.
-    """
+    """Whether the answer equals a reference, all normalized; ValueError if one becomes empty."""
     wanted = {_reference(text, normalization) for text in text_list(references, "reference")}
     return normalize(answer, normalization) in wanted
 

@@ -1,7 +1,6 @@
 """Perplexity of answers, given their prompts: how probable the model finds what it should write.
 
-Prompt and answer are encoded together. Scoring begins with the first token that is not one of the
-prompt alone; so a token that joins both is scored.
+A token that joins a prompt and its answer is scored.
 """
 
 from collections.abc import Sequence

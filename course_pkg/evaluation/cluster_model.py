@@ -60,10 +60,7 @@ class ClusterModel:
     def answers(
         self, task: Task, requests: Sequence[ItemRequest], progress: Progress = silent
     ) -> Iterator[Answered]:
-        """The answer to each request, or the error that it ended in, batch by batch.
-
-        Raises RunError if a worker can't run this, ServerError if the cluster can't be reached.
-        """
+        """Batch by batch. Raises RunError if a worker can't run this, ServerError if it's lost."""
         if not requests:
             return
         from distributed import as_completed
@@ -129,10 +126,7 @@ _ONE_AT_A_TIME = threading.Lock()
 def answer_batch(
     loading: Loading, expected: tuple[str, str], task: Task, batch: Sequence[ItemRequest]
 ) -> list[Answer | Exception]:
-    """The answer to each request of a batch, or the error that it ended in.
-
-    expected: the course's version and the weights' fingerprint; RunError for others.
-    """
+    """The answers or errors of a batch. expected: version and weights; RunError for others."""
     with _ONE_AT_A_TIME:
         model = _load(loading, expected)
     by_item: dict[str, Any] = {}

@@ -129,8 +129,7 @@ def paired_share_interval(wins: int, losses: int, items: int, level: float = 0.9
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted p-values: rejecting those of at most 0.05, any rejection is wrong with p <= 0.05.
 
-    The smallest of m is multiplied by m, the next by m - 1, and so on; none becomes smaller than
-    the one before it. It needs no independence, and rejects whatever Bonferroni rejects.
+    The smallest of m is multiplied by m, the next by m - 1, and so on, without becoming smaller.
     """
     values = [float(p_value) for p_value in p_values]
     if not values:

@@ -29,11 +29,7 @@ def silent(share: float) -> None:
 
 @dataclass(frozen=True)
 class ContinuationScore:
-    """The log-probabilities, in nats, of a continuation's tokens, each given all tokens before it.
-
-    greedy: each of these tokens is the most probable one at its place, so that the model itself
-    would write this continuation.
-    """
+    """A continuation's log-probabilities in nats; greedy: each token is the most probable one."""
 
     log_probs: tuple[float, ...]
     greedy: bool

@@ -33,8 +33,7 @@ class OpenQuestion:
 class ScoredAnswer:
     """What a model wrote, and how it was scored; what the rules don't find (None) scores 0.
 
-    quasi: exact match under "quasi", as f1 None if that leaves nothing of a reference. metrics:
-    further scores, the best over the references.
+    quasi and f1 are None if "quasi" leaves nothing of a reference. metrics: the best of references.
     """
 
     question: OpenQuestion

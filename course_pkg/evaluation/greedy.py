@@ -25,10 +25,9 @@ from course_pkg.lm.decoder import Decoder
 
 @dataclass(frozen=True)
 class Generation:
-    """What a model wrote, up to the stop string, without special tokens.
+    """What a model wrote, up to the stop string; tokens: all, those of the stop included.
 
-    tokens: all that were generated, those of the stop included. finish: what ended it; "refused" is
-    a server's. notes: how the model was asked otherwise than was wanted.
+    finish: what ended it; "refused" is a server's. notes: how it was asked otherwise than wanted.
     """
 
     text: str

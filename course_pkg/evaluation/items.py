@@ -50,10 +50,7 @@ class Item:
 
 
 def read_items(path: Path, multiple_choice: bool) -> tuple[Item, ...]:
-    """Read a file of items. multiple_choice: whether they have options, or accepted answers.
-
-    Raises TaskError, with the line of the first fault.
-    """
+    """Read a file of items with options, or with accepted answers. Raises TaskError with a line."""
     try:
         lines = path.read_text("utf-8").split("\n")
     except FileNotFoundError:

@@ -31,8 +31,7 @@ QUASI = [  # in this order
 def export_to_lm_eval(task: Task, folder: Path) -> Path:
     """Write `<name>.yaml` and `<name>.lm-eval.jsonl` into a folder; return the path of the first.
 
-    The YAML names the other by its absolute path. Raises TaskError if lm-eval's format can't say
-    what the task says, or if one of these files is another's, or was changed.
+    Raises TaskError if lm-eval's format can't say what the task says, or if a file is another's.
     """
     import yaml
 

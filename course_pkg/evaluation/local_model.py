@@ -50,10 +50,6 @@ class LocalModel:
     def answers(
         self, task: Task, requests: Sequence[ItemRequest], progress: Progress = silent
     ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
-        """The answer to each request, or the error that it ended in, batch by batch.
-
-        progress: gets the share of the requests that are answered, also within a batch.
-        """
         for start in range(0, len(requests), BATCH):
             batch = requests[start : start + BATCH]
 
@@ -118,10 +114,7 @@ def load_model(
 
 
 def fingerprint(model: nn.Module) -> str:
-    """16 hexadecimal digits that differ if the weights do, from the ends of each parameter.
-
-    A change of a few single weights may go unnoticed; training changes all of a parameter.
-    """
+    """16 hexadecimal digits that differ after training, from the ends of each parameter."""
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         flat = parameter.detach().reshape(-1)

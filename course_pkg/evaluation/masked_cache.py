@@ -13,10 +13,7 @@ from course_pkg.lm.decoder_config import DecoderConfig
 
 
 class MaskedCache:
-    """The keys and values of all layers, (batch or 1, kv_heads, kept, head_dim) each.
-
-    positions: (batch or 1, kept), those of the kept tokens, which sliding windows need.
-    """
+    """The keys and values of all layers, (batch or 1, kv_heads, kept, head_dim), and positions."""
 
     def __init__(self, config: DecoderConfig):
         self.config = config

@@ -33,10 +33,7 @@ NORMALIZATIONS = ("sum", "token", "character", "byte", "pmi")
 
 @dataclass(frozen=True)
 class ChoiceQuestion:
-    """A context, its options, and the right option's index, None if unknown.
-
-    A context that a chat template wrote needs the delimiter "".
-    """
+    """A context, its options, and the index of the right one; a chat needs the delimiter ""."""
 
     context: str
     options: tuple[str, ...]
@@ -111,10 +108,7 @@ class ScoredQuestion:
 
     @property
     def answer_probability(self) -> float:
-        """The probability of the right option among all texts, not only among the options.
-
-        Too low if a token joins context and option, because the context's end is scored too.
-        """
+        """The right option's probability among all texts; too low after a token that joins both."""
         return math.exp(self.options[self._answer()].log_prob)
 
     @property
@@ -149,10 +143,7 @@ class MultipleChoiceResult:
         return correct.count(True) / len(correct)
 
     def single_answer_accuracy(self, threshold: float = 0.5) -> float:
-        """The share of questions whose right option has more than this probability.
-
-        Unlike a choice, it gives nothing to a model that would write something else.
-        """
+        """The share of questions whose right option has more than this `answer_probability`."""
         above = [question.answer_probability > threshold for question in self.questions]
         return above.count(True) / len(above)
 

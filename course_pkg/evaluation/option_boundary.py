@@ -16,10 +16,7 @@ from course_pkg.evaluation.token_tree import shared_length
 
 @dataclass(frozen=True)
 class EncodedOption:
-    """A context and an option as one sequence. start: the first scored token.
-
-    merged: the text of the token in which the option begins, if the context ends in it too.
-    """
+    """A context and an option, scored from `start` on; merged: a token's text that joins both."""
 
     ids: tuple[int, ...]
     start: int
@@ -66,10 +63,7 @@ def encode_options(
 
 
 def encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a prompt, with the special tokens that the tokenizer adds, such as a BOS.
-
-    A prompt that begins with the BOS already, as most chat templates write it, gets no second one.
-    """
+    """The ids of a prompt, with a BOS or other special tokens, but no second BOS."""
     begun = bool(tokenizer.bos_token) and text.startswith(tokenizer.bos_token)
     return tokenizer(text, add_special_tokens=not begun).input_ids
 

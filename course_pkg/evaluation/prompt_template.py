@@ -70,10 +70,7 @@ class PromptTemplate:
     def render(
         self, question: Fields, examples: Sequence[Fields] = (), *, chat: Tokenizer | None = None
     ) -> Prompt:
-        """The prompt for a question. chat: a tokenizer, to write it with its chat template.
-
-        examples: fields like the question's, and "answer".
-        """
+        """The prompt for a question. chat: a tokenizer, to write it with its chat template."""
         asked = self._fill(question)
         solved = []
         for number, example in enumerate(examples):

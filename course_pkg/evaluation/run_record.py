@@ -68,10 +68,7 @@ class MeanScore:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run. task: name, hash, settings and so on. metric: the score to report.
-
-    groups: how many groups of related items there are; None if the items have none.
-    """
+    """A run. metric: the score to report. groups: how many of related items; None without any."""
 
     task: Mapping[str, Any]
     model: Mapping[str, Any]
@@ -213,10 +210,7 @@ def _fault(answer: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True)
 class PairedRuns:
-    """How the system's scores differ from the baseline's.
-
-    left_out: items that only one of the runs scored. notes: what differs besides the model.
-    """
+    """How two runs differ. left_out: items that one of them scored. notes: what else differs."""
 
     comparison: PairedComparison
     baseline_mean: float
@@ -226,10 +220,7 @@ class PairedRuns:
 
 
 def compare_records(baseline: RunRecord, system: RunRecord) -> PairedRuns:
-    """Compare two runs on the items that both have scored; the others are counted.
-
-    Raises RunError if their items differ, or fewer than 5 independent items are left.
-    """
+    """Compare two runs on the items that both have scored. Raises RunError if they can't be."""
     if baseline.task["items_hash"] != system.task["items_hash"]:
         raise RunError(
             f"the items of {baseline.task['name']!r} and {system.task['name']!r} differ: a paired "

@@ -42,10 +42,7 @@ class SampleLog:
 
 @contextmanager
 def open_log(folder: Path, identity: Mapping[str, Any]) -> Iterator[SampleLog]:
-    """Open a run's file to write more samples into it; the folder is made if it is absent.
-
-    Raises RunError if another process writes there, or the folder has samples of another run.
-    """
+    """Open a run's file for more samples. Raises RunError if it is another run's, or is open."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with lock(folder / ".lock", wait=False):
@@ -60,10 +57,7 @@ def open_log(folder: Path, identity: Mapping[str, Any]) -> Iterator[SampleLog]:
 
 
 def read_log(path: Path) -> tuple[dict[str, Any], dict[str, Sample], int]:
-    """A run's identity, its samples by item, and how many bytes of the file are whole lines.
-
-    The last line may be torn. Raises RunError for another line that can't be read.
-    """
+    """A run's identity, its samples by item, and the bytes of its whole lines. Raises RunError."""
     data = path.read_bytes()
     whole = data.rfind(b"\n") + 1
     lines = data[:whole].split(b"\n")[:-1]

@@ -48,11 +48,7 @@ class ItemRequest:
 
 @dataclass(frozen=True)
 class Sample:
-    """An item, its prompt (a text, or the messages of a chat), its answer and its scores.
-
-    asked: the options and the answer's index, or the references. answer: what the model did, by
-    kind of task. scores: by name; empty if there was an error, which is then its message.
-    """
+    """An item, its prompt, what was asked, the model's answer and its scores, by name."""
 
     id: str
     group: str | None

@@ -87,11 +87,7 @@ class ServerModel:
     def answers(
         self, task: Task, requests: Sequence[ItemRequest], progress: Progress = silent
     ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
-        """The answer to each request, or the error that it ended in, as they arrive.
-
-        Raises ServerError if the server stops answering, RunError if it can't do such a task,
-        WrongServerError if the address, the name or the key is wrong.
-        """
+        """As they arrive. Raises ServerError, WrongServerError or RunError, which end the run."""
         if task.kind == CHOICE and requests:
             self._require_log_probs(task, requests)
         stopped = threading.Event()

@@ -41,10 +41,7 @@ class Interval:
 
 
 def standard_error(scores: Sequence[float], groups: Sequence[Hashable] | None = None) -> float:
-    """The standard deviation of the mean score from one sample of items to the next.
-
-    groups: for each item the group of related items that it belongs to; None: all independent.
-    """
+    """The standard deviation of the mean from one sample of items, or of groups, to the next."""
     import numpy as np
 
     values = score_array(scores)
@@ -88,10 +85,7 @@ def wilson_interval(correct: int, total: int, level: float = 0.95) -> Interval:
 def t_interval(
     scores: Sequence[float], groups: Sequence[Hashable] | None = None, level: float = 0.95
 ) -> Interval:
-    """The mean ± t standard errors, with one degree of freedom less than groups, or than items.
-
-    Source: Student 1908; with the number of groups, Cameron and Miller 2015, on few clusters.
-    """
+    """The mean ± t standard errors, with one degree of freedom less than groups, or than items."""
     values = score_array(scores)
     units = independent_units(len(values), groups)
     mean = float(values.mean())

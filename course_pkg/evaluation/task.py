@@ -80,11 +80,7 @@ class Task:
         return _digest([item.content for item in self.items])
 
     def chosen(self, limit: int | None = None) -> list[Item]:
-        """All items, or `limit` of them, drawn at random but always the same ones.
-
-        Those of a smaller limit are among those of a larger one, and tasks on the same items draw
-        the same ones.
-        """
+        """All items, or `limit` of them, drawn at random; those of a larger limit contain them."""
         if limit is None or require_integer(limit, "limit") >= len(self.items):
             return list(self.items)
         return random.Random(LIMIT_SEED).sample(self.items, len(self.items))[:limit]

@@ -85,10 +85,7 @@ class TomlFile:
     def take(
         self, name: str, key: str, check: Callable[[Any, str], Any], default: Any = REQUIRED
     ) -> Any:
-        """The value of a key in a table, as `check(value, key)` returns it.
-
-        Raises TaskError for what `check` refuses, and for an absent key that has no default.
-        """
+        """The value of a key, as `check(value, key)` returns it, or the default; or a TaskError."""
         table = self.values.get(name, {}) if name else self.values
         if key not in table:
             if default is REQUIRED:
@@ -111,10 +108,7 @@ def task_names() -> list[str]:
 
 
 def load_task(source: str | Path) -> Task:
-    """Read a task and its items. source: a name in `task_names`, or a TOML file.
-
-    Raises TaskError, with file and line, for anything that can't be used.
-    """
+    """Read a task, by its name in `task_names` or its TOML file. Raises TaskError with a line."""
     built_in = str(source) in task_names()
     path = BUILT_IN / f"{source}.toml" if built_in else Path(source).expanduser()
     if not path.is_file():

@@ -39,10 +39,7 @@ class Model(Protocol):
     def answers(
         self, task: Task, requests: Sequence[ItemRequest], progress: Progress
     ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
-        """The answer to each request, or the error that it ended in, in any order.
-
-        progress: gets the share that is answered, if it is known before a batch is given out.
-        """
+        """The answer to each request, or its error, in any order; progress: gets the share."""
         ...
 
 

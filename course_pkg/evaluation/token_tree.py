@@ -33,11 +33,7 @@ class TokenTree:
         return len(self.tokens)
 
     def add(self, sequence: Sequence[int], new_from: int) -> list[int]:
-        """Add a sequence's tokens that the cache lacks, and return their nodes, in order.
-
-        new_from: from here on, tokens become nodes even if the cache has them, because a cache
-        holds no logits.
-        """
+        """Add a sequence's tokens that the cache lacks, or from new_from on; return their nodes."""
         seen = self._cached_part(sequence, new_from)
         parent = -1
         nodes = []

@@ -38,10 +38,7 @@ _NESTED = "give one list of references per hypothesis, as in [[text] for text in
 
 @dataclass(frozen=True)
 class BleuScore:
-    """A BLEU score in [0, 1], and what it was computed from: matches and totals are not smoothed.
-
-    signature: the settings, as sacrebleu writes them; "" for a score from counts alone.
-    """
+    """A BLEU score in [0, 1], and what it was computed from; matches and totals aren't smoothed."""
 
     score: float
     precisions: tuple[float, ...]

@@ -18,11 +18,7 @@ TIE = 1e-12  # sums of the same floats in another order differ by less
 
 @dataclass(frozen=True)
 class TextStatistics:
-    """What a metric needs of each text to score any set of texts.
-
-    rows: (texts, k), numbers that add up over texts. score: of a set, from the sum (k,) of its
-    rows.
-    """
+    """Rows (texts, k) that add up over texts, and the score of a set from their sum (k,)."""
 
     rows: np.ndarray
     score: Callable[[np.ndarray], float]
@@ -118,11 +114,7 @@ def paired_bootstrap(
 
 @dataclass(frozen=True)
 class PairedRandomization:
-    """How two systems compare on one test set.
-
-    p_value: the probability of a difference at least this large, in either direction, if it did
-    not matter which system wrote which text.
-    """
+    """How two systems compare. p_value: of such a difference if it didn't matter who wrote what."""
 
     baseline: float
     system: float

@@ -68,10 +68,7 @@ class ScoredTexts:
 def read_scored(
     source: Path | None, references: Sequence[Path] = (), encoding: str = "utf-8"
 ) -> ScoredTexts:
-    """Read a system's texts (None: standard input) and their references. Raises TextFileError.
-
-    references: files with one reference on each line; none for JSON lines with references.
-    """
+    """Read a system's texts (None: standard input) and references, in files or its JSON lines."""
     name = _name(source)
     records = read_records(source, encoding)
     hypotheses = tuple(record.text("prediction") for record in records)

@@ -51,10 +51,7 @@ class SynonymSets:
 
 
 class WordNet:
-    """Senses from the index and exception files of WordNet 3.0, in a folder or a zip file.
-
-    An inflected word also has the senses of its base forms: "cars" has those of "car".
-    """
+    """Senses from the files of WordNet 3.0; "cars" also has the senses of its base form "car"."""
 
     def __init__(self, folder: Path | zipfile.Path) -> None:
         self.folder = folder
@@ -132,8 +129,7 @@ def open_wordnet() -> WordNet | None:
 def irregular_forms() -> dict[str, str] | None:
     """The first base form of each irregular form; None if WordNet is not installed.
 
-    If parts of speech disagree, the last in the alphabet counts, as in ROUGE-1.5.5's database
-    (buildExeptionDB.pl).
+    If parts of speech disagree, the last in the alphabet counts, as in ROUGE-1.5.5's database.
     """
     folder = find_wordnet()
     if folder is None:

@@ -25,10 +25,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class LoadedSet:
-    """A split of a public set: items for `course eval`, or rows of a set of kind "rows".
-
-    revision: the commit on the hub, or what was asked for if unknown.
-    """
+    """A split of a public set: items, or rows of kind "rows"; revision: the commit, if known."""
 
     entry: PublicSet
     split: str
@@ -46,8 +43,7 @@ def load_public_set(
 ) -> LoadedSet:
     """Load a set of the table from the hub, or from the cache of an earlier load. Raises TaskError.
 
-    config, split: None for those of the table; C-Eval's configs are its subjects. revision: a
-    commit, a tag or a branch. limit: read so many rows only.
+    config, split: None for those of the table. revision: a commit, a tag or a branch.
     """
     entry = find_public_set(name)
     if config is not None:
@@ -72,10 +68,7 @@ def load_public_set(
 
 
 def public_task(name: str, **options: Any) -> Task:
-    """A public set, "public:" or not before its name, as a zero-shot task. Raises TaskError.
-
-    A "/" and a config may follow the name. options: of `load_public_set`.
-    """
+    """A public set as a zero-shot task; its name may have "public:" before it, "/" and a config."""
     plain, _, config = name.removeprefix(PREFIX).partition("/")
     entry = find_public_set(plain)
     if entry.kind == "rows":

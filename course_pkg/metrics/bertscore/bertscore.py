@@ -66,10 +66,7 @@ def token_matches(
 
 
 def idf_weights(references: Sequence[str], encoder: Encoder | None = None) -> IdfWeights:
-    """Weight each token by ln((N + 1) / (n + 1)), where n of the N references contain it.
-
-    A token that no reference contains gets ln(N + 1). The + 1 comes from the authors' code.
-    """
+    """Weight each token by ln((N + 1) / (n + 1)), where n of the N references contain it."""
     encoder = load_encoder() if encoder is None else encoder
     return idf_of(token_vectors(encoder, references, layer=0))
 
@@ -93,8 +90,7 @@ def unit_vectors(text: TokenVectors) -> Tensor:
 def token_weights(text: TokenVectors, idf: IdfWeights | None) -> Tensor:
     """The weight of each token in its text's mean, (n,), adding up to 1; 0 for [CLS] and [SEP].
 
-    If all idf weights of a text are 0, its tokens have equal weights. A text that has only special
-    tokens gets zeros.
+    If all idf weights of a text are 0, its tokens have equal weights.
     """
     weights = (~text.special).float()
     if idf is not None:
@@ -138,11 +134,7 @@ class Baseline(NamedTuple):
 
 @dataclass(frozen=True)
 class BertScores:
-    """Scores of N hypotheses, as tensors (N,) on the CPU, and how they were computed.
-
-    precision, recall, f1: mean cosines, rarely below 0; far below it after rescaling.
-    truncated: the hypotheses that the encoder's limit cut, or that had such a reference.
-    """
+    """Scores of N hypotheses, (N,) on the CPU; truncated: those that the encoder's limit cut."""
 
     precision: Tensor
     recall: Tensor
@@ -226,10 +218,7 @@ def estimate_baseline(
     pairs: int = 1000,
     seed: int = 0,
 ) -> Baseline:
-    """Average the scores of random pairs of different sentences: b in (x - b) / (1 - b).
-
-    sentences: unrelated, of the kind and length that you score.
-    """
+    """Average the scores of random pairs of unrelated sentences: b in (x - b) / (1 - b)."""
     require_list(sentences, "sentences", "give several strings")
     different = list(dict.fromkeys(text_list(sentences, "sentence")))
     if len(different) < 2 or require_integer(pairs, "pairs", 0) < 1:

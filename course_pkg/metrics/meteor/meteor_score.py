@@ -81,11 +81,7 @@ PARAMETERS = {
 
 @dataclass(frozen=True)
 class MeteorScore:
-    """A METEOR score and the values that it was computed from.
-
-    matches: positions in `hypothesis` and `reference`. stages: without "synonym" if there is no
-    WordNet. optimal: whether the alignment is known to be the best.
-    """
+    """A METEOR score and what it was computed from; optimal: whether its alignment is the best."""
 
     score: float
     precision: float

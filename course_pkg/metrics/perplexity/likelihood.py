@@ -14,8 +14,7 @@ from dataclasses import dataclass
 class Likelihood:
     """A text's total negative log-likelihood in nats, and the numbers of units to divide it by.
 
-    unscored: tokens that nothing precedes: a first token without a BOS. words, separated by blanks,
-    and bytes, in UTF-8, are those of the original text.
+    unscored: first tokens without a BOS. words (between blanks) and bytes are the original text's.
     """
 
     nll: float

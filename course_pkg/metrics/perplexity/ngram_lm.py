@@ -80,10 +80,7 @@ class NGramModel:
             self._counts[lower] = _by_history(occurrences)
 
     def probability(self, token: str, history: Sequence[str] = ()) -> float:
-        """p(token | history); only the last order - 1 tokens of the history matter.
-
-        A shorter history is the beginning of a sentence, as if <s> preceded it.
-        """
+        """p(token | history); a short history begins a sentence, as if <s> preceded it."""
         require_list(history, "history", "split it into tokens first")
         token = token if token in self.vocabulary else UNKNOWN
         known = [t if t in self.vocabulary or t == START else UNKNOWN for t in history]

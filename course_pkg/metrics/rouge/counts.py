@@ -14,9 +14,8 @@ from course_pkg.metrics.rouge.options import RougeOptions, require_beta, sentenc
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a hypothesis shares with one reference: matches, and how many units each text has.
+    """Matches, and how many units (n-grams, words, skip-bigrams; weights for ROUGE-W) texts have.
 
-    A unit is an n-gram, a word or a skip-bigram; for ROUGE-W the numbers are weights, not counts.
     rank: the value by which mode "rouge155" chooses the best reference (None: the rounded recall).
     """
 
@@ -28,10 +27,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class RougeScore:
-    """A ROUGE score from 0 to 1, and the counts for each reference behind it.
-
-    stemming: how words were stemmed; report it with the score.
-    """
+    """A ROUGE score from 0 to 1, the counts behind it, and how words were stemmed."""
 
     precision: float
     recall: float
@@ -67,10 +63,7 @@ def score_texts(
     lines: bool = False,
     weight: float = 1.0,
 ) -> RougeScore:
-    """Tokenize the texts, count the overlaps, and compute the score.
-
-    overlap: a function of two texts' tokens; with `lines`, of lists of tokens, one per line.
-    """
+    """The score of texts; overlap: a function of two texts' tokens, or of lists, one per line."""
     references = text_list(references, "reference")
     split, stemming = text_splitter(options)
 

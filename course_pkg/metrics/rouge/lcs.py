@@ -206,10 +206,7 @@ def wlcs_table(
 
 
 def wlcs_length(reference: Tokens, hypothesis: Tokens, weight: float) -> float:
-    """Compute the weighted LCS length, the last entry of `wlcs_table`, diagonal by diagonal.
-
-    A hundred million cells take a second or two; memory grows with the sum of the lengths.
-    """
+    """Compute the weighted LCS length, the last entry of `wlcs_table`, diagonal by diagonal."""
     import numpy as np  # only here: the other functions run without it
 
     numbers: dict[Hashable, int] = {}

@@ -72,10 +72,7 @@ def rouge_tokens(
 
 
 def text_splitter(options: RougeOptions) -> tuple[Callable[[str], list[str]], str]:
-    """The function that splits a text into tokens, and a description of its stemming.
-
-    It warns if "rouge" finds no token in a text that has letters. Source: ROUGE-1.5.5, MorphStem.
-    """
+    """The function that splits a text into tokens, and a description of its stemming."""
     split = tokenizer(options.tokenize)
     irregular, stemming = _irregular_forms(options)
 

@@ -163,10 +163,7 @@ def text_scores(
     kinds: Sequence[str] = USUAL,
     **options,
 ) -> dict[str, tuple[RougeScore, ...]]:
-    """ROUGE of each of a system's texts, by kinds such as "rouge1"; the system's is their mean.
-
-    references: for each hypothesis, a text or a list of texts. options: those of `RougeOptions`.
-    """
+    """ROUGE of each of a system's texts, by kinds such as "rouge1"; the system's is their mean."""
     require_list(hypotheses, "hypotheses", "give a list of texts")
     require_list(references, "references", "give one text, or one list of texts, per hypothesis")
     if len(hypotheses) != len(references) or not len(hypotheses):

@@ -30,11 +30,7 @@ def skip_bigram_total(length: int, max_gap: int | None = None) -> int:
 def skip_bigram_matches(
     hypothesis: Sequence[Hashable], reference: Sequence[Hashable], max_gap: int | None = None
 ) -> int:
-    """Count the skip-bigrams that two texts share, each as often as in the text with fewer (SKIP2).
-
-    Takes time proportional to the length times the smaller of the gap and the number of
-    different words that both texts contain.
-    """
+    """Count the skip-bigrams that two texts share, each as often as in the text with fewer."""
     shared = set(hypothesis) & set(reference)
     longest = max(len(hypothesis), len(reference))
     reach = _reach(longest, max_gap)
