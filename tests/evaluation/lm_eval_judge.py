@@ -28,7 +28,7 @@ def multiple_choice(model, questions: list[dict]) -> dict:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "items.jsonl")
-        path.write_text("".join(json.dumps(each) + "\n" for each in questions), "utf-8")
+        path.write_text("".join(json.dumps(item) + "\n" for item in questions), "utf-8")
         task = {
             "task": "course_items",
             "dataset_path": "json",
@@ -44,14 +44,14 @@ def multiple_choice(model, questions: list[dict]) -> dict:
     samples = sorted(result["samples"]["course_items"], key=lambda sample: sample["doc_id"])
     scored = [[response[0] for response in sample["resps"]] for sample in samples]
     counts = [len(question["options"]) for question in questions]
-    found = result["results"]["course_items"]
+    means = result["results"]["course_items"]
     return {
-        "options": [each[:count] for each, count in zip(scored, counts, strict=True)],
+        "options": [item[:count] for item, count in zip(scored, counts, strict=True)],
         "unconditional": [
-            [log_prob for log_prob, _ in each[count:]]
-            for each, count in zip(scored, counts, strict=True)
+            [log_prob for log_prob, _ in item[count:]]
+            for item, count in zip(scored, counts, strict=True)
         ],
-        "metrics": {name: found[f"{name},none"] for name in METRICS},
+        "metrics": {name: means[f"{name},none"] for name in METRICS},
     }
 
 
@@ -74,8 +74,8 @@ def run_task(model, folder: str, name: str, limit: int) -> dict[str, float]:
 
     manager = TaskManager(include_path=folder, include_defaults=False)
     options = {"task_manager": manager, "limit": limit, "bootstrap_iters": 0}
-    found = simple_evaluate(model, tasks=[name], **options)["results"][name]
-    return {key: value for key, value in found.items() if "," in key}
+    results = simple_evaluate(model, tasks=[name], **options)["results"][name]
+    return {key: value for key, value in results.items() if "," in key}
 
 
 def main() -> None:

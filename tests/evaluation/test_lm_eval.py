@@ -40,8 +40,8 @@ def lm_eval_python():
     python = Path(os.environ.get("COURSE_LM_EVAL", ROOT / ".venv-lm-eval/bin/python"))
     if not python.is_file():
         return python, f"there is no {python}: this file's first lines say how to make it"
-    found = "from importlib.metadata import version; print(version('lm-eval'))"
-    tried = subprocess.run([python, "-c", found], capture_output=True, text=True)
+    program = "from importlib.metadata import version; print(version('lm-eval'))"
+    tried = subprocess.run([python, "-c", program], capture_output=True, text=True)
     if tried.returncode:
         return python, f"{python} has no lm-eval: {tried.stderr.strip()[-200:]}"
     return python, None
@@ -79,12 +79,12 @@ def written_questions():
     ]
 
 
-def compare(model, tokenizer, found, questions, tolerance):
+def compare(model, tokenizer, judged, questions, tolerance):
     """Check log-probabilities to the tolerance in nats, and all metrics; return the difference."""
     asked = [ChoiceQuestion(q["context"], tuple(q["options"]), q["answer"]) for q in questions]
     result = score_questions(model, tokenizer, asked, premise="")
     largest = 0.0
-    rows = zip(result.questions, found["options"], found["unconditional"], strict=True)
+    rows = zip(result.questions, judged["options"], judged["unconditional"], strict=True)
     for mine, theirs, unconditional in rows:
         for option, (log_prob, greedy), alone in zip(
             mine.options, theirs, unconditional, strict=True
@@ -93,7 +93,7 @@ def compare(model, tokenizer, found, questions, tolerance):
             largest = max(largest, abs(option.unconditional - alone))
             assert option.greedy == greedy
     assert largest <= tolerance
-    assert {name: result.accuracy(NAMES[name]) for name in NAMES} == found["metrics"]
+    assert {name: result.accuracy(NAMES[name]) for name in NAMES} == judged["metrics"]
     return largest
 
 
@@ -109,8 +109,8 @@ def test_a_random_model_has_the_same_scores_and_texts(tmp_path):
     free = generate_greedy(model, tokenizer, prompts, max_new_tokens=24)
     until = [free[0].text[5:7], free[1].text[9]]  # so that some texts stop, in the middle
     request = {"questions": questions, "prompts": prompts, "until": until, "new": 24}
-    found = judge(tmp_path, model=str(tmp_path), dtype="float64", **request)
-    compare(model, tokenizer, found, questions, tolerance=1e-5)
+    judged = judge(tmp_path, model=str(tmp_path), dtype="float64", **request)
+    compare(model, tokenizer, judged, questions, tolerance=1e-5)
     texts = generate_greedy(model, tokenizer, prompts, max_new_tokens=24, stop=until)
-    assert [text.text for text in texts] == found["texts"]
+    assert [text.text for text in texts] == judged["texts"]
     assert "stop" in {text.finish for text in texts}

@@ -38,9 +38,9 @@ def test_each_line_has_the_whole_prompt_with_its_examples(tmp_path):
     items = Path(config["dataset_kwargs"]["data_files"]["test"])
     lines = [json.loads(line) for line in items.read_text("utf-8").splitlines()]
     questions = [request.question for request in make_requests(task)]
-    assert [line["prompt"] for line in lines] == [each.context for each in questions]
+    assert [line["prompt"] for line in lines] == [question.context for question in questions]
     choices = [ast.literal_eval(line["choices"]) for line in lines]  # as lm-eval reads them
-    assert choices == [list(each.options) for each in questions]
+    assert choices == [list(question.options) for question in questions]
     assert config["num_fewshot"] == 0 and config["target_delimiter"] == " "
 
 

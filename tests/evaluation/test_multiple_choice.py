@@ -101,10 +101,10 @@ def test_options_that_cannot_be_scored_are_errors(subtests):
         ({"options": ["é"], "delimiter": ""}, "no token for option 0, 'é'"),
     ):
         with subtests.test(arguments=arguments, message=message):
-            given = {"context": "b:", "options": ["a"], **arguments}
+            values = {"context": "b:", "options": ["a"], **arguments}
             with pytest.raises((ValueError, TypeError), match=message):
                 encode_options(
-                    merging_tokenizer("ab"), given.pop("context"), given.pop("options"), **given
+                    merging_tokenizer("ab"), values.pop("context"), values.pop("options"), **values
                 )
 
 
@@ -157,13 +157,13 @@ def test_questions_keep_their_order_and_options_their_premise(tiny):
     for question, result, single in zip(questions, together.questions, alone, strict=True):
         assert result.question == question
         assert tuple(o.text for o in result.options) == question.options
-        for found, expected in zip(result.options, single.questions[0].options, strict=True):
-            assert found.log_probs == pytest.approx(expected.log_probs, abs=1e-5)
-            assert found.unconditional == pytest.approx(expected.unconditional, abs=1e-5)
+        for scored, expected in zip(result.options, single.questions[0].options, strict=True):
+            assert scored.log_probs == pytest.approx(expected.log_probs, abs=1e-5)
+            assert scored.unconditional == pytest.approx(expected.unconditional, abs=1e-5)
     premise = score_questions(*tiny, [ChoiceQuestion("Answer:", questions[0].options)])
     expected = [o.log_prob for o in premise.questions[0].options]
-    found = [o.unconditional for o in together.questions[0].options]
-    assert found == pytest.approx(expected, abs=1e-5)
+    scored = [o.unconditional for o in together.questions[0].options]
+    assert scored == pytest.approx(expected, abs=1e-5)
     assert together.accuracy() == sum(together.correct()) / 2
     assert together.single_answer_accuracy() == 0
 

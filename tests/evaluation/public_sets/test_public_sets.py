@@ -96,8 +96,8 @@ def hub(monkeypatch):
 
     def load_dataset(path, name, *, split, revision):
         asked.append((path, name, split, revision))
-        entries = [each for each in public_sets() if each.hub == path]
-        [entry] = [each for each in entries if each.config == name] or entries
+        entries = [entry for entry in public_sets() if entry.hub == path]
+        [entry] = [entry for entry in entries if entry.config == name] or entries
         return FakeSplit([ROWS[entry.name][0]] * 3)
 
     use(monkeypatch, load_dataset)

@@ -91,13 +91,13 @@ def test_unscored_tokens_are_printed_and_long_texts_give_no_warning(tiny, recwar
 @given(st.integers(0, 300), st.integers(2, 60), st.data())
 def test_windows_score_each_token_once_with_the_documented_context(length, max_length, data):
     stride = data.draw(st.integers(1, max_length - 1))
-    found = windows(length, max_length, stride)
-    scored = [t for window in found for t in range(window.first, window.end)]
+    spans = windows(length, max_length, stride)
+    scored = [t for window in spans for t in range(window.first, window.end)]
     assert scored == list(range(1, length))
-    for window in found:
+    for window in spans:
         assert 0 < window.end - window.start <= max_length
         assert window.first > window.start
-    for window in found[1:]:
+    for window in spans[1:]:
         assert window.first - window.start == max_length - stride
         assert 1 <= window.end - window.first <= stride
 

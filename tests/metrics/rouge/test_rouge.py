@@ -41,9 +41,9 @@ def values(score):
 def test_the_documents_worked_case():
     # Recall and precision of ROUGE-1, ROUGE-2 and ROUGE-L, counted by hand.
     for kind, recall, precision in (("1", 6 / 7, 1), ("2", 0.5, 0.6), ("l", 5 / 7, 5 / 6)):
-        found = values(ALL[kind]("a dog is in the garden", "there is a dog in the garden"))
+        score = values(ALL[kind]("a dog is in the garden", "there is a dog in the garden"))
         f = 2 * recall * precision / (recall + precision)
-        assert found == pytest.approx([precision, recall, f])
+        assert score == pytest.approx([precision, recall, f])
 
 
 class TestPaper:
