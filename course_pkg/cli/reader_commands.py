@@ -96,7 +96,6 @@ def check(
 
 
 def _print_findings(findings: "list[CheckResult]") -> None:
-    """A table on a terminal; tab-separated lines where the output is piped."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -94,6 +94,9 @@ def _score_files(
     printer = _Printer(metric.title, output, width, score_only)
     if sentence_level:
         printer.texts(systems[0].scores)
+    elif score_only:
+        for system in systems:
+            typer.echo(printer.main_scores(system))
     elif len(systems) == 1:
         printer.system(systems[0], confidence_n, seed)
     else:
@@ -172,7 +175,6 @@ class _Printer:
     only: bool
 
     def texts(self, scores: "SystemScores") -> None:
-        """The scores of each text, on a line: tab-separated after a header, or as JSON."""
         columns = scores.main_columns if self.only else scores.per_text
         as_json = self.output == "json"
         if not as_json and not self.only:
@@ -185,10 +187,6 @@ class _Printer:
                 typer.echo("\t".join(map(self._digits, values)))
 
     def system(self, system: _System, samples: int, seed: int) -> None:
-        """A system's scores with their intervals, and what one must know to compare them."""
-        if self.only:
-            typer.echo(self._main_scores(system))
-            return
         estimates = _estimates(system.scores, samples, seed)
         settings = system.settings(bs=samples, seed=seed)
         if self.output == "text":
@@ -216,11 +214,6 @@ class _Printer:
     def systems(
         self, systems: Sequence[_System], test: str | None, samples: int, seed: int
     ) -> None:
-        """A row for each system; with a test, compared with the first one."""
-        if self.only:
-            for system in systems:
-                typer.echo(self._main_scores(system))
-            return
         rows = []
         for number, system in enumerate(systems):
             row: dict[str, Any] = {"system": system.name}
@@ -249,10 +242,8 @@ class _Printer:
         mark = "*" if p_value < SIGNIFICANT else ""
         return f"{self._digits(score)} (p = {p_value:.4f}{mark})"
 
-    def _main_scores(self, system: _System) -> str:
-        return "\t".join(
-            self._digits(statistics.total) for statistics in system.scores.compared.values()
-        )
+    def main_scores(self, system: _System) -> str:
+        return "\t".join(self._digits(score.total) for score in system.scores.compared.values())
 
     def _digits(self, value: float | None) -> str:
         return "nan" if value is None else f"{value:z.{self.width}f}"
@@ -342,7 +333,6 @@ def _command(metric: "Metric") -> Callable[..., None]:
 
 
 def _as_option(parameter: Parameter) -> Parameter:
-    """A metric's keyword as typer declares it."""
     kind, mark = get_args(parameter.annotation)
     long = f"--{parameter.name.replace('_', '-')}"
     names = (long, mark.short) if mark.short else (long,)

@@ -58,7 +58,6 @@ class GenerationResult:
 
     @property
     def accuracy(self) -> float:
-        """The share of exact matches."""
         return self.correct().count(True) / len(self.answers)
 
     @property

@@ -162,8 +162,6 @@ def _argmax(logits: Tensor) -> Tensor:
 
 
 class _StopAtRow(StoppingCriteria):
-    """Gives each new token to a row, and stops when the row does."""
-
     def __init__(self, row: _Row):
         self.row = row
 

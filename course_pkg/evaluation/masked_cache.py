@@ -20,11 +20,6 @@ class MaskedCache:
         self.layers: list[tuple[Tensor, Tensor] | None] = [None] * config.layers
         self.positions = torch.zeros(1, 0, dtype=torch.long)
 
-    @property
-    def tokens(self) -> int:
-        """How many tokens are kept."""
-        return self.positions.shape[1]
-
     def attend(self, positions: Tensor, seen: Tensor) -> Attend:
         """An `attend` for one pass of a decoder; it also keeps the new tokens.
 

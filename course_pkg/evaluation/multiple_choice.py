@@ -97,7 +97,6 @@ class ScoredQuestion:
         return scores.index(max(scores))
 
     def correct(self, normalization: Normalization = "sum") -> bool:
-        """Whether the choice is the answer."""
         return self.choice(normalization) == self._answer()
 
     def probabilities(self, normalization: Normalization = "sum") -> tuple[float, ...]:
@@ -118,7 +117,6 @@ class ScoredQuestion:
 
     @property
     def writes_an_option(self) -> bool:
-        """Whether greedy generation would write one of the options."""
         return any(option.greedy for option in self.options)
 
     def _answer(self) -> int:
@@ -138,7 +136,6 @@ class MultipleChoiceResult:
         return [question.correct(normalization) for question in self.questions]
 
     def accuracy(self, normalization: Normalization = "sum") -> float:
-        """The share of right choices."""
         correct = self.correct(normalization)
         return correct.count(True) / len(correct)
 

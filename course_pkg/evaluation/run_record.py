@@ -82,7 +82,6 @@ class RunRecord:
 
     @property
     def failed(self) -> int:
-        """How many items have no score."""
         return sum(sample.error is not None for sample in self.samples)
 
     @property
@@ -258,7 +257,6 @@ def compare_records(baseline: RunRecord, system: RunRecord) -> PairedRuns:
 
 
 def _values(record: RunRecord) -> dict[str, float]:
-    """The reported score of each item that has it."""
     metric = record.metric
     return {
         sample.id: sample.scores[metric] for sample in record.samples if metric in sample.scores

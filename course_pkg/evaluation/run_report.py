@@ -64,7 +64,6 @@ def _about(record: RunRecord) -> dict[str, str]:
 
 
 def _chosen(sample: Sample) -> str:
-    """The option that was chosen, or the answer that was extracted."""
     if "options" in sample.answer:
         return sample.answer["options"][sample.answer["choice"]]["text"]
     extracted = sample.answer.get("extracted")
@@ -78,7 +77,6 @@ def _prompt(sample: Sample) -> str:
 
 
 def _notes(sample: Sample, number: int) -> str:
-    """What is to say of an option: whether it is right, chosen, or merged with the context."""
     notes = []
     if number == sample.asked["answer"]:
         notes.append("right")

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class SampleLog:
 
     def append(self, samples: Sequence[Sample]) -> None:
         """Write samples, and wait until they are on the disk."""
-        lines = [_line(sample.json) for sample in samples]
+        lines = [_line(asdict(sample)) for sample in samples]
         self._file.write(b"".join(lines))
         self._file.flush()
         os.fsync(self._file.fileno())

@@ -6,7 +6,7 @@ answer.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -57,11 +57,6 @@ class Sample:
     answer: Mapping[str, Any] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """All fields, as `read` takes them."""
-        return asdict(self)
 
     @classmethod
     def read(cls, fields: Any) -> "Sample":

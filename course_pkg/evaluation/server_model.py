@@ -258,7 +258,6 @@ def _probe(requests: Sequence[ItemRequest]) -> ChoiceQuestion:
 
 
 def _unusual(text: str) -> str:
-    """Some of its characters that are not ASCII."""
     characters = dict.fromkeys(character for character in text if not character.isascii())
     return "".join(list(characters)[:PROBE_CHARACTERS])
 

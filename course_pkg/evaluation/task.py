@@ -56,7 +56,6 @@ class Task:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All but the items, as JSON has it."""
         prompt = self.template
         written = {name: getattr(prompt, name) for name in prompt.__dataclass_fields__}
         settings = {"kind": self.kind, "prompt": written | {"chat": self.chat}}
@@ -71,7 +70,6 @@ class Task:
 
     @property
     def hash(self) -> str:
-        """Of the settings and the items: 64 hexadecimal digits of SHA-256."""
         return _digest([self.settings, self.items_hash])
 
     @property

@@ -98,7 +98,6 @@ class TomlFile:
             raise self.error(name, key, str(error)) from None
 
     def error(self, name: str, key: str, problem: str) -> TaskError:
-        """A problem with a key of a table."""
         return TaskError(f"{self.path}, line {line_of(self.text, name, key)}: {problem}")
 
 
@@ -184,7 +183,6 @@ def _one_of(choices: Sequence[str]) -> Callable[[Any, str], str]:
 
 
 def _rule(value: Any) -> str | Rule:
-    """A rule's name, or a rule of the task's own."""
     if not isinstance(value, dict):
         return value
     if not {"name", "pattern"} <= value.keys() <= {"name", "pattern", "which"}:

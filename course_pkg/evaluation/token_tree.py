@@ -50,7 +50,6 @@ class TokenTree:
         return nodes
 
     def missing(self, sequence: Sequence[int], new_from: int) -> int:
-        """How many nodes `add` would create; nothing changes."""
         seen = self._cached_part(sequence, new_from)
         parent = -1
         for position in range(seen, len(sequence)):

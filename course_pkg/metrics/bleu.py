@@ -159,7 +159,6 @@ class PreparedReferences:
         )
 
     def score_of_counts(self, counts: Sequence[int], **smoothing) -> BleuScore:
-        """Compute BLEU from one row of `counts`, or from a sum of rows."""
         c, r, *orders = counts
         n = self.max_order
         return bleu_from_counts(orders[:n], orders[n:], c, r, **smoothing)
@@ -257,7 +256,6 @@ def _check_counts(matches: Sequence[int], totals: Sequence[int], *lengths: int) 
 
 
 def _checked_smooth_value(smoothing: str, value: float | None) -> float:
-    """The value to smooth with: `value`, or sacrebleu's for this smoothing."""
     require_choice(smoothing, "smoothing", SMOOTH_VALUES)
     if value is None:
         return SMOOTH_VALUES[smoothing]

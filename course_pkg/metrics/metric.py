@@ -40,7 +40,6 @@ class SystemScores:
 
     @property
     def main_columns(self) -> dict[str, Sequence[float]]:
-        """The columns of per_text that `main` names."""
         return {name: self.per_text[name] for name in self.main or self.per_text}
 
     @property

@@ -85,7 +85,6 @@ class WordNet:
                 yield word.removesuffix(ending) + replacement
 
     def _offsets(self, word: str, part: str) -> list[str]:
-        """The offsets of an entry's synsets: the last fields of its index line."""
         line = self._index[part].get(word)
         if not word or line is None:
             return []

@@ -25,7 +25,6 @@ class Likelihood:
 
     @classmethod
     def of(cls, log_probs: Iterable[float], **units: int) -> "Likelihood":
-        """The likelihood of tokens with these natural-log probabilities."""
         values = [float(value) for value in log_probs]
         if wrong := [value for value in values if not value <= 0]:
             raise ValueError(
@@ -35,7 +34,6 @@ class Likelihood:
 
     @classmethod
     def total(cls, parts: "Iterable[Likelihood]") -> "Likelihood":
-        """The likelihoods of all parts, added up field by field."""
         parts = list(parts)
         names = ("tokens", "unscored", "words", "bytes")
         sums = {name: sum(getattr(part, name) for part in parts) for name in names}

@@ -179,7 +179,6 @@ def _prefix(tokenizer: "PreTrainedTokenizerBase", bos: bool | int) -> list[int]:
 
 
 def _context(model: nn.Module, max_length: int | None, stride: int | None) -> int | None:
-    """How many tokens fit into a window: max_length, or the config's limit, or None."""
     config = getattr(model, "config", None)
     if hasattr(config, "get_text_config"):
         config = config.get_text_config()

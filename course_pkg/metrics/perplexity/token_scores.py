@@ -155,7 +155,6 @@ def _score(
 
 
 def _optional(model: nn.Module, positions: Tensor, columns: int) -> dict[str, object]:
-    """The optional arguments that the model accepts."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT model
     accepted = inspect.signature(inner.forward).parameters
     options = {"position_ids": positions, "use_cache": False, "logits_to_keep": columns}

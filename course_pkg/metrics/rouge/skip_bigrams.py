@@ -76,7 +76,6 @@ def _pairs(tokens: Sequence[Hashable], max_gap: int | None) -> Iterator[tuple[Ha
 
 
 def _reach(length: int, max_gap: int | None) -> int:
-    """The largest distance between the two positions of a pair."""
     if max_gap is None:
         return max(length - 1, 0)
     if isinstance(max_gap, bool) or not isinstance(max_gap, int):
