@@ -60,7 +60,7 @@ class ClusterModel:
     def answers(
         self, task: Task, requests: Sequence[ItemRequest], progress: Progress = silent
     ) -> Iterator[Answered]:
-        """Batch by batch. Raises RunError if a worker can't run this, ServerError if it's lost."""
+        """Batch by batch; RunError if a worker can't run this, ServerError without a cluster."""
         if not requests:
             return
         from distributed import as_completed
