@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from course_pkg.common.arguments import require_integer
-from course_pkg.evaluation.distributions import normal_quantile, t_tails
 from course_pkg.evaluation.statistics import (
     Interval,
     independent_units,
+    normal_quantile,
     score_array,
     standard_error,
     t_interval,
+    t_tails,
 )
 
 

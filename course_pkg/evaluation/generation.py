@@ -73,8 +73,6 @@ def answer_questions(
     questions: Sequence[OpenQuestion],
     *,
     rules: Sequence[str | Rule] = ("whole text",),
-    normalization: str = "strip",
-    metrics: Mapping[str, Metric] = NO_METRICS,
     **options,
 ) -> GenerationResult:
     """Generate greedily, extract and score. options: those of `generate_greedy`."""
@@ -82,9 +80,7 @@ def answer_questions(
     known_rules(rules)  # before minutes of generation
     prompts = [question.prompt for question in questions]
     written = generate_greedy(model, tokenizer, prompts, **options)
-    return score_answers(
-        questions, written, rules=rules, normalization=normalization, metrics=metrics
-    )
+    return score_answers(questions, written, rules=rules)
 
 
 def score_answers(
@@ -98,11 +94,6 @@ def score_answers(
     """Score texts that were generated here or elsewhere, one per question.
 
     metrics: functions of an answer and a reference, by name.
-
-    >>> question = OpenQuestion("1 + 1 =", ("2",))
-    >>> result = score_answers([question], ["It is 2."], rules=["last number"])
-    >>> result.answers[0].extraction.answer, result.accuracy
-    ('2', 1.0)
     """
     if len(questions) != len(generations) or not questions:
         raise ValueError(

@@ -13,12 +13,14 @@ arXiv 2503.01747; Franco et al. 2019.
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from course_pkg.common.arguments import require_integer
-from course_pkg.evaluation.distributions import normal_quantile, t_quantile
+from course_pkg.common.arguments import require_between, require_integer, require_number
 
-if TYPE_CHECKING:  # imported by what needs it: intervals of shares don't
+if (
+    TYPE_CHECKING
+):  # numpy and scipy are imported by what needs them: a browser has Wilson's interval
     import numpy as np
 
 FEWEST_UNITS = 5  # from fewer independent items or groups, a spread is hardly known
@@ -168,3 +170,44 @@ def _wilson(mean: float, count: float, quantile: float, level: float) -> Interva
     low = 0.0 if mean == 0 else center - margin
     high = 1.0 if mean == 1 else center + margin
     return Interval(mean, low, high, level)
+
+
+def normal_quantile(level: float) -> float:
+    """z such that a standard normal number is in [-z, z] with probability `level`."""
+    require_between(level, "level", 0, 1)
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
+def t_tails(value: float, freedom: int) -> float:
+    """The probability that Student's t is below -value or above value: a two-sided p-value."""
+    from scipy.special import stdtr
+
+    require_integer(freedom, "freedom")
+    if not require_number(value, "value") >= 0:
+        raise ValueError(f"value must be at least 0, got {value}")
+    return 2 * float(stdtr(freedom, -value))
+
+
+def t_quantile(freedom: int, level: float) -> float:
+    """t such that Student's t is in [-t, t] with probability `level`; freedom: at least 1."""
+    from scipy.special import stdtrit
+
+    require_integer(freedom, "freedom")
+    require_between(level, "level", 0, 1)
+    return float(stdtrit(freedom, (1 + level) / 2))
+
+
+def binomial_probabilities(trials: int, probability: "float | np.ndarray") -> "np.ndarray":
+    """P(k successes in `trials`) for k = 0, …, trials, last axis; probability: a number, or (m,).
+
+    >>> binomial_probabilities(2, 0.5).round(3).tolist()
+    [0.25, 0.5, 0.25]
+    """
+    import numpy as np
+    from scipy.stats import binom
+
+    require_integer(trials, "trials")
+    shares = np.asarray(probability, float)[..., None]
+    if not np.all((shares >= 0) & (shares <= 1)):
+        raise ValueError(f"probability must be in [0, 1], got {probability}")
+    return binom.pmf(np.arange(trials + 1), trials, shares)

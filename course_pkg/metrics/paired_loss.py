@@ -39,11 +39,7 @@ class LossChange:
 def loss_change(
     losses: Sequence[float], baseline: Sequence[float], tokens: Sequence[int]
 ) -> LossChange:
-    """The change from the baseline's losses, of each text in nats, summed over its tokens.
-
-    >>> loss_change([12.0, 21.0, 33.0], [10.0, 20.0, 30.0], [10, 10, 20])
-    LossChange(nats=0.15, margin=0.04243..., texts=3)
-    """
+    """The change from the baseline's losses, of each text in nats, summed over its tokens."""
     if not len(losses) == len(baseline) == len(tokens):
         raise ValueError(
             f"{len(losses)} losses, {len(baseline)} of the baseline, {len(tokens)} numbers of "

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from course_pkg.evaluation.distributions import binomial_probabilities, t_quantile, t_tails
 from course_pkg.evaluation.statistics import (
+    binomial_probabilities,
     mean_interval,
     standard_error,
     t_interval,
+    t_quantile,
+    t_tails,
     wilson_interval,
 )
 from tests.refusals import require_refusals

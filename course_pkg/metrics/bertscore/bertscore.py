@@ -165,10 +165,6 @@ def bert_score(
         rescale: a `Baseline` of the same encoder and layer; x becomes (x - b) / (1 - b).
         multi: "best" takes P, R and F of the reference with the best F; "each" takes the best P,
             the best R and the best F, possibly of different references, as the authors' tool does.
-
-    >>> scores = bert_score(["a cat sat"], ["a cat sat"])
-    >>> round(scores.f1.item(), 4)
-    1.0
     """
     groups = _groups(hypotheses, references)
     require_choice(multi, "multi", ("best", "each"))

@@ -115,10 +115,6 @@ def meteor(
         synonyms: "wordnet" (with a warning if it is not installed), sets of words such as
             [{"car", "automobile"}], any `wordnet.Synonyms`, or None.
         function_words: lower-case words with weight 1 - delta, if the version has a delta.
-
-    >>> score = meteor("on the mat sat the cat", "the cat sat on the mat", synonyms=None)
-    >>> len(score.matches), score.chunks, round(score.score, 4)
-    (6, 3, 0.9375)
     """
     parameters = version
     if not isinstance(version, MeteorParameters):

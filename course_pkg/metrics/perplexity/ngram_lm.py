@@ -43,10 +43,6 @@ class NGramModel:
         discount: what Kneser-Ney (interpolated) subtracts from every count, between 0 and 1.
         vocabulary: tokens that are possible although no sentence contains them; every other unknown
             token is treated as <unk>.
-
-    >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
-    >>> model.probability("b", ["a"]), model.probability("a", [START])
-    (0.5, 1.0)
     """
 
     def __init__(

@@ -63,11 +63,7 @@ def require_beta(beta: float) -> float:
 def rouge_tokens(
     text: str, tokenize: str = "rouge", stem: Stem = False, mode: str = "paper"
 ) -> list[str]:
-    """Split a text into the tokens that ROUGE counts; arguments as for `RougeOptions`.
-
-    >>> rouge_tokens("The cats' dinner: running mice!", stem={"mice": "mouse"})
-    ['the', 'cat', 'dinner', 'run', 'mous']
-    """
+    """Split a text into the tokens that ROUGE counts; arguments as for `RougeOptions`."""
     return text_splitter(RougeOptions(stem=stem, tokenize=tokenize, mode=mode))[0](text)
 
 

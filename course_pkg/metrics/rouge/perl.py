@@ -61,11 +61,7 @@ def _stemmer():
 
 
 def wlcs_positions(reference: Tokens, hypothesis: Tokens, weight: float) -> list[tuple[int, int]]:
-    """Find the matches on the path through `lcs.wlcs_table`: pairs (in reference, in hypothesis).
-
-    >>> wlcs_positions("abcd", "abxd", weight=2)
-    [(0, 0), (1, 1), (3, 3)]
-    """
+    """Find the matches on the path through `lcs.wlcs_table`, in reference and hypothesis."""
     if len(reference) * len(hypothesis) > _MOST_CELLS:
         raise ValueError(
             f"the table of {len(reference):,} by {len(hypothesis):,} tokens is too large (at most "
