@@ -10,7 +10,7 @@ from rouge_score.scoring import BootstrapAggregator
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
-from course_pkg.metrics.rouge.rouge import USUAL, text_scores
+from course_pkg.metrics.rouge.rouge_measures import USUAL, text_scores
 from course_pkg.metrics.significance import mean_intervals
 from tests.tables import each_row
 

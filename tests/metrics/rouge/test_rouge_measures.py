@@ -15,7 +15,7 @@ from course_pkg.metrics.rouge import (
     rouge_su,
     rouge_w,
 )
-from course_pkg.metrics.rouge.rouge import USUAL, text_scores
+from course_pkg.metrics.rouge.rouge_measures import USUAL, text_scores
 from course_pkg.metrics.tokenizers import porter_stem
 from tests.refusals import require_refusals
 
