@@ -2,7 +2,7 @@
 
 Both get the same model in this process, the same contexts and options, and one thread; they take
 turns. lm-eval has batches of 4, one question's options. The course doesn't need lm-eval otherwise:
-`tests/evaluation/test_lm_eval.py` says how to install it into an environment of its own.
+`benchmarks/lm_eval_parity.py` says how to install it into an environment of its own.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""The command `course chat`: talk with a model and an adapter in the terminal.
-
-Chapter: finetuning/chat.
-"""
+"""The command `course chat`: talk with a model in the terminal."""
 
 import sys
 from collections.abc import Iterator

@@ -1,16 +1,13 @@
 """Check whether this machine has what the course needs, with a fix for each problem.
 
-Each check examines one thing, changes nothing, and returns a `CheckResult`. `diagnose` runs them
-all. Only the essentials (Python, torch, the model, disk space for it) decide whether the machine
-is fit: without a GPU, a sandbox or a browser you can still read the course.
-
-Chapter: setup.
+Only the essentials (Python, torch, the model, disk space for it) decide whether the machine is fit:
+without a GPU, a sandbox or a browser you can still read the course.
 """
 
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -24,6 +21,7 @@ PYTHON_BELOW = (3, 14)
 MEMORY_BYTES = 6e9  # for a LoRA step of SmolLM2 in fp32, and a notebook
 CACHE_BYTES = 1e9
 REPO_BYTES = 1e9
+INSTALL = "python -m pip install --no-deps -r requirements.txt"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -39,11 +37,7 @@ class CheckResult:
 
 
 def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> CheckResult:
-    """Whether the course runs on this version of Python: 3.11 to 3.13.
-
-    >>> check_python((3, 9, 2)).state
-    'missing'
-    """
+    """Whether the course runs on this version of Python: 3.11 to 3.13."""
     found = ".".join(map(str, version))
     if PYTHON_MIN <= version[:2] < PYTHON_BELOW:
         return CheckResult("Python", "ok", found, essential=True)
@@ -57,8 +51,7 @@ def check_torch() -> CheckResult:
         import torch
     except Exception as error:
         found = f"cannot be imported ({type(error).__name__}: {error})"
-        fix = "python -m pip install --no-deps -r requirements.txt"
-        return CheckResult("torch", "missing", found, fix, essential=True)
+        return CheckResult("torch", "missing", found, INSTALL, essential=True)
     build = f"CUDA {torch.version.cuda} build" if torch.version.cuda else "CPU build"
     found = f"{torch.__version__}, {build}, {torch.get_num_threads()} threads"
     return CheckResult("torch", "ok", found, essential=True)
@@ -85,10 +78,7 @@ def check_gpu() -> CheckResult:
 
 
 def check_flash_attention(cuda: bool | None = None) -> CheckResult:
-    """Whether the optional flash-attn package is installed; it needs CUDA.
-
-    cuda: whether there is a CUDA device; by default, ask torch.
-    """
+    """Whether the optional flash-attn package is installed; it needs CUDA, which torch knows."""
     try:
         return CheckResult("flash-attn", "ok", metadata.version("flash-attn"))
     except metadata.PackageNotFoundError:
@@ -127,11 +117,7 @@ def check_model() -> CheckResult:
 
 
 def check_memory(total: int | None = None, available: int | None = None) -> CheckResult:
-    """Whether enough memory is free for fine-tuning SmolLM2. total, available: in bytes.
-
-    >>> check_memory(total=16_000_000_000, available=9_000_000_000).found
-    '9.0 GB free of 16.0 GB'
-    """
+    """Whether enough memory is free for fine-tuning SmolLM2. total, available: in bytes."""
     if total is None or available is None:
         import psutil
 
@@ -190,10 +176,7 @@ def check_lock(requirements: Path) -> CheckResult:
 
 
 def diagnose(repository: Path | None = None) -> list[CheckResult]:
-    """Run every check; if a check itself fails, that is a finding.
-
-    repository: the folder with requirements.txt; by default the current folder.
-    """
+    """Run every check, in the folder with requirements.txt; a check that fails is a finding."""
     here = (repository or Path.cwd()).absolute()
     checks: dict[str, Callable[[], CheckResult]] = {
         "Python": check_python,
@@ -208,27 +191,17 @@ def diagnose(repository: Path | None = None) -> list[CheckResult]:
         "Chromium": check_browser,
         "lock": lambda: check_lock(here / "requirements.txt"),
     }
-    return [_guarded(name, check) for name, check in checks.items()]
+    findings = []
+    for name, check in checks.items():
+        try:
+            findings.append(check())
+        except Exception as error:
+            found = f"the check failed ({type(error).__name__}: {error})"
+            essential = name in {"model", "cache disk"}
+            findings.append(CheckResult(name, "missing", found, INSTALL, essential))
+    return findings
 
 
 def fit(findings: list[CheckResult]) -> bool:
-    """Whether nothing essential is missing.
-
-    >>> fit([CheckResult("Python", "missing", "2.7.18", essential=True)])
-    False
-    """
+    """Whether nothing essential is missing."""
     return not any(finding.essential and finding.state == "missing" for finding in findings)
-
-
-def as_json(findings: list[CheckResult]) -> dict[str, object]:
-    """The findings as plain data, for programs: {"fit": …, "findings": […]}."""
-    return {"fit": fit(findings), "findings": [asdict(finding) for finding in findings]}
-
-
-def _guarded(name: str, check: Callable[[], CheckResult]) -> CheckResult:
-    try:
-        return check()
-    except Exception as error:
-        found = f"the check failed ({type(error).__name__}: {error})"
-        fix = "python -m pip install --no-deps -r requirements.txt"
-        return CheckResult(name, "missing", found, fix, essential=name in {"model", "cache disk"})

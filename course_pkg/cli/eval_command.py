@@ -1,7 +1,4 @@
-"""The command `course eval`: a model on a task, with error bars, a record and a report.
-
-Chapter: evaluation/likelihood-and-generation.
-"""
+"""The command `course eval`: a model on a task, with error bars, a record and a report."""
 
 import re
 import sys
@@ -105,8 +102,9 @@ def evaluate(
 
     if adapter is not None and not chosen.chat:
         _say_if_chats(adapter, chosen.name)
-    at_address = {"concurrency": concurrency, "timeout": timeout, "extra_body": extra_body}
-    loaded = _load(model, adapter, device, dtype, served_model_name, at_address)
+    at_address = {"served_model_name": served_model_name, "concurrency": concurrency}
+    at_address |= {"timeout": timeout, "extra_body": extra_body}
+    loaded = _load(model, adapter, device, dtype, at_address)
     at = scheduler_of_options(scheduler, tls_ca, tls_cert, tls_key)
     if at is not None:
         loaded = _on_cluster(loaded, at, model, adapter, device, dtype)
@@ -135,7 +133,6 @@ def _say_if_chats(adapter: Path, task: str) -> None:
 
 
 def _find_task(name: str) -> "Task":
-    """A task of the course, of a file, or, after "public:", of the table of public sets."""
     if name.startswith("public:"):
         from course_pkg.evaluation.public_sets.loading import public_task
 
@@ -146,12 +143,7 @@ def _find_task(name: str) -> "Task":
 
 
 def _load(
-    model: str,
-    adapter: Path | None,
-    device: str | None,
-    dtype: str,
-    served: str | None,
-    at_address: dict[str, Any],
+    model: str, adapter: Path | None, device: str | None, dtype: str, at_address: dict[str, Any]
 ) -> "Model":
     """A model here, or behind an address. Raises RunError for options that don't go together."""
     from course_pkg.evaluation.run_errors import RunError
@@ -162,8 +154,8 @@ def _load(
                 "--adapter and --device are for a model on this machine: at an address, name the "
                 "adapter with --served-model-name, as `course serve` calls it"
             )
-        return _at_address(model, served, **at_address)
-    for name, value in {"served_model_name": served, **at_address}.items():
+        return _at_address(model, **at_address)
+    for name, value in at_address.items():
         if value is not None:
             option = name.replace("_", "-")
             raise RunError(f"--{option} is for a --model that is an http(s) address")
@@ -174,7 +166,7 @@ def _load(
 
 def _at_address(
     address: str,
-    served: str | None,
+    served_model_name: str | None,
     concurrency: int | None,
     timeout: float | None,
     extra_body: str | None,
@@ -194,7 +186,7 @@ def _at_address(
         ) from None
     times = {} if timeout is None else {"timeout": timeout}
     client = HttpClient(address, key_for(address), **times)
-    return ServerModel(client, served, at_once=concurrency or AT_ONCE, extra=extra)
+    return ServerModel(client, served_model_name, at_once=concurrency or AT_ONCE, extra=extra)
 
 
 def _on_cluster(
@@ -218,7 +210,6 @@ def _on_cluster(
 
 
 def _file_name(model: "Model") -> str:
-    """A folder's name for a model and its adapter."""
     adapter = model.identity.get("adapter")
     parts = [model.identity["model"], Path(adapter).name if adapter else ""]
     name = "+".join(re.sub(r"[^\w.-]+", "-", part).strip("-.") for part in parts if part)
@@ -226,7 +217,6 @@ def _file_name(model: "Model") -> str:
 
 
 def _print_scores(record: "RunRecord") -> None:
-    """A table of the scores; the reported one first."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -247,7 +237,6 @@ def _print_scores(record: "RunRecord") -> None:
 
 
 def _print_failures(record: "RunRecord") -> None:
-    """How many items failed, and the reasons, the most frequent first."""
     typer.echo(f"{record.failed} items failed: see the report; run again to ask for them")
     reasons = Counter(sample.error for sample in record.samples if sample.error is not None)
     for reason, count in reasons.most_common(MOST_REASONS):
@@ -308,7 +297,6 @@ class _Progress:
             sys.stderr.write("\n")
 
     def show(self, done: int, total: int) -> None:
-        """Say how far the run is."""
         now = time.monotonic()
         if self._before is None:
             self._before = done

@@ -1,9 +1,7 @@
 """The exit codes of the `course` commands: the same fault has the same code in each of them.
 
-0: done. 1: done, and something needs a look. 130: interrupted. The others are those of errors, and
-stand in `course_pkg.common.errors`.
-
-Chapter: setup.
+0: done. 1: done, and something needs a look. 130: interrupted. The others are those of errors, in
+`course_pkg.common.errors`.
 """
 
 import os
@@ -80,11 +78,7 @@ class _Warnings:
 
 
 def explained(error: BaseException) -> tuple[int, str | None]:
-    """The exit code of an error, and what to print; None for a bug.
-
-    >>> explained(KeyboardInterrupt())[0], explained(PermissionError(13, "denied", "/x"))[0]
-    (130, 4)
-    """
+    """The exit code of an error, and what to print; None for a bug."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted; run the same command again to continue"
     if disk_is_full(error):
@@ -117,9 +111,6 @@ def output_is_closed() -> bool:
 
 def extra_of(module: str | None) -> str | None:
     """The optional part of the course that installs a module's library, or None.
-
-    Args:
-        module: the module that could not be imported, such as fastapi.routing.
 
     >>> extra_of("fastapi.routing"), extra_of("uvicorn"), extra_of("torch"), extra_of(None)
     ('serve', 'serve', None, None)

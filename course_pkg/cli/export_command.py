@@ -1,7 +1,4 @@
-"""The command `course export`: a model and its adapter for llama.cpp, Ollama or ONNX Runtime.
-
-Chapter: deployment/edge.
-"""
+"""The command `course export`: a model for other programs."""
 
 from pathlib import Path
 from typing import Annotated

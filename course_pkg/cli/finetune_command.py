@@ -1,7 +1,4 @@
-"""The command `course finetune`: an adapter from a file of your own examples, with a report.
-
-Chapter: finetuning/chat.
-"""
+"""The command `course finetune`: an adapter from a file of your own examples."""
 
 import sys
 from pathlib import Path

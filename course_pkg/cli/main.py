@@ -1,9 +1,7 @@
 """The program `course`: its commands are in the modules of this folder.
 
 A module whose name ends in `_command` or `_commands` has a function `add_to`, which adds its
-commands. Each command only parses options and prints; the modules that it imports do the work.
-
-Chapter: setup.
+commands. Each command only parses options and prints.
 """
 
 from importlib import import_module

@@ -1,9 +1,7 @@
-"""The commands of `course` for a reader: doctor, model, start and check.
-
-Chapter: setup.
-"""
+"""The commands of `course` for a reader: doctor, model, start and check."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +34,8 @@ def doctor(
 
     findings = checks.diagnose()
     if as_json:
-        typer.echo(json.dumps(checks.as_json(findings), indent=1))
+        report = {"fit": checks.fit(findings), "findings": list(map(asdict, findings))}
+        typer.echo(json.dumps(report, indent=1))
     else:
         _print_findings(findings)
     raise typer.Exit(0 if checks.fit(findings) else NEEDS_A_LOOK)
@@ -97,7 +96,6 @@ def check(
 
 
 def _print_findings(findings: "list[CheckResult]") -> None:
-    """A table on a terminal; tab-separated lines where the output is piped."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

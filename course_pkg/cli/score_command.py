@@ -1,20 +1,13 @@
-"""The commands `course score …`: one for each metric of the registry, with all that they share.
-
-Each prints the system's scores with 95% bootstrap intervals; with -sl, the scores of each text; or
-for several systems, what a test says of their differences.
-
-Chapter: metrics/overview.
-"""
+"""The commands `course score …`: one for each metric of the registry, with all that they share."""
 
 import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import asdict, dataclass
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 from typer.core import TyperCommand
@@ -23,17 +16,11 @@ from course_pkg.cli.exits import Commands
 
 if TYPE_CHECKING:
     from course_pkg.metrics.metric import Metric, SystemScores
-    from course_pkg.metrics.significance import TextStatistics
+    from course_pkg.metrics.significance import MeanInterval, TextStatistics
     from course_pkg.metrics.text_files import ScoredTexts
 
 SIGNIFICANT = 0.05  # p-values below it get a star
-
-
-class ScoreFormat(StrEnum):
-    """How scores are printed."""
-
-    json = "json"
-    text = "text"
+ScoreFormat = Literal["json", "text"]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -107,6 +94,9 @@ def _score_files(
     printer = _Printer(metric.title, output, width, score_only)
     if sentence_level:
         printer.texts(systems[0].scores)
+    elif score_only:
+        for system in systems:
+            typer.echo(printer.main_scores(system))
     elif len(systems) == 1:
         printer.system(systems[0], confidence_n, seed)
     else:
@@ -158,33 +148,21 @@ def _read(
     return systems
 
 
-@dataclass(frozen=True)
-class _Estimate:
-    """A score of a system; low and high are those of its interval, or None."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-def _estimates(scores: "SystemScores", samples: int, seed: int) -> dict[str, _Estimate]:
+def _estimates(scores: "SystemScores", samples: int, seed: int) -> "dict[str, MeanInterval]":
     """Each score of a system by its name, with an interval where texts can be drawn for it."""
     import numpy as np
 
-    from course_pkg.metrics.significance import bootstrap, mean_intervals
+    from course_pkg.metrics.significance import MeanInterval, bootstrap, mean_intervals
 
     if scores.statistics is None:
         rows = np.array(list(scores.per_text.values())).T
         means = mean_intervals(rows, samples=samples, seed=seed)
-        return {
-            name: _Estimate(interval.mean, interval.low, interval.high)
-            for name, interval in zip(scores.per_text, means, strict=True)
-        }
-    estimates = {name: _Estimate(value) for name, value in scores.corpus.items()}
+        return dict(zip(scores.per_text, means, strict=True))
+    estimates = {name: MeanInterval(value) for name, value in scores.corpus.items()}
     main = next(iter(estimates))
     drawn = bootstrap(scores.statistics, samples=samples, seed=seed)
     low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
-    return estimates | {main: _Estimate(scores.corpus[main], low, high)}
+    return estimates | {main: MeanInterval(scores.corpus[main], low, high)}
 
 
 @dataclass(frozen=True)
@@ -197,9 +175,8 @@ class _Printer:
     only: bool
 
     def texts(self, scores: "SystemScores") -> None:
-        """The scores of each text, on a line: tab-separated after a header, or as JSON."""
         columns = scores.main_columns if self.only else scores.per_text
-        as_json = self.output is ScoreFormat.json
+        as_json = self.output == "json"
         if not as_json and not self.only:
             typer.echo("\t".join(columns))
         for values in zip(*columns.values(), strict=True):
@@ -210,48 +187,33 @@ class _Printer:
                 typer.echo("\t".join(map(self._digits, values)))
 
     def system(self, system: _System, samples: int, seed: int) -> None:
-        """A system's scores with their intervals, and what one must know to compare them."""
-        if self.only:
-            typer.echo(self._main_scores(system))
-            return
         estimates = _estimates(system.scores, samples, seed)
         settings = system.settings(bs=samples, seed=seed)
-        if self.output is ScoreFormat.text:
+        if self.output == "text":
             typer.echo(f"{self.title}|{_joined(settings)}")
             for name, score in estimates.items():
-                line = f"{name:20} {self._digits(score.value)}"
+                line = f"{name:20} {self._digits(score.mean)}"
                 if score.low is not None and score.high is not None:
                     line += f"  95% {self._digits(score.low)} to {self._digits(score.high)}"
                 typer.echo(line)
             return
+        rounded = {
+            name: {part: self._rounded(value) for part, value in asdict(score).items()}
+            for name, score in estimates.items()
+        }
         record: dict[str, Any] = {"name": self.title}
         if system.scores.statistics is None:
-            record["scores"] = {
-                name: {
-                    "mean": self._rounded(score.value),
-                    "low": self._rounded(score.low),
-                    "high": self._rounded(score.high),
-                }
-                for name, score in estimates.items()
-            }
+            record["scores"] = rounded
         else:
-            main, *details = estimates.items()
-            _, score = main
-            record["score"] = self._rounded(score.value)
-            record["low"] = self._rounded(score.low)
-            record["high"] = self._rounded(score.high)
-            record |= {name: self._rounded(detail.value) for name, detail in details}
+            main, *details = rounded
+            record["score"] = rounded[main].pop("mean")
+            record |= rounded[main] | {name: rounded[name]["mean"] for name in details}
         record |= {"signature": _joined(settings), **settings}
         typer.echo(json.dumps(record, indent=1, ensure_ascii=False))
 
     def systems(
         self, systems: Sequence[_System], test: str | None, samples: int, seed: int
     ) -> None:
-        """A row for each system; with a test, compared with the first one."""
-        if self.only:
-            for system in systems:
-                typer.echo(self._main_scores(system))
-            return
         rows = []
         for number, system in enumerate(systems):
             row: dict[str, Any] = {"system": system.name}
@@ -263,7 +225,7 @@ class _Printer:
                         _p_value(test, baseline, statistics, samples, seed) if number else None
                     )
             rows.append(row)
-        if self.output is not ScoreFormat.text:
+        if self.output != "text":
             typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
             return
         draws = {test: samples, "seed": seed} if test else {}
@@ -280,10 +242,8 @@ class _Printer:
         mark = "*" if p_value < SIGNIFICANT else ""
         return f"{self._digits(score)} (p = {p_value:.4f}{mark})"
 
-    def _main_scores(self, system: _System) -> str:
-        return "\t".join(
-            self._digits(statistics.total) for statistics in system.scores.compared.values()
-        )
+    def main_scores(self, system: _System) -> str:
+        return "\t".join(self._digits(score.total) for score in system.scores.compared.values())
 
     def _digits(self, value: float | None) -> str:
         return "nan" if value is None else f"{value:z.{self.width}f}"
@@ -310,10 +270,7 @@ def _p_value(
 
 
 class ScoreCommand(TyperCommand):
-    """A command whose option -i takes all values up to the next option, as in sacrebleu.
-
-    An indented block of its help, such as examples, keeps its lines.
-    """
+    """A command whose -i takes all values up to the next option; indented help keeps its lines."""
 
     def __init__(self, *args: Any, help: str | None = None, **more: Any) -> None:
         kept = re.sub(r"\n\n(?=    )", "\n\n\b\n", help or "")  # click's mark for such a block
@@ -339,13 +296,11 @@ class ScoreGroup(Commands):
     """The commands of the registry's metrics, which are loaded when one of them is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The metrics' names."""
         from course_pkg.evaluation.metric_registry import METRICS
 
         return list(METRICS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a metric, or None."""
         from course_pkg.evaluation.metric_registry import METRICS
 
         if cmd_name not in METRICS:
@@ -378,7 +333,6 @@ def _command(metric: "Metric") -> Callable[..., None]:
 
 
 def _as_option(parameter: Parameter) -> Parameter:
-    """A metric's keyword as typer declares it."""
     kind, mark = get_args(parameter.annotation)
     long = f"--{parameter.name.replace('_', '-')}"
     names = (long, mark.short) if mark.short else (long,)

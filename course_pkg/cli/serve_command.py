@@ -1,7 +1,4 @@
-"""The command `course serve`: a model and adapters behind an HTTP server with OpenAI's API.
-
-Chapter: deployment/server.
-"""
+"""The command `course serve`: an HTTP server with OpenAI's API."""
 
 from pathlib import Path
 from typing import Annotated

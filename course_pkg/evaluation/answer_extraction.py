@@ -1,16 +1,7 @@
 """Finding the answer in what a model wrote, by rules that have names.
 
-A rule is a regular expression, and says whether its first or its last match counts. Rules are tried
-in order, and the result names the one that matched, what it found and where, so that you can look
-at what was scored. Half of the disagreements about generated answers are about extraction: a right
-answer in another form scores 0, and a text that runs on into a second question ends in another
-number.
-
-What a reasoning model thinks first, up to </think>, is not looked at. What is found is not changed
-here; `answer_match` compares it under a named normalization.
-Source: the filters of lm-eval 0.4.13's GSM8K task, "strict-match" and "flexible-extract"; the
-latter's pattern also takes punctuation such as "..." for a number.
-Chapter: evaluation/likelihood-and-generation.
+What a reasoning model thinks first, up to </think>, is not looked at. Source: the filters of
+lm-eval 0.4.13's GSM8K task.
 """
 
 import re
@@ -23,14 +14,7 @@ from course_pkg.common.arguments import require_choice, require_list, require_st
 
 @dataclass(frozen=True)
 class Rule:
-    """A named pattern. Its first group is the answer, or the whole match if it has none.
-
-    Args:
-        which: the match that counts.
-
-    Raises:
-        ValueError: the pattern is no regular expression.
-    """
+    """A named pattern. Its first group is the answer, or the whole match if it has none."""
 
     name: str
     pattern: str
@@ -54,14 +38,6 @@ class Extraction:
     rule: str
     start: int
     end: int
-
-    def marked(self, text: str) -> str:
-        """The text with the answer in double brackets, to look at.
-
-        >>> extract("So it is 12 m long.", ["last number"]).marked("So it is 12 m long.")
-        'So it is [[12]] m long.'
-        """
-        return f"{text[: self.start]}[[{text[self.start : self.end]}]]{text[self.end :]}"
 
 
 # A sign counts if nothing stands before it: "3-5" is a range, not 3 and −5.
@@ -100,18 +76,8 @@ THOUGHT = ("<think>", "</think>")
 def extract(text: str, rules: Sequence[str | Rule]) -> Extraction | None:
     """The answer by the first rule that matches; None if none does.
 
-    Args:
-        rules: names in RULES, or rules of your own.
-
-    Raises:
-        ValueError: an unknown name or no rule.
-
-    Example:
-
-        >>> extract("3 boxes of 4 make 12.", ["after ####", "last number"])
-        Extraction(answer='12', rule='last number', start=18, end=20)
-        >>> extract("No idea.", ["last number"]) is None
-        True
+    >>> extract("3 boxes of 4 make 12.", ["after ####", "last number"])
+    Extraction(answer='12', rule='last number', start=18, end=20)
     """
     require_string(text, "text")
     known = known_rules(rules)
@@ -131,13 +97,7 @@ def extract(text: str, rules: Sequence[str | Rule]) -> Extraction | None:
 
 
 def answer_start(text: str) -> int | None:
-    """Where the answer begins: after the model's thoughts; None if it ends within them.
-
-    A chat template may have written <think> itself, so that the text has the end alone.
-
-    >>> answer_start("<think>6 or 7?</think>7"), answer_start("7"), answer_start("<think>6 or")
-    (22, 0, None)
-    """
+    """Where the answer begins, after a thought that a template may have begun; None within one."""
     begin, end = THOUGHT
     if end in text:
         return text.rindex(end) + len(end)
@@ -145,7 +105,7 @@ def answer_start(text: str) -> int | None:
 
 
 def known_rules(rules: Sequence[str | Rule]) -> list[Rule]:
-    """The rules with these names. Raises ValueError for an unknown name or no rule."""
+    """The rules with these names; ValueError for an unknown name or no rule."""
     require_list(rules, "rules", "put the names into [ ]")
     if not rules:
         raise ValueError(f"rules is empty: give some of {', '.join(RULES)}")

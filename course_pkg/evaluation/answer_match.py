@@ -1,17 +1,13 @@
-"""Whether an answer is right: exact match under a named normalization, and F1 of words.
+"""Whether an answer is right: exact match under a named normalization, and F1 of words::
 
     none      the texts as they are
     strip     white space at both ends removed
     quasi     lower case; ASCII punctuation and the words a, an, the removed; white space joined
     number    "$1,234.0" is "1234": signs of currency, percent and thousands removed, value compared
 
-One question with several right answers counts the best. A change of normalization can decide a
-benchmark: report it with the score. "quasi" turns the option letter A into nothing, since it is an
-article; that is an error here. F1 compares words between spaces, so it does not suit Chinese.
-
-Sources: Rajpurkar et al. 2016 (SQuAD), section 6.1, and its evaluation script, for "quasi" and F1;
-Liang et al. 2022 (HELM), appendix C, which calls the first quasi-exact match and computes its F1
-from sets of words. Chapter: evaluation/likelihood-and-generation.
+"quasi" turns the option letter A into nothing, which is an error here. F1 compares words between
+spaces, so it does not suit Chinese. Sources: Rajpurkar et al. 2016 (SQuAD), section 6.1; Liang et
+al. 2022 (HELM), appendix C.
 """
 
 import re
@@ -30,7 +26,7 @@ _NUMBER_SIGNS = str.maketrans({"−": "-", ",": None, "$": None, "€": None, "�
 
 
 def normalize(text: str, normalization: str) -> str:
-    """The text in the form in which it is compared. Raises ValueError for an unknown name.
+    """The text in the form in which it is compared.
 
     >>> normalize("The  Eiffel-Tower!", "quasi"), normalize("$1,234.50", "number")
     ('eiffeltower', '1234.5')
@@ -55,22 +51,15 @@ def normalize(text: str, normalization: str) -> str:
 
 
 def exact_match(answer: str, references: str | Sequence[str], normalization: str = "strip") -> bool:
-    """Whether the answer equals one of the references, all normalized.
-
-    Raises ValueError for an unknown normalization, or if it leaves nothing of a reference.
-
-    >>> exact_match("Paris.", "paris"), exact_match("Paris.", "paris", "quasi")
-    (False, True)
-    """
+    """Whether the answer equals a reference, all normalized; ValueError if one becomes empty."""
     wanted = {_reference(text, normalization) for text in text_list(references, "reference")}
     return normalize(answer, normalization) in wanted
 
 
 def f1(answer: str, references: str | Sequence[str]) -> float:
-    """The best F1 of the words that answer and reference share, each as often as both have it.
+    """The best F1 of words: 2 · shared / (words of the answer + words of the reference).
 
-    2 · shared / (words of the answer + words of the reference), after "quasi". Raises ValueError if
-    that leaves nothing of a reference.
+    Words are those after "quasi"; ValueError if that leaves nothing of a reference.
 
     >>> f1("in the Louvre, Paris", ["Paris", "Paris, France"])  # 2 · 1 / (3 + 1)
     0.5

@@ -1,11 +1,6 @@
 """Perplexity of answers, given their prompts: how probable the model finds what it should write.
 
-Prompt and answer are encoded together, as the model reads them. Scoring begins with the first token
-that is not one of the prompt alone; so a token that joins the prompt's end and the answer's
-beginning is scored. Only tokens of answers count, in the sum and in the number.
-
-Source: Jelinek et al. 1977, "Perplexity -- a measure of the difficulty of speech recognition
-tasks". Chapter: metrics/overview.
+A token that joins a prompt and its answer is scored.
 """
 
 from collections.abc import Sequence
@@ -18,7 +13,7 @@ from course_pkg.evaluation.option_boundary import encode
 from course_pkg.evaluation.prompt_template import PromptTemplate
 from course_pkg.evaluation.token_tree import shared_length
 from course_pkg.metrics.perplexity.likelihood import Likelihood, count_units
-from course_pkg.metrics.perplexity.score import PerplexityResult
+from course_pkg.metrics.perplexity.text_perplexity import PerplexityResult
 from course_pkg.metrics.perplexity.token_scores import token_log_probs
 
 
@@ -33,25 +28,8 @@ def answer_perplexity(
 ) -> PerplexityResult:
     """Compute the perplexity of answers under a causal model, given their prompts.
 
-    Args:
-        prompts, answers: n texts each; an answer follows its prompt directly, so one of the two has
-            the space between them.
-        chat: each prompt is a user's message in the tokenizer's chat template, and the answer the
-            assistant's.
-        batch_size: the most pairs in a forward pass.
-
-    Raises:
-        ValueError: lists of different lengths, an empty prompt or answer, a prompt that is within
-            the answer's first token, a pair longer than the model's context, or chat without a
-            template.
-        TypeError: texts that are not strings.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> result = answer_perplexity(*load("tiny"), ["2 + 2 = ", "Ice is "], ["4", "cold."])
-        >>> result.tokens, len(result.per_text)
-        (6, 2)
+    An answer follows its prompt directly, so one of the two has the space between them. chat: each
+    prompt is a user's message in the tokenizer's chat template, and the answer the assistant's.
     """
     prompts = text_list(prompts, "prompt")
     answers = text_list(answers, "answer")

@@ -1,12 +1,8 @@
 """Answers of a model on the workers of a Dask cluster, in the batches of a run on this machine.
 
 Each worker loads the model once, and compares its weights with those here: a run may begin on one
-machine and continue on a cluster, and its record is the same. Names of folders must mean the same
-on all machines.
-
-Dask's messages hold pickles, and reading one can run code. So use only workers that you trust as
-this machine. Grading, which can't trust them, has another client (`grading.classroom.cluster`).
-Chapter: appendix/at-scale.
+machine and continue on a cluster. Dask's messages hold pickles, and reading one can run code, so
+use only workers that you trust as this machine; grading, which can't, has another client.
 """
 
 import threading
@@ -44,13 +40,7 @@ class Loading:
 
 
 class ClusterModel:
-    """A model that answers on a cluster.
-
-    Args:
-        local: the same model here, for its tokenizer and its identity.
-        address: of the scheduler, such as "tls://10.0.0.5:8786".
-        security: certificates for TLS.
-    """
+    """A model on a cluster. local: the same model here, for its tokenizer and its identity."""
 
     def __init__(
         self,
@@ -70,11 +60,7 @@ class ClusterModel:
     def answers(
         self, task: Task, requests: Sequence[ItemRequest], progress: Progress = silent
     ) -> Iterator[Answered]:
-        """The answer to each request, or the error that it ended in, batch by batch.
-
-        Raises RunError if a worker can't run this, ServerError if the cluster can't be reached or
-        is lost.
-        """
+        """Batch by batch; RunError if a worker can't run this, ServerError without a cluster."""
         if not requests:
             return
         from distributed import as_completed
@@ -140,14 +126,7 @@ _ONE_AT_A_TIME = threading.Lock()
 def answer_batch(
     loading: Loading, expected: tuple[str, str], task: Task, batch: Sequence[ItemRequest]
 ) -> list[Answer | Exception]:
-    """The answer to each request of a batch, or the error that it ended in.
-
-    Args:
-        expected: the course's version and the weights' fingerprint.
-
-    Raises:
-        RunError: this process has others, or can't load the model.
-    """
+    """The answers or errors of a batch. expected: version and weights; RunError for others."""
     with _ONE_AT_A_TIME:
         model = _load(loading, expected)
     by_item: dict[str, Any] = {}

@@ -1,18 +1,9 @@
-"""Two runs on the same items: is one better, or did it have luck? And several comparisons at once.
+"""Two runs on the same items: is one better, or did it have luck? And several comparisons at once::
 
-Hard items are hard for both runs. Subtract item by item, and what the items add to both cancels:
+    Var(b̄ - ā) = Var(ā) + Var(b̄) - 2 Cov(ā, b̄)        what is hard for both runs cancels
 
-    Var(b̄ - ā) = Var(ā) + Var(b̄) - 2 Cov(ā, b̄)
-
-For right-or-wrong scores only the items count on which the runs disagree. If both were equally
-good, each of these would be a fair coin: McNemar's test, exact for any number of items. The
-interval of Bonett and Price adds one such item for each run before it computes a standard error, so
-that it also covers when there are few.
-
-Sources: Miller 2024, "Adding Error Bars to Evals", on paired differences; McNemar 1947; Bonett and
-Price 2012, "Adjusted Wald Confidence Interval for a Difference of Binomial Proportions Based on
-Paired Data"; Holm 1979. BLEU is not a mean of scores of items: see `metrics.significance`. Losses
-per token are compared by `metrics.paired_loss`. Chapter: evaluation/likelihood-and-generation.
+BLEU is not a mean of scores of items: see `metrics.significance`. Sources: Miller 2024, "Adding
+Error Bars to Evals"; McNemar 1947; Bonett and Price 2012 on paired data; Holm 1979.
 """
 
 import math
@@ -21,13 +12,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from course_pkg.common.arguments import require_integer
-from course_pkg.evaluation.distributions import normal_quantile, t_tails
 from course_pkg.evaluation.statistics import (
     Interval,
     independent_units,
+    normal_quantile,
     score_array,
     standard_error,
     t_interval,
+    t_tails,
 )
 
 
@@ -35,13 +27,12 @@ from course_pkg.evaluation.statistics import (
 class PairedComparison:
     """How the system's mean score differs from the baseline's on the same items.
 
-    Args:
+    Attributes:
         difference: system - baseline, with an interval.
         standard_error: of that difference, paired.
         unpaired_standard_error: what it would be if each run had answered items of its own.
-        p_value: the probability of a difference at least this large if the runs were equally good.
+        p_value: of a difference at least this large between equally good runs.
         wins, losses: items on which the system scores higher, or lower.
-        items: how many there are.
     """
 
     difference: Interval
@@ -54,10 +45,7 @@ class PairedComparison:
 
     @property
     def variance_ratio(self) -> float:
-        """Paired variance / unpaired variance: with 0.2, a fifth of the items tells as much.
-
-        1 if no score varies, so that there is nothing to reduce.
-        """
+        """Paired variance / unpaired variance: with 0.2, a fifth of the items tells as much."""
         if self.unpaired_standard_error == 0:
             return 1.0
         return (self.standard_error / self.unpaired_standard_error) ** 2
@@ -69,25 +57,16 @@ def compare_runs(
     groups: Sequence[Hashable] | None = None,
     level: float = 0.95,
 ) -> PairedComparison:
-    """Compare the scores of two runs, item by item.
+    """Compare the scores of two runs, (n,), with the items in the same order; groups: of each item.
 
     Right-or-wrong scores of independent items get the interval of Bonett and Price and McNemar's
     exact p-value. These are two methods, so near the border one may exclude 0 and the other not.
     Other scores, and scores in groups, get Student's t of the differences for both; where all
     differences are the same, the interval is that number alone, and the p-value a sign test's.
 
-    Args:
-        baseline, system: (n,), with the items in the same order.
-        groups: as for `standard_error`.
-
-    Raises:
-        ValueError: as `t_interval` does, or if the lengths differ.
-
-    Example:
-
-        >>> result = compare_runs([1, 1, 0, 0, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0, 1, 1])
-        >>> print(result.difference, result.wins, result.losses, result.p_value)
-        0.375 [-0.097, 0.697] 3 0 0.25
+    >>> result = compare_runs([1, 1, 0, 0, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0, 1, 1])
+    >>> print(result.difference, result.wins, result.losses, result.p_value)
+    0.375 [-0.097, 0.697] 3 0 0.25
     """
     import numpy as np
 
@@ -117,45 +96,21 @@ def compare_runs(
 def mcnemar_exact(wins: int, losses: int) -> float:
     """The two-sided p-value of McNemar's exact test: are the disagreements a fair coin?
 
-    Args:
-        wins, losses: items that only the system, or only the baseline, gets right.
-
-    Returns:
-        The probability that fair coins, wins + losses of them, fall at least as unequally; 1 if
-        there are none.
-
-    Raises:
-        ValueError: unless both are integers of at least 0.
-
-    Source: McNemar 1947, with the binomial distribution instead of its normal approximation.
-
-    Example:
-
-        >>> mcnemar_exact(9, 2)  # 2 · (1 + 11 + 55) / 2^11
-        0.0654296875
+    >>> mcnemar_exact(wins=9, losses=2)  # 2 · (1 + 11 + 55) / 2^11
+    0.0654296875
     """
     require_integer(wins, "wins", 0)
     require_integer(losses, "losses", 0)
     coins = wins + losses
-    ways = 0
-    choose = 1  # of the coins, those that fall heads
-    for heads in range(min(wins, losses) + 1):
-        ways += choose
-        choose = choose * (coins - heads) // (heads + 1)
+    ways = sum(math.comb(coins, heads) for heads in range(min(wins, losses) + 1))
     return min(1.0, 2 * ways / 2**coins)
 
 
 def paired_share_interval(wins: int, losses: int, items: int, level: float = 0.95) -> Interval:
-    """The difference of two shares of right answers on the same items: (wins - losses) / items.
+    """Bonett and Price's interval for (wins - losses) / items, a difference of two shares.
 
-    Bonett and Price's interval: one win and one loss are added before its center and standard error
-    are computed. In 28 settings with 20 to 200 items it covers 95% to 100% (computed), where the
-    mean ± 1.96 SE covers 33% to 100%. Cut at -1 and 1. Raises ValueError if a
-    number is negative or wins + losses > items.
-    Source: Bonett and Price 2012.
-
-    >>> print(paired_share_interval(9, 2, items=100))
-    0.070 [0.001, 0.137]
+    One win and one loss are added first. In 28 settings with 20 to 200 items it covers 95% to 100%
+    (computed), where the mean ± 1.96 SE covers 33% to 100%.
     """
     require_integer(wins, "wins", 0)
     require_integer(losses, "losses", 0)
@@ -173,16 +128,9 @@ def paired_share_interval(wins: int, losses: int, items: int, level: float = 0.9
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values for several comparisons: reject those of at most 0.05, and the probability
-    that any of the rejections is wrong is at most 0.05.
+    """Adjusted p-values: rejecting those of at most 0.05, any rejection is wrong with p <= 0.05.
 
-    The smallest of m is multiplied by m, the next by m - 1, and so on; none becomes smaller than
-    the one before it. It needs no independence, and rejects whatever Bonferroni (all times m)
-    rejects. Raises ValueError for an empty list or a p-value outside [0, 1].
-    Source: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure".
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
+    The smallest of m is multiplied by m, the next by m - 1, and so on, without becoming smaller.
     """
     values = [float(p_value) for p_value in p_values]
     if not values:
@@ -196,11 +144,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _t_test(difference: float, error: float, freedom: int) -> float:
-    """The two-sided p-value of a difference with this standard error.
-
-    Differences that are all the same have none: if both runs were equally good, each of them would
-    have either sign by a fair coin.
-    """
+    """The two-sided p-value of a difference with this standard error; a sign test's for 0."""
     if error == 0:
         return 1.0 if difference == 0 else 0.5**freedom
     return t_tails(abs(difference) / error, freedom)

@@ -1,16 +1,9 @@
 """Log-probabilities of continuations, in few passes: what sequences share is computed once.
 
-Sequences are sorted, so that those that begin alike are neighbors. One pass of the decoder reads a
-tree of as many as fit (`token_tree`). Then only the path that the next sequence shares stays in the
-cache. Logits are computed only where a scored token is predicted.
-
-Models that `course_pkg.lm.decoder` cannot run, such as GPT-2, are called as they are: in batches of
-whole sequences, padded on the right, where no real token sees the padding.
-
-Compare `course_pkg.metrics.perplexity.token_scores`, which scores whole texts. lm-eval 0.4.13
-computes each context again for each option, and the logits of all its tokens; it reuses a pass only
-for options of a single token. Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv
-2405.14782), appendix A. Chapter: evaluation/likelihood-and-generation.
+Sequences are sorted. One pass of the decoder reads a tree of as many as fit (`token_tree`); then
+only the path that the next sequence shares stays in the cache. Models that `course_pkg.lm.decoder`
+cannot run, such as GPT-2, read whole sequences. Source: Biderman et al. 2024, "Lessons from the
+Trenches" (arXiv 2405.14782), appendix A.
 """
 
 import math
@@ -36,19 +29,13 @@ def silent(share: float) -> None:
 
 @dataclass(frozen=True)
 class ContinuationScore:
-    """The natural-log probabilities of a continuation's tokens, each given all tokens before it.
-
-    Args:
-        greedy: each of these tokens is the most probable one at its place, so that the model itself
-            would write this continuation.
-    """
+    """A continuation's log-probabilities in nats; greedy: each token is the most probable one."""
 
     log_probs: tuple[float, ...]
     greedy: bool
 
     @property
     def total(self) -> float:
-        """The log-probability of the continuation."""
         return math.fsum(self.log_probs)
 
 
@@ -63,24 +50,10 @@ def score_continuations(
     """Score each sequence's tokens from position `first` on; the tokens before are context.
 
     Args:
-        model: a Decoder, or a causal model of transformers.
-        sequences: token ids.
+        model: a Decoder, or a causal model of transformers, in evaluation mode.
         first: for each sequence, the first scored position, at least 1 and below its length.
-        tokens_per_pass: the most tokens in a forward pass, except that one sequence is never
-            divided.
+        tokens_per_pass: the most in a forward pass, except that no sequence is divided.
         progress: gets the share of the sequences that are scored, after each.
-
-    Raises:
-        ValueError: a position outside these bounds, ids outside the vocabulary, or a sequence that
-            is too long for the model; a model that is not causal, or in training mode.
-        FloatingPointError: a score is NaN.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> model = load("tiny").model
-        >>> [score.greedy for score in score_continuations(model, [[65, 66], [65, 67, 68]], [1, 1])]
-        [False, False]
     """
     require_integer(tokens_per_pass, "tokens_per_pass")
     require_list(sequences, "sequences", "give a list of lists of token ids")

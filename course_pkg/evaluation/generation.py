@@ -1,13 +1,9 @@
 """Questions with free answers: what the model wrote, what was taken from it, and what that scores.
 
-The three steps are separate, because each can go wrong by itself: generation (`greedy`, the engine
-of `course_pkg.serving`, or a server), extraction (`answer_extraction`), comparison (`answer_match`,
-and any metric of `course_pkg.metrics`). A result keeps all of them, to look at.
-Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4.
-Chapter: evaluation/likelihood-and-generation.
+A result keeps all three, because each step can go wrong by itself. Source: Biderman et al. 2024,
+"Lessons from the Trenches" (arXiv 2405.14782), section 4.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -35,14 +31,9 @@ class OpenQuestion:
 
 @dataclass(frozen=True)
 class ScoredAnswer:
-    """What a model wrote, and how it was scored.
+    """What a model wrote, and how it was scored; what the rules don't find (None) scores 0.
 
-    Args:
-        extraction: what the rules found, or None, which scores 0.
-        exact: exact match under the named normalization.
-        quasi: the same under "quasi"; None if that leaves nothing of a reference.
-        f1: of words; None likewise.
-        metrics: further scores, the best over the references.
+    quasi and f1 are None if "quasi" leaves nothing of a reference. metrics: the best of references.
     """
 
     question: OpenQuestion
@@ -67,28 +58,13 @@ class GenerationResult:
 
     @property
     def accuracy(self) -> float:
-        """The share of exact matches."""
         return self.correct().count(True) / len(self.answers)
-
-    @property
-    def extracted(self) -> float:
-        """The share of texts in which a rule found an answer; the others score 0."""
-        extracted = [answer.extraction is not None for answer in self.answers]
-        return extracted.count(True) / len(extracted)
 
     @property
     def unfinished(self) -> float:
         """The share of texts that ended because of their length: raise max_new_tokens."""
         cut = [answer.generation.finish == "length" for answer in self.answers]
         return cut.count(True) / len(cut)
-
-    def mean(self, metric: str) -> float:
-        """The mean of "f1" or "quasi", where it is defined, or of one of the further metrics."""
-        rows = [
-            {"f1": answer.f1, "quasi": answer.quasi, **answer.metrics} for answer in self.answers
-        ]
-        values = [row[metric] for row in rows if row[metric] is not None]
-        return math.fsum(values) / len(values) if values else math.nan
 
 
 def answer_questions(
@@ -97,26 +73,14 @@ def answer_questions(
     questions: Sequence[OpenQuestion],
     *,
     rules: Sequence[str | Rule] = ("whole text",),
-    normalization: str = "strip",
-    metrics: Mapping[str, Metric] = NO_METRICS,
     **options,
 ) -> GenerationResult:
-    """Generate greedily, extract and score. options: those of `generate_greedy`.
-
-    Raises what `generate_greedy` and `score_answers` raise.
-
-    >>> from course_pkg.lm.load import load
-    >>> question = OpenQuestion("1 + 1 =", ("2",))
-    >>> answer_questions(*load("tiny"), [question], max_new_tokens=2).unfinished
-    1.0
-    """
+    """Generate greedily, extract and score. options: those of `generate_greedy`."""
     require_list(questions, "questions", "put the questions into [ ]")
     known_rules(rules)  # before minutes of generation
     prompts = [question.prompt for question in questions]
     written = generate_greedy(model, tokenizer, prompts, **options)
-    return score_answers(
-        questions, written, rules=rules, normalization=normalization, metrics=metrics
-    )
+    return score_answers(questions, written, rules=rules)
 
 
 def score_answers(
@@ -129,21 +93,7 @@ def score_answers(
 ) -> GenerationResult:
     """Score texts that were generated here or elsewhere, one per question.
 
-    Args:
-        rules: see `extract`.
-        normalization: see `answer_match`.
-        metrics: functions of an answer and a reference, by name.
-
-    Raises:
-        ValueError: another number of texts, no question, a question without references, or an
-            unknown rule or normalization.
-
-    Example:
-
-        >>> question = OpenQuestion("1 + 1 =", ("2",))
-        >>> result = score_answers([question], ["It is 2."], rules=["last number"])
-        >>> result.answers[0].extraction.answer, result.accuracy
-        ('2', 1.0)
+    metrics: functions of an answer and a reference, by name.
     """
     if len(questions) != len(generations) or not questions:
         raise ValueError(
@@ -171,23 +121,20 @@ def _score(
     references = text_list(question.references, "reference")
     extraction = extract(require_string(written.text, "a generated text"), rules)
     answer = "" if extraction is None else extraction.answer
+    try:
+        quasi, words = exact_match(answer, references, "quasi"), f1(answer, references)
+    except ValueError:  # a reference such as "A" has no words after "quasi"
+        quasi = words = None
     return ScoredAnswer(
         question,
         written,
         extraction,
         normalization,
         exact=exact_match(answer, references, normalization) and extraction is not None,
-        quasi=_if_defined(lambda: exact_match(answer, references, "quasi")),
-        f1=_if_defined(lambda: f1(answer, references)),
+        quasi=quasi,
+        f1=words,
         metrics={
             name: max(metric(answer, reference) for reference in references)
             for name, metric in metrics.items()
         },
     )
-
-
-def _if_defined(score: Callable[[], float]) -> float | None:
-    try:
-        return score()
-    except ValueError:  # a reference such as "A" has no words after "quasi"
-        return None

@@ -1,13 +1,8 @@
 """Greedy generation for many prompts, until a stop string, an end token, or a number of tokens.
 
-Stop strings are looked for in the decoded text, after every token. A token may contain more than
-the stop string (".\\n\\n"), and a stop string may span tokens, so that tokens can't be compared.
-The text ends where the stop string begins.
-
-Prompts of similar length share a batch; what they all begin with is computed once, and shorter ones
-have padding after that. Models that `course_pkg.lm.decoder` cannot run generate one prompt at a
-time, with transformers. For sampling and for many users, see `course_pkg.serving`.
-Source: lm-eval 0.4.13's generate_until. Chapter: evaluation/likelihood-and-generation.
+Stop strings are looked for in the decoded text, after every token, since a token may contain more
+than one, and one may span tokens. Prompts of similar length share a batch; what they all begin with
+is computed once. Source: lm-eval 0.4.13's generate_until.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -30,15 +25,9 @@ from course_pkg.lm.decoder import Decoder
 
 @dataclass(frozen=True)
 class Generation:
-    """What a model wrote.
+    """What a model wrote, up to the stop string; tokens: all, those of the stop included.
 
-    Args:
-        text: up to the stop string, without special tokens.
-        tokens: all that were generated, those of the stop included.
-        finish: what ended it: a stop string, an end token, the most tokens that were allowed, or a
-            refusal of the server.
-        stop: the stop string.
-        notes: how the model was asked otherwise than was wanted.
+    finish: what ended it; "refused" is a server's. notes: how it was asked otherwise than wanted.
     """
 
     text: str
@@ -66,18 +55,6 @@ def generate_greedy(
         stop: strings that end the text.
         end_tokens: by default, those of the model's generation config and the tokenizer's EOS.
         progress: gets the share of the work that is done at most, after each token.
-
-    Raises:
-        ValueError: an empty prompt or stop string, a stop string with a special token, or a prompt
-            that leaves no room for the new tokens.
-        FloatingPointError: a logit is NaN.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> [written] = generate_greedy(*load("tiny"), "Hello", max_new_tokens=3)
-        >>> len(written.tokens), written.finish
-        (3, 'length')
     """
     require_integer(max_new_tokens, "max_new_tokens")
     require_integer(batch_size, "batch_size")
@@ -110,11 +87,7 @@ def generate_greedy(
 
 
 def first_stop(text: str, stop: Sequence[str]) -> tuple[int, str] | None:
-    """Where the earliest stop string begins, and which it is; None if there is none.
-
-    >>> first_stop("42.\\n\\nQuestion:", ["Question:", "\\n\\n"])
-    (3, '\\n\\n')
-    """
+    """Where the earliest stop string begins, and which it is; None if there is none."""
     return min(((text.index(string), string) for string in stop if string in text), default=None)
 
 
@@ -162,8 +135,7 @@ def _steps(decoder: Decoder, prompts: Sequence[Sequence[int]]) -> Iterator[list[
     longest = max(map(len, prompts)) - shared
     pads = torch.tensor([longest - len(ids) + shared for ids in prompts], device=device)[:, None]
     ids = torch.tensor(
-        [[0] * (longest - len(ids) + shared) + list(ids[shared:]) for ids in prompts],
-        device=device,
+        [[0] * (longest - len(ids) + shared) + list(ids[shared:]) for ids in prompts], device=device
     )  # (batch, longest)
     column = torch.arange(longest, device=device)  # (longest,)
     positions = (shared + column - pads).clamp(min=0)  # (batch, longest)
@@ -190,8 +162,6 @@ def _argmax(logits: Tensor) -> Tensor:
 
 
 class _StopAtRow(StoppingCriteria):
-    """Gives each new token to a row, and stops when the row does."""
-
     def __init__(self, row: _Row):
         self.row = row
 

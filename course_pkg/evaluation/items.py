@@ -1,14 +1,10 @@
-"""Items of a task: JSON lines, each one question with its options or its accepted answers.
+"""Items of a task: JSON lines, each one question with its options or its accepted answers::
 
     {"id": "a1", "question": "What is ice?", "options": ["water", "air"], "answer": 0}
     {"id": "b1", "question": "What is 2 + 3?", "answers": ["5", "five"]}
 
-`answer` is the index of the right option, from 0. `id` is optional: the line's number takes its
-place. So is `group`: items of one group are related, such as questions on one text. All fields with
-a text or a number fill the task's template. A file is read whole before a model is asked anything,
-and its first fault is named with its line.
-
-Chapter: evaluation/likelihood-and-generation.
+`answer` is the index of the right option, from 0. `id` is optional, and so is `group`, which
+related items share. All fields with a text or a number fill the task's template.
 """
 
 from collections.abc import Mapping
@@ -25,14 +21,7 @@ LETTERS = "ABCDEFGHIJ"  # of options that are listed in a prompt
 
 @dataclass(frozen=True)
 class Item:
-    """A question of a task.
-
-    Args:
-        fields: texts for the template.
-        options, answer: of a multiple-choice item.
-        answers: all that are right, of an item for generation.
-        line: where the item is in its file.
-    """
+    """A question of a task: fields for the template; options and answer, or accepted answers."""
 
     id: str
     fields: Mapping[str, str]
@@ -61,18 +50,7 @@ class Item:
 
 
 def read_items(path: Path, multiple_choice: bool) -> tuple[Item, ...]:
-    """Read a file of items. multiple_choice: whether they have options, or accepted answers.
-
-    Raises TaskError, with the line, for a file that is absent or empty, a line that isn't a JSON
-    object, a field that is missing or of another type, or an id that occurs twice.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "items.jsonl")
-    ...     _ = path.write_text('{"question": "2 + 3?", "answers": ["5", "five"]}')
-    ...     read_items(path, multiple_choice=False)[0].solution
-    '5'
-    """
+    """Read a file of items with options, or with accepted answers. Raises TaskError with a line."""
     try:
         lines = path.read_text("utf-8").split("\n")
     except FileNotFoundError:

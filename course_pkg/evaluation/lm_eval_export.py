@@ -1,18 +1,9 @@
 """A task in the format of lm-evaluation-harness: its items as JSON lines, and a YAML file.
 
-Each line has the whole prompt, with the examples, so that both programs ask word for word the same:
-
-    multiple choice    acc is our "sum", acc_norm "character", acc_bytes "byte"
-    generation         a filter with the rule's pattern, then exact_match
-
-`lm_eval run --include_path FOLDER --tasks NAME` reads it. Lists stand in the lines as texts, since
-the loader of JSON would turn texts that are all dates into times. Files that this did not write are
-never replaced; the YAML file has hashes that tell. What that format can't say is an error: a
-chat, more than one rule, the normalizations "token", "pmi" and "number". "quasi" becomes patterns
-that are deleted; the result differs only if a tab stands between words. What a model thinks before
-</think> is not left out there, and the patterns of the course's rules need Python 3.11.
-Source: lm-eval 0.4.13, its task guide and its `exact_match`.
-Chapter: evaluation/likelihood-and-generation.
+Each line has the whole prompt, with the examples, so that both programs ask the same. Lists stand
+in the lines as texts, since the loader of JSON would turn texts that are all dates into times.
+"quasi" becomes patterns that are deleted; the result differs only if a tab stands between words.
+What a model thinks before </think> is not left out there. Source: lm-eval 0.4.13.
 """
 
 import hashlib
@@ -40,16 +31,7 @@ QUASI = [  # in this order
 def export_to_lm_eval(task: Task, folder: Path) -> Path:
     """Write `<name>.yaml` and `<name>.lm-eval.jsonl` into a folder; return the path of the first.
 
-    The YAML names the other by its absolute path: write it again if you move them. Raises TaskError
-    if lm-eval's format can't say what the task says, or if one of these files is another's, or was
-    changed.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.evaluation.task_file import load_task
-    >>> with TemporaryDirectory() as folder:
-    ...     path = export_to_lm_eval(load_task("multiple-choice"), Path(folder))
-    ...     print(path.name, sorted(file.name for file in Path(folder).iterdir()))
-    multiple-choice.yaml ['multiple-choice.lm-eval.jsonl', 'multiple-choice.yaml']
+    Raises TaskError if lm-eval's format can't say what the task says, or if a file is another's.
     """
     import yaml
 

@@ -1,8 +1,6 @@
 """Answers of a model in this process: options by log-probabilities, texts greedily.
 
-Requests are computed in batches, because what their prompts share is then computed once. If a batch
-fails, its requests are computed one by one, so that only the item at fault is lost.
-Chapter: evaluation/likelihood-and-generation.
+If a batch fails, its requests are computed one by one, so that only the item at fault is lost.
 """
 
 import hashlib
@@ -41,7 +39,6 @@ class LocalModel:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What makes two runs runs of the same model."""
         parameter = next(self.model.parameters())
         return {
             "model": self.name,
@@ -53,11 +50,6 @@ class LocalModel:
     def answers(
         self, task: Task, requests: Sequence[ItemRequest], progress: Progress = silent
     ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
-        """The answer to each request, or the error that it ended in, batch by batch.
-
-        Args:
-            progress: gets the share of the requests that are answered, also within a batch.
-        """
         for start in range(0, len(requests), BATCH):
             batch = requests[start : start + BATCH]
 
@@ -104,21 +96,7 @@ def load_model(
     device: str | None = None,
     dtype: str = "float32",
 ) -> LocalModel:
-    """Load a model, and an adapter in PEFT's format into it.
-
-    Args:
-        name: see `course_pkg.lm.load.load`.
-        adapter: its folder.
-        dtype: "float32", "bfloat16" or "float16".
-
-    Raises:
-        ModelError: with what to do, if one of them can't be loaded.
-
-    Example:
-
-        >>> load_model("tiny").identity["dtype"]
-        'float32'
-    """
+    """Load a model by its name, and an adapter in PEFT's format into it. Raises ModelError."""
     types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if dtype not in types:
         raise ModelError(f"there is no dtype {dtype!r} for weights: give one of {', '.join(types)}")
@@ -136,15 +114,7 @@ def load_model(
 
 
 def fingerprint(model: nn.Module) -> str:
-    """16 hexadecimal digits that differ if the weights do, from the ends of each parameter.
-
-    Training changes all weights of a parameter, so that its ends are enough; a change of a few
-    single weights may go unnoticed.
-
-    >>> from course_pkg.lm.load import load
-    >>> fingerprint(load("tiny").model) == fingerprint(load("tiny", seed=1).model)
-    False
-    """
+    """16 hexadecimal digits that differ after training, from the ends of each parameter."""
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         flat = parameter.detach().reshape(-1)

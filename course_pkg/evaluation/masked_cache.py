@@ -1,9 +1,7 @@
 """Keys and values of earlier tokens, where the caller says what each new token may see.
 
-The caches of `course_pkg.serving.kv_cache` serve one text per row, in order. Scoring needs more
-freedom: tokens of a tree (`token_tree`) see only their ancestors, and rows of unequal length have
-padding in the middle, after what they share (`greedy`).
-Chapter: evaluation/likelihood-and-generation.
+Tokens of a tree (`token_tree`) see only their ancestors, and rows of unequal length have padding in
+the middle, after what they share (`greedy`).
 """
 
 import torch
@@ -15,41 +13,18 @@ from course_pkg.lm.decoder_config import DecoderConfig
 
 
 class MaskedCache:
-    """The keys and values of all layers, (batch or 1, kv_heads, kept, head_dim) each.
-
-    positions: (batch or 1, kept), those of the kept tokens, which sliding windows need.
-
-    >>> from course_pkg.lm.decoder import Decoder
-    >>> from course_pkg.lm.tiny import tiny_model
-    >>> model = Decoder.from_transformers(tiny_model())
-    >>> cache = MaskedCache(model.config)
-    >>> positions, seen = torch.arange(3)[None], torch.ones(1, 3, 3).bool().tril()
-    >>> with torch.no_grad():
-    ...     logits = model(torch.tensor([[1, 2, 3]]), positions, cache.attend(positions, seen))
-    >>> cache.keep(torch.tensor([0, 1]))
-    >>> cache.tokens
-    2
-    """
+    """The keys and values of all layers, (batch or 1, kv_heads, kept, head_dim), and positions."""
 
     def __init__(self, config: DecoderConfig):
         self.config = config
         self.layers: list[tuple[Tensor, Tensor] | None] = [None] * config.layers
         self.positions = torch.zeros(1, 0, dtype=torch.long)
 
-    @property
-    def tokens(self) -> int:
-        """How many tokens are kept."""
-        return self.positions.shape[1]
-
     def attend(self, positions: Tensor, seen: Tensor) -> Attend:
         """An `attend` for one pass of a decoder; it also keeps the new tokens.
 
-        If one row is kept, every new row continues it.
-
-        Args:
-            positions: (batch, new), of the new tokens.
-            seen: (batch, new, kept + new), bool: what each new token sees of the kept tokens, then
-                of the new ones.
+        If one row is kept, every new row continues it. positions: (batch, new). seen: (batch, new,
+        kept + new), bool: what each new token sees of the kept tokens, then of the new ones.
         """
         batch = len(positions)
         kept = self.positions.to(positions.device).expand(batch, -1)

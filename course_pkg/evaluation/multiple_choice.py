@@ -1,6 +1,4 @@
-"""Multiple-choice questions, scored by the log-probabilities of their options after the context.
-
-The same log-probabilities give several scores. With Σ for the sum over an option's tokens:
+"""Multiple-choice questions, scored by the log-probabilities of their options after the context::
 
     sum          Σ log p                            lm-eval's acc; short options win
     token        Σ log p / tokens                   depends on the tokenizer
@@ -8,13 +6,8 @@ The same log-probabilities give several scores. With Σ for the sum over an opti
     byte         Σ log p / bytes in UTF-8           lm-eval's acc_bytes
     pmi          Σ log p − Σ log p(after a premise) what the question adds; acc_mutual_info
 
-Lengths are those of the option's text, without a delimiter. The option with the highest score is
-the model's choice; of equal ones, the first. A choice says nothing about what the model would have
-written: `listed_probability` and `writes_an_option` do.
-
-Sources: Brown et al. 2020 (GPT-3), section 2.4, on dividing by tokens; Gao 2021, "Multiple Choice
-Normalization in LM Evaluation" (EleutherAI's blog), on bytes; Holtzman et al. 2021, "Surface Form
-Competition", on mutual information with a premise. Chapter: evaluation/likelihood-and-generation.
+Lengths are those of an option's text, without a delimiter. Sources: Brown et al. 2020 (GPT-3),
+section 2.4; Gao 2021, EleutherAI's blog; Holtzman et al. 2021, "Surface Form Competition".
 """
 
 import math
@@ -32,7 +25,7 @@ from course_pkg.evaluation.continuation_scores import (
     score_continuations,
     silent,
 )
-from course_pkg.evaluation.option_boundary import Boundary, EncodedOption, encode_options
+from course_pkg.evaluation.option_boundary import EncodedOption, encode_options
 
 Normalization = Literal["sum", "token", "character", "byte", "pmi"]
 NORMALIZATIONS = ("sum", "token", "character", "byte", "pmi")
@@ -40,13 +33,7 @@ NORMALIZATIONS = ("sum", "token", "character", "byte", "pmi")
 
 @dataclass(frozen=True)
 class ChoiceQuestion:
-    """A context, its options, and the right option's index. delimiter: between the two.
-
-    A context that a chat template wrote needs the delimiter "".
-
-    Args:
-        answer: None if unknown.
-    """
+    """A context, its options, and the index of the right one; a chat needs the delimiter ""."""
 
     context: str
     options: tuple[str, ...]
@@ -59,10 +46,9 @@ class ChoiceQuestion:
 class ScoredOption:
     """An option's log-probabilities, token by token, in nats.
 
-    Args:
+    Attributes:
         tokens: the text of each scored token, to look at.
         greedy: the model would write this option.
-        merged: see `EncodedOption`.
         unconditional: the log-probability after the premise alone.
     """
 
@@ -75,13 +61,10 @@ class ScoredOption:
 
     @property
     def log_prob(self) -> float:
-        """The log-probability of the option: the sum."""
         return math.fsum(self.log_probs)
 
     def score(self, normalization: Normalization = "sum") -> float:
         """The option's score, in nats per unit.
-
-        Raises ValueError for an unknown normalization, or for "pmi" without a premise.
 
         >>> option = ScoredOption("né", ("n", "é"), (-2.0, -4.0), False, unconditional=-10.0)
         >>> [option.score(name) for name in NORMALIZATIONS]
@@ -114,7 +97,6 @@ class ScoredQuestion:
         return scores.index(max(scores))
 
     def correct(self, normalization: Normalization = "sum") -> bool:
-        """Whether the choice is the answer. Raises ValueError if the answer is unknown."""
         return self.choice(normalization) == self._answer()
 
     def probabilities(self, normalization: Normalization = "sum") -> tuple[float, ...]:
@@ -125,23 +107,16 @@ class ScoredQuestion:
 
     @property
     def answer_probability(self) -> float:
-        """The probability of the right option among all texts, not only among the options.
-
-        Too low if a token joins context and option, because the context's end is scored too.
-        """
+        """The right option's probability among all texts; too low after a token that joins both."""
         return math.exp(self.options[self._answer()].log_prob)
 
     @property
     def listed_probability(self) -> float:
-        """The probability that the model's text begins with one of the options.
-
-        It assumes that no option is the beginning of another.
-        """
+        """The probability that the model's text begins with an option, if none begins another."""
         return math.fsum(math.exp(option.log_prob) for option in self.options)
 
     @property
     def writes_an_option(self) -> bool:
-        """Whether greedy generation would write one of the options."""
         return any(option.greedy for option in self.options)
 
     def _answer(self) -> int:
@@ -161,25 +136,13 @@ class MultipleChoiceResult:
         return [question.correct(normalization) for question in self.questions]
 
     def accuracy(self, normalization: Normalization = "sum") -> float:
-        """The share of right choices."""
         correct = self.correct(normalization)
         return correct.count(True) / len(correct)
 
     def single_answer_accuracy(self, threshold: float = 0.5) -> float:
-        """The share of questions whose right option has more than this probability.
-
-        Unlike a choice, it gives nothing to a model that would write something else.
-        """
+        """The share of questions whose right option has more than this `answer_probability`."""
         above = [question.answer_probability > threshold for question in self.questions]
         return above.count(True) / len(above)
-
-    @property
-    def merged(self) -> int:
-        """How many questions have a token that joins the context and an option."""
-        return sum(
-            any(option.merged is not None for option in question.options)
-            for question in self.questions
-        )
 
 
 def score_questions(
@@ -187,31 +150,15 @@ def score_questions(
     tokenizer: Tokenizer,
     questions: Sequence[ChoiceQuestion],
     *,
-    boundary: Boundary = "back up",
     premise: str | None = None,
-    tokens_per_pass: int = 256,
     progress: Progress = silent,
 ) -> MultipleChoiceResult:
     """Score the options of all questions.
 
     Args:
         model: a Decoder, or a causal model of transformers.
-        boundary: see `encode_options`.
         premise: a context without the question, such as "Answer:", for the scores by mutual
             information; "" is lm-eval's, where only the BOS precedes the option.
-        tokens_per_pass, progress: see `score_continuations`.
-
-    Raises:
-        ValueError: with the question's number and id, for bad options or an answer that is not
-            among them, and what `score_continuations` raises.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> question = ChoiceQuestion("1 + 1 =", ("2", "three"), answer=0)
-        >>> result = score_questions(*load("tiny"), [question])
-        >>> result.questions[0].options[0].tokens
-        (' ', '2')
     """
     require_list(questions, "questions", "put the questions into [ ]")
     if not questions:
@@ -219,7 +166,7 @@ def score_questions(
     encoded = []
     for number, question in enumerate(questions):
         try:
-            encoded.append(_encode(tokenizer, question, boundary, premise))
+            encoded.append(_encode(tokenizer, question, premise))
         except (TypeError, ValueError) as error:
             raise type(error)(f"question {number} ({question.id!r}): {error}") from None
     flat = [option for options in encoded for option in options]
@@ -228,7 +175,6 @@ def score_questions(
             model,
             [option.ids for option in flat],
             [option.start for option in flat],
-            tokens_per_pass=tokens_per_pass,
             progress=progress,
         )
     )
@@ -259,14 +205,14 @@ def _scored(
 
 
 def _encode(
-    tokenizer: Tokenizer, question: ChoiceQuestion, boundary: Boundary, premise: str | None
+    tokenizer: Tokenizer, question: ChoiceQuestion, premise: str | None
 ) -> list[EncodedOption]:
     """The question's options after its context, then after the premise."""
     options = question.options
-    settings = {"delimiter": question.delimiter, "boundary": boundary}
-    encoded = encode_options(tokenizer, question.context, options, **settings)
+    delimiter = question.delimiter
+    encoded = encode_options(tokenizer, question.context, options, delimiter=delimiter)
     if question.answer is not None and not 0 <= question.answer < len(options):
         raise ValueError(f"the answer is {question.answer}, but there are {len(options)} options")
     if premise is not None:
-        encoded += encode_options(tokenizer, premise, options, **settings)
+        encoded += encode_options(tokenizer, premise, options, delimiter=delimiter)
     return encoded

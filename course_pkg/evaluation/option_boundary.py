@@ -1,40 +1,22 @@
 """Where a context ends and an option begins, in tokens.
 
-Both are encoded together, as the model would read them, and divided where the context's own tokens
-end. That can fail: "Ans" and "wer" become the one token "Answer", so that no token of the option is
-left; "The ans" and "wers are" become " answers" and " are", and a scorer that counts tokens drops
-the end of the word. Here, scoring then begins one token earlier, for all options of the question,
-so that each of them is charged for the same end of the context.
-
-White space at the end of a context moves to the option, because tokenizers join it to the word that
-follows. lm-eval 0.4.13 does the same; it counts tokens, and fails if none is left.
-Sources: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), appendix A; issue
-1053 of lm-evaluation-harness, on merged boundaries.
-Chapter: evaluation/likelihood-and-generation.
+Both are encoded together and divided where the context's own tokens end. If one token joins both,
+scoring begins with it, for all options of the question. White space at the end of a context moves
+to the option, as in lm-eval 0.4.13. Source: Biderman et al. 2024 (arXiv 2405.14782), appendix A.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.common.arguments import require_choice, require_list, require_string
+from course_pkg.common.arguments import require_list, require_string
 from course_pkg.evaluation.token_tree import shared_length
-
-Boundary = Literal["back up", "error"]
 
 
 @dataclass(frozen=True)
 class EncodedOption:
-    """A context and an option as one sequence.
-
-    Args:
-        ids: of both.
-        start: the first scored token.
-        merged: the text of the token in which the option begins, if that token contains the end of
-            the context too; else None.
-    """
+    """A context and an option, scored from `start` on; merged: a token's text that joins both."""
 
     ids: tuple[int, ...]
     start: int
@@ -47,29 +29,13 @@ def encode_options(
     options: Sequence[str],
     *,
     delimiter: str = " ",
-    boundary: Boundary = "back up",
 ) -> list[EncodedOption]:
     """Encode a context with each of its options.
 
     Args:
         context: may be empty; then the tokenizer's BOS, or else its EOS, takes its place.
-        delimiter: stands between context and option; after a chat template, which ends in a line
-            break, it is "".
-        boundary: what to do with a token that joins both. "back up": score from it on, for all
-            options alike. "error": raise ValueError.
-
-    Raises:
-        ValueError: an empty or blank option, two spaces where context, delimiter and option meet,
-            or an empty context without a token to take its place.
-
-    Example:
-
-        >>> from course_pkg.lm.tiny import tiny_tokenizer
-        >>> # Its tokens are bytes: the space is scored.
-        >>> encode_options(tiny_tokenizer(), "A: ", ["x"], delimiter="")
-        [EncodedOption(ids=(65, 58, 32, 120), start=2, merged=None)]
+        delimiter: between context and option; "" after a chat template.
     """
-    require_choice(boundary, "boundary", ("back up", "error"))
     check_options(context, options, delimiter)
     bare = context.rstrip()
     written = [context[len(bare) :] + delimiter + option for option in options]
@@ -84,14 +50,9 @@ def encode_options(
         tokenizer.decode([ids[length]]) if length < len(before) else None
         for ids, length in zip(whole, shared, strict=True)
     ]
-    for number, (ids, length, text) in enumerate(zip(whole, shared, merged, strict=True)):
+    for number, (ids, length) in enumerate(zip(whole, shared, strict=True)):
         if length == len(ids):
             raise ValueError(f"the tokenizer has no token for option {number}, {options[number]!r}")
-        if boundary == "error" and text is not None:
-            raise ValueError(
-                f"the token {text!r} joins the end of the context and the beginning of option "
-                f"{number}, {options[number]!r}: put a delimiter between them, or use 'back up'"
-            )
     start = min(shared)
     # If even the context's first token has merged, nothing precedes the scored tokens.
     extra = () if start else (_first_token(tokenizer),)
@@ -102,10 +63,7 @@ def encode_options(
 
 
 def encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a prompt, with the special tokens that the tokenizer adds, such as a BOS.
-
-    A prompt that begins with the BOS already, as most chat templates write it, gets no second one.
-    """
+    """The ids of a prompt, with a BOS or other special tokens, but no second BOS."""
     begun = bool(tokenizer.bos_token) and text.startswith(tokenizer.bos_token)
     return tokenizer(text, add_special_tokens=not begun).input_ids
 

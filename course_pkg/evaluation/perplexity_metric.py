@@ -1,18 +1,13 @@
 """Perplexity of files, for the commands: of texts, or of answers given their prompts.
 
-It is not a mean of the texts' perplexities: the losses of all tokens are summed first.
-
-Chapter: metrics/perplexity-models.
+The losses of all tokens are summed first.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from course_pkg.metrics.metric import Metric, MetricOption, SystemScores
 from course_pkg.metrics.text_files import ScoredTexts, TextFileError
-
-if TYPE_CHECKING:  # needs torch
-    from course_pkg.metrics.perplexity.score import PerplexityResult
 
 UNITS = ("perplexity", "tokens", "nll", "bits_per_byte")
 
@@ -35,43 +30,30 @@ def _score(
         raise TextFileError("--bos and --stride are for texts without prompts")
     if chat and not texts.prompts:
         raise TextFileError('--chat is for JSON lines with "prompt" and "answer"')
+    import numpy as np
+
     from course_pkg.evaluation.answer_perplexity import answer_perplexity
     from course_pkg.evaluation.local_model import load_model
-    from course_pkg.metrics.perplexity.score import perplexity
+    from course_pkg.metrics.perplexity.likelihood import Likelihood
+    from course_pkg.metrics.perplexity.text_perplexity import perplexity
+    from course_pkg.metrics.significance import TextStatistics
 
     loaded = load_model(model, adapter, device=device)
     pair = (loaded.model, loaded.tokenizer)
-    result: PerplexityResult
     if texts.prompts:
         result = answer_perplexity(*pair, texts.prompts, texts.hypotheses, chat=chat)
     else:
         result = perplexity(*pair, texts.hypotheses, bos=bos, stride=stride)
-    return _system_scores(
-        result,
-        {
-            "texts": len(texts.hypotheses),
-            "scored": "answer" if texts.prompts else "text",
-            "model": model,
-            "adapter": adapter,
-            "chat": chat,
-            "bos": bos,
-        },
-    )
-
-
-def _system_scores(result: "PerplexityResult", settings: dict[str, object]) -> SystemScores:
-    import numpy as np
-
-    from course_pkg.metrics.perplexity.likelihood import Likelihood
-    from course_pkg.metrics.significance import TextStatistics
 
     def of_sum(summed: np.ndarray) -> float:
         return Likelihood(nll=float(summed[0]), tokens=int(summed[1])).perplexity
 
     rows = np.array([(text.nll, text.tokens) for text in result.per_text])
+    scored = "answer" if texts.prompts else "text"
+    about = {"texts": len(rows), "scored": scored, "model": model, "adapter": adapter}
     return SystemScores(
         {unit: [getattr(text, unit) for text in result.per_text] for unit in UNITS},
-        settings,
+        about | {"chat": chat, "bos": bos},
         main=("perplexity",),
         corpus={unit: getattr(result, unit) for unit in UNITS},
         statistics=TextStatistics(rows, of_sum),

@@ -1,16 +1,9 @@
-"""Few-shot prompts: a template, filled in for some solved examples and then for the question.
-
-As plain text, for a base model:
+"""Few-shot prompts: a template, filled in for some solved examples and then for the question::
 
     description + (question + delimiter + answer + separator) for each example + question
 
-As a chat, for an instruct model: the description is the system message, and each example is a turn
-of the user and one of the assistant. The template of the chat ends where the assistant begins to
-write, so that no delimiter follows.
-
-The examples are the same for all questions unless you choose others for each; a beginning that all
-prompts share is computed once. Source: Brown et al. 2020 (GPT-3), section 2.4 and appendix G.
-Chapter: evaluation/likelihood-and-generation.
+As a chat, the description is the system message, and no delimiter follows. Source: Brown et al.
+2020 (GPT-3), section 2.4 and appendix G.
 """
 
 import random
@@ -36,24 +29,11 @@ class Prompt:
 
 @dataclass(frozen=True)
 class PromptTemplate:
-    """How to write a question, and what stands between the parts.
+    """How to write a question, with fields in braces, and what stands between the parts.
 
-    Args:
-        question: a text with the names of fields in braces, without the answer.
-        delimiter: between a question and its answer.
-        separator: between an example and what follows.
-        description: comes first.
-
-    Raises:
-        ValueError: a template that is not well formed, contains {answer} or a format such as
-            {question:>9}, or ends in white space although the delimiter begins with some.
-
-    Example:
-
-        >>> template = PromptTemplate("Q: {question}\\nA:")
-        >>> examples = [{"question": "1 + 1?", "answer": "2"}]
-        >>> template.render({"question": "2 + 2?"}, examples)
-        Prompt(text='Q: 1 + 1?\\nA: 2\\n\\nQ: 2 + 2?\\nA:', delimiter=' ')
+    >>> template = PromptTemplate("Q: {question}\\nA:")
+    >>> template.render({"question": "2 + 2?"}, [{"question": "1 + 1?", "answer": "2"}])
+    Prompt(text='Q: 1 + 1?\\nA: 2\\n\\nQ: 2 + 2?\\nA:', delimiter=' ')
     """
 
     question: str = "Question: {question}\nAnswer:"
@@ -88,21 +68,9 @@ class PromptTemplate:
         return [name for _, name, _, _ in parts if name is not None]
 
     def render(
-        self,
-        question: Fields,
-        examples: Sequence[Fields] = (),
-        *,
-        chat: Tokenizer | None = None,
+        self, question: Fields, examples: Sequence[Fields] = (), *, chat: Tokenizer | None = None
     ) -> Prompt:
-        """The prompt for a question. chat: a tokenizer, to write it with its chat template.
-
-        Args:
-            examples: fields like the question's, and "answer".
-
-        Raises:
-            ValueError: a field is missing, if the question is one of its own examples, or if there
-                is no chat template.
-        """
+        """The prompt for a question. chat: a tokenizer, to write it with its chat template."""
         asked = self._fill(question)
         solved = []
         for number, example in enumerate(examples):
@@ -120,11 +88,7 @@ class PromptTemplate:
         return Prompt("".join([self.description, *blocks, asked]), self.delimiter)
 
     def turns(self, question: Fields, examples: Sequence[Fields] = ()) -> list[dict[str, str]]:
-        """The same prompt as the messages of a chat, for a server that has the chat template.
-
-        >>> PromptTemplate("{question}").turns({"question": "2 + 2?"})
-        [{'role': 'user', 'content': '2 + 2?'}]
-        """
+        """The same prompt as the messages of a chat, for a server that has the chat template."""
         turns = []
         if self.description.strip():
             turns.append({"role": "system", "content": self.description.strip()})
@@ -157,13 +121,7 @@ class PromptTemplate:
 
 
 def choose_examples(pool: Sequence[Fields], count: int, seed: int = 0) -> list[Fields]:
-    """Draw `count` different examples from a pool; the same seed gives the same ones.
-
-    Raises ValueError if the pool is too small.
-
-    >>> choose_examples([{"answer": "a"}, {"answer": "b"}], 2, seed=1)
-    [{'answer': 'a'}, {'answer': 'b'}]
-    """
+    """Draw `count` different examples from a pool; the same seed gives the same ones."""
     require_list(pool, "pool", "put the examples into [ ]")
     require_integer(count, "count", 0)
     if count > len(pool):

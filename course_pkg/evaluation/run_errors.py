@@ -1,7 +1,4 @@
-"""Why an evaluation can't run: the command line prints the message and an exit code.
-
-Chapter: evaluation/likelihood-and-generation.
-"""
+"""Why an evaluation can't run."""
 
 from course_pkg.common.errors import CourseError
 

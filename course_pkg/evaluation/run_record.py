@@ -1,15 +1,7 @@
 """The record of a run: one JSON file with all that somebody needs to check it or to repeat it.
 
-It has the task with its prompt, examples, seeds and hash; the model; the versions of the programs;
-every sample; and for each score the mean with a 95% interval, clustered by the items' groups. An
-item without a score, because the model failed on it, is counted and left out of the means.
-
-Two runs are compared item by item (`compare_records`): items are matched by id, their prompts may
-differ, and each run counts with the score that its own task reports. See `comparison` for the
-statistics.
-
-Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4, on what to
-report. Chapter: evaluation/likelihood-and-generation.
+Items without a score, because the model failed on them, are counted and left out of the means.
+Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4.
 """
 
 import json
@@ -36,13 +28,7 @@ FILE = "record.json"
 FORMAT = 1
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy")
 BOUND = Maybe(NUMBER)
-FORM_OF_SCORE = {
-    "name": str,
-    "mean": NUMBER,
-    "low": BOUND,
-    "high": BOUND,
-    "items": int,
-}
+FORM_OF_SCORE = {"name": str, "mean": NUMBER, "low": BOUND, "high": BOUND, "items": int}
 FORM = {  # of a record in JSON
     "task": {"name": str, "description": str, "hash": str, "items_hash": str, "items": int},
     "model": {"model": str},
@@ -82,11 +68,7 @@ class MeanScore:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run. task: name, hash, settings and so on. metric: the score to report.
-
-    Args:
-        groups: how many groups of related items there are; None if the items have none.
-    """
+    """A run. metric: the score to report. groups: how many of related items; None without any."""
 
     task: Mapping[str, Any]
     model: Mapping[str, Any]
@@ -100,7 +82,6 @@ class RunRecord:
 
     @property
     def failed(self) -> int:
-        """How many items have no score."""
         return sum(sample.error is not None for sample in self.samples)
 
     @property
@@ -123,7 +104,6 @@ class RunRecord:
 
     @property
     def name(self) -> str:
-        """The model, with its adapter."""
         adapter = self.model.get("adapter")
         return f"{self.model['model']}{f' + {adapter}' if adapter else ''}"
 
@@ -156,12 +136,7 @@ def make_record(
 
 
 def scores_of(samples: Sequence[Sample], metric: str) -> tuple[MeanScore, ...]:
-    """The mean of each score that a sample has, the metric's first.
-
-    >>> samples = [Sample(str(n), None, "", {}, scores={"exact": n % 2}) for n in range(10)]
-    >>> print(*scores_of(samples, "exact"))
-    0.500 [0.237, 0.763]
-    """
+    """The mean of each score that a sample has, the metric's first."""
     names = dict.fromkeys(name for sample in samples for name in sample.scores)
     scores = []
     for name in sorted(names, key=lambda name: name != metric):
@@ -201,14 +176,7 @@ def write_record(record: RunRecord, folder: Path) -> None:
 
 
 def read_record(folder: Path) -> RunRecord:
-    """The record in a run's folder. Raises RunError if there is none, or it is damaged.
-
-    >>> read_record(Path("/nowhere"))
-    Traceback (most recent call last):
-    ...
-    course_pkg.evaluation.run_errors.RunError: /nowhere has no record.json: give the --output of a \
-run that has ended
-    """
+    """The record in a run's folder. Raises RunError if there is none, or it is damaged."""
     path = folder / FILE
     if not path.is_file():
         raise RunError(f"{folder} has no {FILE}: give the --output of a run that has ended")
@@ -241,12 +209,7 @@ def _fault(answer: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True)
 class PairedRuns:
-    """How the system's scores differ from the baseline's.
-
-    Args:
-        left_out: items that only one of the runs scored.
-        notes: what differs besides the model.
-    """
+    """How two runs differ. left_out: items that one of them scored. notes: what else differs."""
 
     comparison: PairedComparison
     baseline_mean: float
@@ -256,10 +219,7 @@ class PairedRuns:
 
 
 def compare_records(baseline: RunRecord, system: RunRecord) -> PairedRuns:
-    """Compare two runs on the items that both have scored; the others are counted.
-
-    Raises RunError if their items differ, or fewer than 5 independent items are left.
-    """
+    """Compare two runs on the items that both have scored. Raises RunError if they can't be."""
     if baseline.task["items_hash"] != system.task["items_hash"]:
         raise RunError(
             f"the items of {baseline.task['name']!r} and {system.task['name']!r} differ: a paired "
@@ -297,7 +257,6 @@ def compare_records(baseline: RunRecord, system: RunRecord) -> PairedRuns:
 
 
 def _values(record: RunRecord) -> dict[str, float]:
-    """The reported score of each item that has it."""
     metric = record.metric
     return {
         sample.id: sample.scores[metric] for sample in record.samples if metric in sample.scores

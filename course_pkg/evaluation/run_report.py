@@ -1,10 +1,7 @@
 """A page to look through the samples of a run: one HTML file, with no script and no network.
 
 Read samples before you believe a score: an answer can be wrong through no fault of the model's,
-when a stop string, a rule of extraction or the key is. All texts come from items and models, so all
-are escaped.
-
-Chapter: evaluation/likelihood-and-generation.
+when a stop string, a rule of extraction or the key is.
 """
 
 import math
@@ -46,11 +43,7 @@ def report(record: RunRecord) -> str:
 
 
 def state(sample: Sample, metric: str) -> str:
-    """ "right", "wrong" or "failed"; a score between 0 and 1 is right from 0.5 on.
-
-    >>> state(Sample("a", None, "", {}, scores={"exact": 1.0}), "exact")
-    'right'
-    """
+    """ "right", "wrong" or "failed"; a score between 0 and 1 is right from 0.5 on."""
     if metric not in sample.scores:
         return "failed"
     return "right" if sample.scores[metric] >= 0.5 else "wrong"
@@ -71,7 +64,6 @@ def _about(record: RunRecord) -> dict[str, str]:
 
 
 def _chosen(sample: Sample) -> str:
-    """The option that was chosen, or the answer that was extracted."""
     if "options" in sample.answer:
         return sample.answer["options"][sample.answer["choice"]]["text"]
     extracted = sample.answer.get("extracted")
@@ -85,7 +77,6 @@ def _prompt(sample: Sample) -> str:
 
 
 def _notes(sample: Sample, number: int) -> str:
-    """What is to say of an option: whether it is right, chosen, or merged with the context."""
     notes = []
     if number == sample.asked["answer"]:
         notes.append("right")

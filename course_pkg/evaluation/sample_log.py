@@ -1,17 +1,15 @@
 """The samples of a run, in a file that only grows: after kill -9 or a power failure, none is lost.
 
-The first line says which run this is, and each further line is a sample. A sample counts when its
-whole line is on the disk (`fsync`). A process that dies while it writes leaves half a line at the
-end; the next one removes it, and asks only for the items that have no line. An item that failed is
-asked again; its new line then counts. One process at a time may write.
-
-Chapter: evaluation/likelihood-and-generation.
+The first line says which run this is, and each further line is a sample, which counts when its
+whole line is on the disk. Half a line at the end is removed. An item that failed is asked again;
+its new line then counts.
 """
 
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,40 +30,27 @@ class SampleLog:
         self._file = path.open("ab")
 
     def append(self, samples: Sequence[Sample]) -> None:
-        """Write samples, and wait until they are on the disk. Raises OSError if they can't be."""
-        lines = [_line(sample.json) for sample in samples]
+        """Write samples, and wait until they are on the disk."""
+        lines = [_line(asdict(sample)) for sample in samples]
         self._file.write(b"".join(lines))
         self._file.flush()
         os.fsync(self._file.fileno())
         self.samples |= {sample.id: sample for sample in samples}
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
 @contextmanager
 def open_log(folder: Path, identity: Mapping[str, Any]) -> Iterator[SampleLog]:
-    """Open a run's file to write more samples into it; the folder is made if it is absent.
-
-    Args:
-        identity: what makes two runs the same, as JSON has it.
-
-    Raises:
-        RunError: another process writes there, or the folder has the samples of another run, with
-            what differs.
-        OSError: it can't be written.
-    """
+    """Open a run's file for more samples. Raises RunError if it is another run's, or is open."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with lock(folder / ".lock", wait=False):
             path = folder / FILE
             samples = _prepare(path, json.loads(json.dumps(identity)))
-            log = SampleLog(path, samples)
-            try:
+            with closing(SampleLog(path, samples)) as log:
                 yield log
-            finally:
-                log.close()
     except BlockingIOError:
         raise RunError(
             f"another process writes to {folder}: wait for it, or give another --output"
@@ -73,10 +58,7 @@ def open_log(folder: Path, identity: Mapping[str, Any]) -> Iterator[SampleLog]:
 
 
 def read_log(path: Path) -> tuple[dict[str, Any], dict[str, Sample], int]:
-    """A run's identity, its samples by item, and how many bytes of the file are whole lines.
-
-    The last line may be torn. Raises RunError for another line that can't be read.
-    """
+    """A run's identity, its samples by item, and the bytes of its whole lines. Raises RunError."""
     data = path.read_bytes()
     whole = data.rfind(b"\n") + 1
     lines = data[:whole].split(b"\n")[:-1]

@@ -1,15 +1,12 @@
 """Samples: what a model was asked for each item, what came back, and what that scores.
 
-A request is an item with its whole prompt. A sample is a request with its answer, as plain data: it
-is written as one line of JSON, and read again without a model. Scores are 1 or 0, or a share, under
-several names, so that nobody has to run again to see another normalization.
-
-Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4, on keeping
-every answer. Chapter: evaluation/likelihood-and-generation.
+A request is an item with its whole prompt. A sample is a request with its answer, as plain data,
+one line of JSON. Source: Biderman et al. 2024 (arXiv 2405.14782), section 4, on keeping every
+answer.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -51,14 +48,7 @@ class ItemRequest:
 
 @dataclass(frozen=True)
 class Sample:
-    """An item, its prompt, its answer and its scores.
-
-    Args:
-        prompt: a text, or the messages of a chat.
-        asked: the options and the answer's index, or the references.
-        answer: what the model did, by kind of task.
-        scores: by name; empty if there was an error, which is then its message.
-    """
+    """An item, its prompt, what was asked, the model's answer and its scores, by name."""
 
     id: str
     group: str | None
@@ -67,11 +57,6 @@ class Sample:
     answer: Mapping[str, Any] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """All fields, as `read` takes them."""
-        return asdict(self)
 
     @classmethod
     def read(cls, fields: Any) -> "Sample":
@@ -90,22 +75,11 @@ class Sample:
 def make_requests(
     task: Task, *, tokenizer: Tokenizer | None = None, limit: int | None = None
 ) -> list[ItemRequest]:
-    """The requests of a task, with their prompts.
+    """The requests of a task, with their prompts. Raises TaskError.
 
     Args:
         tokenizer: writes the prompts of a chat as texts; None leaves them messages.
         limit: see `Task.chosen`.
-
-    Raises:
-        TaskError: a chat is wanted, and the tokenizer has no chat template, or one that refuses the
-            turns.
-
-    Example:
-
-        >>> from course_pkg.evaluation.task_file import load_task
-        >>> [request] = make_requests(load_task("multiple-choice"), limit=1)
-        >>> request.question.context.startswith("Question: ")
-        True
     """
     if task.chat and tokenizer is not None and not tokenizer.chat_template:
         raise TaskError(

@@ -1,13 +1,8 @@
 """Which tokens of an echoed prompt belong to an option, from the texts that a server gives them.
 
-Servers disagree on offsets: some count from a BOS that they have put before the prompt, some in
-bytes, some count a part of a character as the spelling that they send for it. So offsets are not
-used. The tokens themselves must spell the prompt, in bytes; a token is a part of a character where
-it is written as OpenAI's API does, "bytes:\\xe6\\x97", and as course serve does.
-
-vLLM writes the replacement character there. Such a token can stand anywhere in the context, since
-what follows it spells the rest of the prompt, but not where the option begins or within it.
-Chapter: evaluation/likelihood-and-generation.
+Servers disagree on offsets, so these are not used: the tokens themselves must spell the prompt, in
+bytes. A part of a character is written as in OpenAI's API, "bytes:\\xe6\\x97". vLLM writes the
+replacement character there, which can stand anywhere in the context but not in the option.
 """
 
 import math
@@ -24,11 +19,7 @@ _PART = re.compile(r"bytes:((?:\\x[0-9a-fA-F]{2})+)")
 
 @dataclass(frozen=True)
 class Token:
-    """A token of a prompt. log_prob: None for the first, which nothing precedes.
-
-    Args:
-        best: it is the most probable one at its place.
-    """
+    """A token of a prompt. log_prob: None for the first. best: the most probable one there."""
 
     text: str
     log_prob: float | None
@@ -36,13 +27,7 @@ class Token:
 
 
 def read_tokens(log_probs: Mapping[str, Any]) -> list[Token]:
-    """The tokens of a choice's `logprobs`. Raises ValueError for what is no log-probability.
-
-    >>> read_tokens({"tokens": ["A"], "token_logprobs": [1000.0], "top_logprobs": [None]})
-    Traceback (most recent call last):
-    ...
-    ValueError: 1000.0 is the log-probability of 'A': expected a number from -1000000 to 0
-    """
+    """The tokens of a choice's `logprobs`. Raises ValueError for what is no log-probability."""
     try:
         names = ("tokens", "token_logprobs", "top_logprobs")
         rows = list(zip(*(log_probs[name] for name in names), strict=True))
@@ -54,20 +39,7 @@ def read_tokens(log_probs: Mapping[str, Any]) -> list[Token]:
 
 
 def first_scored(tokens: Sequence[Token], prompt: str, end: int) -> tuple[int, bool]:
-    """The first token that reaches beyond the context, and whether the context's end is in it too.
-
-    Args:
-        end: the length of the context in characters.
-
-    Raises:
-        ValueError: the tokens don't spell the prompt, or if nothing precedes the token.
-
-    Example:
-
-        >>> tokens = [Token("A", None, True), Token(":", -1.0, True), Token(" x", -2.0, True)]
-        >>> first_scored(tokens, "A: x", 2), first_scored(tokens, "A: x", 3)
-        ((2, False), (2, True))
-    """
+    """The first token beyond the context's `end` characters, and whether it begins before that."""
     data = prompt.encode()
     boundary = len(prompt[:end].encode())
     place = len(data)
@@ -113,16 +85,10 @@ def _spelled(text: str) -> bytes | None:
 
 
 def _spell(tokens: Sequence[Token], data: bytes) -> bool:
-    """Whether these tokens spell the beginning of a prompt, as far as they can be read.
-
-    Before it may stand a BOS, and the space that SentencePiece puts before every text.
-    """
+    """Whether these tokens spell a prompt's beginning, perhaps after a BOS or a space."""
     spelled = [_spelled(token.text) for token in tokens]
-    for begun in (spelled, spelled[1:]):
-        for text in (data, b" " + data):
-            if _matches(begun, text):
-                return True
-    return False
+    begun = ((parts, text) for parts in (spelled, spelled[1:]) for text in (data, b" " + data))
+    return any(_matches(parts, text) for parts, text in begun)
 
 
 def _matches(spelled: Sequence[bytes | None], data: bytes) -> bool:

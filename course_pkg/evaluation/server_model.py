@@ -1,22 +1,14 @@
 """Answers of a model behind an OpenAI-compatible address, such as that of `course serve`.
 
-Texts come from /completions, or from /chat/completions for a task that asks by chat. Options need
-the log-probabilities of a prompt's own tokens: /completions with `echo` and `max_tokens` 0. `course
-serve` has it and many services don't; a server without it is one error before any item. A token
-that joins context and option is scored too (`option_boundary`).
-
-Some servers refuse a field that others need. If one says so of `max_tokens`, `stop` or
-`temperature`, it is asked in its own way from then on, and the run's record has a note.
-
-There is no default address, and redirects are not followed. The server isn't trusted: see
-`course_pkg.common.http_client`.
-Chapter: evaluation/likelihood-and-generation.
+Options need the log-probabilities of a prompt's own tokens: /completions with `echo` and
+`max_tokens` 0, which many services lack. The server isn't trusted: see `common.http_client`.
 """
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from course_pkg.common.http_client import HttpClient, RefusedError, ServerError, WrongServerError
@@ -44,36 +36,27 @@ NO_LOG_PROBS = (
 Fields = Mapping[str, Any]
 
 
-def _renamed(body: Fields) -> Fields:
-    return {RENAMED if k == "max_tokens" else k: v for k, v in body.items()}
-
-
-def _fewer_stops(body: Fields) -> Fields:
-    return {k: v[:MOST_STOPS] if k == "stop" else v for k, v in body.items()}
-
-
-def _sampled(body: Fields) -> Fields:
-    return {k: v for k, v in body.items() if k != "temperature"}
-
-
 # By the field that a server refuses: what is asked instead, and the note.
 CHANGES: Mapping[str, tuple[Callable[[Fields], Fields], str]] = {
-    "max_tokens": (_renamed, f"the server has {RENAMED} in place of max_tokens"),
-    "stop": (_fewer_stops, f"the server was sent {MOST_STOPS} of the stop strings; all are used"),
-    "temperature": (_sampled, "the server takes no temperature: it sampled as it does by default"),
+    "max_tokens": (
+        lambda body: {RENAMED if k == "max_tokens" else k: v for k, v in body.items()},
+        f"the server has {RENAMED} in place of max_tokens",
+    ),
+    "stop": (
+        lambda body: {k: v[:MOST_STOPS] if k == "stop" else v for k, v in body.items()},
+        f"the server was sent {MOST_STOPS} of the stop strings; all are used",
+    ),
+    "temperature": (
+        lambda body: {k: v for k, v in body.items() if k != "temperature"},
+        "the server takes no temperature: it sampled as it does by default",
+    ),
 }
 
 
 class ServerModel:
-    """A model at an address. name: on the server; None asks the server for its only one.
+    """A model at an address. Raises RunError unless the server has it, or without a name just one.
 
-    Args:
-        at_once: requests.
-        extra: further fields of each request's body, which win over the task's.
-
-    Raises:
-        RunError: the server has several models, or none of this name.
-        ServerError: it does not answer.
+    at_once: requests. extra: further fields of each body, which win over the task's.
     """
 
     def __init__(
@@ -93,7 +76,6 @@ class ServerModel:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What makes two runs runs of the same model, as far as one can know it from outside."""
         about = {"model": self.name, "address": self.client.address}
         return about | ({"extra_body": self._extra} if self._extra else {})
 
@@ -105,12 +87,7 @@ class ServerModel:
     def answers(
         self, task: Task, requests: Sequence[ItemRequest], progress: Progress = silent
     ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
-        """The answer to each request, or the error that it ended in, as they arrive.
-
-        Raises ServerError if the server stops answering, RunError if it can't do such a task,
-        WrongServerError if the address, the name or the key is wrong. If it is closed before its
-        end, or interrupted, what runs is cut.
-        """
+        """As they arrive. Raises ServerError, WrongServerError or RunError, which end the run."""
         if task.kind == CHOICE and requests:
             self._require_log_probs(task, requests)
         stopped = threading.Event()
@@ -178,17 +155,12 @@ class ServerModel:
     def _score(self, task: Task, question: ChoiceQuestion) -> ScoredQuestion:
         options = self._options(question.context, question)
         if task.premise is not None:
-            alone = [option.log_prob for option in self._options(task.premise, question)]
-        else:
-            alone = [None] * len(options)
-        rows = zip(options, alone, strict=True)
-        scored = [
-            ScoredOption(
-                option.text, option.tokens, option.log_probs, option.greedy, option.merged, log_prob
-            )
-            for option, log_prob in rows
-        ]
-        return ScoredQuestion(question, tuple(scored))
+            alone = self._options(task.premise, question)
+            options = [
+                replace(option, unconditional=bare.log_prob)
+                for option, bare in zip(options, alone, strict=True)
+            ]
+        return ScoredQuestion(question, tuple(options))
 
     def _options(self, context: str, question: ChoiceQuestion) -> list[ScoredOption]:
         """The options after a context; all begin at the same token of it."""
@@ -236,10 +208,7 @@ class ServerModel:
         return choices
 
     def ask(self, path: str, body: Fields) -> Fields:
-        """The answer to a request; it is sent in another way if the server calls a field wrong.
-
-        Raises what `HttpClient.post` raises.
-        """
+        """The answer to a request; it is sent in another way if the server calls a field wrong."""
         changed = set(self._changed)
         first: RefusedError | None = None
         while True:
@@ -289,7 +258,6 @@ def _probe(requests: Sequence[ItemRequest]) -> ChoiceQuestion:
 
 
 def _unusual(text: str) -> str:
-    """Some of its characters that are not ASCII."""
     characters = dict.fromkeys(character for character in text if not character.isascii())
     return "".join(list(characters)[:PROBE_CHARACTERS])
 

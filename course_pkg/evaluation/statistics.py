@@ -1,34 +1,26 @@
-"""Error bars of one score: standard errors, by groups of related items, and intervals that cover.
-
-A benchmark's items are a sample of the items that one could have asked. How far would the mean
-score move with other items?
+"""Error bars of one score: standard errors, by groups of related items, and intervals that cover::
 
     SE = s / sqrt(n)                                     s: sample standard deviation of n scores
     SE = sqrt(C / (C - 1) · Σ_c (Σ_{i in c} (x_i - x̄))²) / n      C groups of related items
 
-The second form is for questions on one passage, paraphrases of one question, or several answers to
-one item: they rise and fall together, so they count as fewer independent items. A mean ± 1.96 SE is
-too short for right-or-wrong scores if there are few items or the score is near 0 or 1. Wilson's
-interval isn't, and it stays in [0, 1].
+Related items, such as questions on one passage, rise and fall together, so they count as fewer
+independent ones. The model is treated as given: another seed or prompt is another variation.
 
-What this module does not do: it treats the model as given. Another seed or prompt is another source
-of variation, which needs more than one run.
-
-Sources: Miller 2024, "Adding Error Bars to Evals", appendix A (without C/(C-1), which inspect_ai
-has); Wilson 1927; Bowyer et al. 2025, arXiv 2503.01747, on few items; Franco et al. 2019,
-"Comparative Study of Confidence Intervals for Proportions in Complex Sample Surveys", on Wilson's
-interval with the effective number of items. Chapter: evaluation/likelihood-and-generation.
+Sources: Miller 2024, "Adding Error Bars to Evals", appendix A; Wilson 1927; Bowyer et al. 2025,
+arXiv 2503.01747; Franco et al. 2019.
 """
 
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from course_pkg.common.arguments import require_integer
-from course_pkg.evaluation.distributions import normal_quantile, t_quantile
+from course_pkg.common.arguments import require_between, require_integer, require_number
 
-if TYPE_CHECKING:  # imported by what needs it: intervals of shares don't
+if (
+    TYPE_CHECKING
+):  # numpy and scipy are imported by what needs them: a browser has Wilson's interval
     import numpy as np
 
 FEWEST_UNITS = 5  # from fewer independent items or groups, a spread is hardly known
@@ -36,11 +28,7 @@ FEWEST_UNITS = 5  # from fewer independent items or groups, a spread is hardly k
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its confidence interval: low and high at a level such as 0.95.
-
-    >>> print(Interval(0.62, 0.54, 0.69, 0.95))
-    0.620 [0.540, 0.690]
-    """
+    """An estimate with its confidence interval: low and high at a level such as 0.95."""
 
     estimate: float
     low: float
@@ -55,26 +43,7 @@ class Interval:
 
 
 def standard_error(scores: Sequence[float], groups: Sequence[Hashable] | None = None) -> float:
-    """How much the mean score varies from one sample of items to the next: one standard deviation.
-
-    Groups of one item each give the same number as None.
-
-    Args:
-        scores: one number per item, (n,).
-        groups: for each item the group of related items that it belongs to, (n,); None means that
-            all items are independent.
-
-    Raises:
-        ValueError: fewer than two scores or groups, a score that isn't finite, or lengths that
-            differ.
-
-    Source: Miller 2024, with the factor C/(C-1) as in inspect_ai.
-
-    Example:
-
-        >>> round(standard_error([1, 1, 0, 1]), 4), round(standard_error([1, 1, 0, 0], "aabb"), 4)
-        (0.25, 0.5)
-    """
+    """The standard deviation of the mean from one sample of items, or of groups, to the next."""
     import numpy as np
 
     values = score_array(scores)
@@ -93,13 +62,7 @@ def standard_error(scores: Sequence[float], groups: Sequence[Hashable] | None = 
 def normal_interval(
     scores: Sequence[float], groups: Sequence[Hashable] | None = None, level: float = 0.95
 ) -> Interval:
-    """The mean ± 1.96 standard errors (at 95%), as most evaluation tools report.
-
-    It is here to be compared with: prefer `mean_interval`. Arguments and errors as there.
-
-    >>> print(normal_interval([1, 1, 1, 1, 1]))
-    1.000 [1.000, 1.000]
-    """
+    """The mean ± 1.96 standard errors (at 95%), as most tools report; prefer `mean_interval`."""
     error = standard_error(scores, groups)
     mean = float(score_array(scores).mean())
     margin = normal_quantile(level) * error
@@ -109,21 +72,10 @@ def normal_interval(
 def wilson_interval(correct: int, total: int, level: float = 0.95) -> Interval:
     """Wilson's interval for a share of right answers: all shares that a z-test does not reject.
 
-    The bounds solve (x̄ - p)² = z² p (1 - p) / n for p, so they are in [0, 1], and the interval has
-    a width even if all answers are right.
+    The bounds solve (x̄ - p)² = z² p (1 - p) / n for p, so they are in [0, 1].
 
-    Args:
-        correct: right answers, of `total` independent items.
-
-    Raises:
-        ValueError: unless 0 <= correct <= total and total >= 1.
-
-    Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
-
-    Example:
-
-        >>> print(wilson_interval(5, 5))
-        1.000 [0.566, 1.000]
+    >>> print(wilson_interval(5, 5))
+    1.000 [0.566, 1.000]
     """
     require_integer(total, "total")
     require_integer(correct, "correct", 0)
@@ -135,15 +87,7 @@ def wilson_interval(correct: int, total: int, level: float = 0.95) -> Interval:
 def t_interval(
     scores: Sequence[float], groups: Sequence[Hashable] | None = None, level: float = 0.95
 ) -> Interval:
-    """The mean ± t standard errors, with one degree of freedom less than independent units.
-
-    The units are the groups, or the items if groups is None. Arguments and errors as for
-    `standard_error`; also ValueError for fewer than 5 units.
-    Source: Student 1908; with the number of groups, Cameron and Miller 2015, on few clusters.
-
-    >>> print(t_interval([0.2, 0.5, 0.4, 0.9, 0.7, 0.3]))
-    0.500 [0.226, 0.774]
-    """
+    """The mean ± t standard errors, with one degree of freedom less than groups, or than items."""
     values = score_array(scores)
     units = independent_units(len(values), groups)
     mean = float(values.mean())
@@ -156,25 +100,12 @@ def mean_interval(
 ) -> Interval:
     """The mean score with an interval that fits the scores: the one to report.
 
-    Right-or-wrong scores, all 0 or 1, get Wilson's interval; other scores get `t_interval`.
-    Right-or-wrong scores in groups get Wilson's interval with t in place of z, and with the
-    effective number of items, x̄(1 - x̄)/SE², in place of n. That number is at most n; it is the
-    number of groups if all scores are the same.
+    Scores that are all 0 or 1 get Wilson's interval, other scores `t_interval`. Right-or-wrong
+    scores in groups get Wilson's interval with t in place of z, and with the effective number of
+    items (Franco et al. 2019), x̄(1 - x̄)/SE² but at most n, in place of n.
 
-    Args:
-        scores, groups: as for `standard_error`.
-
-    Raises:
-        ValueError: as `standard_error` and `t_interval` do.
-
-    Source: Franco et al. 2019, for Wilson's interval with an effective number.
-
-    Example:
-
-        >>> print(mean_interval([1, 1, 0, 1, 0, 1, 1, 0, 1, 1]))
-        0.700 [0.397, 0.892]
-        >>> print(mean_interval([1, 1, 0, 0, 1, 1, 1, 1, 0, 1], groups="aabbccddee"))
-        0.700 [0.208, 0.954]
+    >>> print(mean_interval([1, 1, 0, 1, 0, 1, 1, 0, 1, 1]))
+    0.700 [0.397, 0.892]
     """
     import numpy as np
 
@@ -195,11 +126,7 @@ def mean_interval(
 
 
 def score_array(scores: Sequence[float], name: str = "scores", least: int = 2) -> "np.ndarray":
-    """The scores as an array of floats, (n,); ValueError unless there are enough, all finite.
-
-    >>> score_array([True, False])
-    array([1., 0.])
-    """
+    """The scores as an array of floats, (n,); ValueError unless there are enough, all finite."""
     import numpy as np
 
     values = np.asarray(scores, float)
@@ -216,11 +143,7 @@ def score_array(scores: Sequence[float], name: str = "scores", least: int = 2) -
 
 
 def group_numbers(groups: Sequence[Hashable], items: int) -> "np.ndarray":
-    """The groups of all items, numbered 0, 1, … in order of appearance, (items,).
-
-    >>> group_numbers(["text 7", "text 7", "text 2"], 3)
-    array([0, 0, 1])
-    """
+    """The groups of all items, numbered 0, 1, … in order of appearance, (items,)."""
     import numpy as np
 
     if len(groups) != items:
@@ -230,13 +153,7 @@ def group_numbers(groups: Sequence[Hashable], items: int) -> "np.ndarray":
 
 
 def independent_units(items: int, groups: Sequence[Hashable] | None = None) -> int:
-    """How many groups there are, or items if groups is None; ValueError for fewer than 5.
-
-    >>> independent_units(6, "aabbcd")
-    Traceback (most recent call last):
-    ...
-    ValueError: 4 independent items or groups: give 5 or more, better 20
-    """
+    """How many groups there are, or items if groups is None; ValueError for fewer than 5."""
     units = items if groups is None else int(group_numbers(groups, items).max()) + 1
     if units < FEWEST_UNITS:
         raise ValueError(
@@ -253,3 +170,44 @@ def _wilson(mean: float, count: float, quantile: float, level: float) -> Interva
     low = 0.0 if mean == 0 else center - margin
     high = 1.0 if mean == 1 else center + margin
     return Interval(mean, low, high, level)
+
+
+def normal_quantile(level: float) -> float:
+    """z such that a standard normal number is in [-z, z] with probability `level`."""
+    require_between(level, "level", 0, 1)
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
+def t_tails(value: float, freedom: int) -> float:
+    """The probability that Student's t is below -value or above value: a two-sided p-value."""
+    from scipy.special import stdtr
+
+    require_integer(freedom, "freedom")
+    if not require_number(value, "value") >= 0:
+        raise ValueError(f"value must be at least 0, got {value}")
+    return 2 * float(stdtr(freedom, -value))
+
+
+def t_quantile(freedom: int, level: float) -> float:
+    """t such that Student's t is in [-t, t] with probability `level`; freedom: at least 1."""
+    from scipy.special import stdtrit
+
+    require_integer(freedom, "freedom")
+    require_between(level, "level", 0, 1)
+    return float(stdtrit(freedom, (1 + level) / 2))
+
+
+def binomial_probabilities(trials: int, probability: "float | np.ndarray") -> "np.ndarray":
+    """P(k successes in `trials`) for k = 0, …, trials, last axis; probability: a number, or (m,).
+
+    >>> binomial_probabilities(2, 0.5).round(3).tolist()
+    [0.25, 0.5, 0.25]
+    """
+    import numpy as np
+    from scipy.stats import binom
+
+    require_integer(trials, "trials")
+    shares = np.asarray(probability, float)[..., None]
+    if not np.all((shares >= 0) & (shares <= 1)):
+        raise ValueError(f"probability must be in [0, 1], got {probability}")
+    return binom.pmf(np.arange(trials + 1), trials, shares)

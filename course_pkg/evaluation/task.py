@@ -1,9 +1,7 @@
 """A task: which items are asked, how they are written, and what counts as right.
 
-The hash of a task covers all that a model can see and all that decides a score: two runs with the
-same hash are runs of the same task. `task_file` reads tasks from files.
-Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4, on sharing
-the exact prompts and versions. Chapter: evaluation/likelihood-and-generation.
+The hash of a task covers all that a model can see and all that decides a score. Source: Biderman et
+al. 2024 (arXiv 2405.14782), section 4.
 """
 
 import hashlib
@@ -27,12 +25,9 @@ LIMIT_SEED = 0
 class Task:
     """What is asked, and what counts as right.
 
-    Args:
-        kind: "multiple-choice" or "generation".
-        seed: drew the examples.
+    Attributes:
         options: "text" scores each option's text; "letters" lists the options in the prompt, in the
             field {options}, and scores their letters.
-        normalization, premise, rules, stop, max_new_tokens: as in the kinds' modules.
         metrics: further scores, names in `OF_ANSWERS`.
         report: the score of generation that counts.
     """
@@ -61,7 +56,6 @@ class Task:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All but the items, as JSON has it."""
         prompt = self.template
         written = {name: getattr(prompt, name) for name in prompt.__dataclass_fields__}
         settings = {"kind": self.kind, "prompt": written | {"chat": self.chat}}
@@ -76,7 +70,6 @@ class Task:
 
     @property
     def hash(self) -> str:
-        """Of the settings and the items: 64 hexadecimal digits of SHA-256."""
         return _digest([self.settings, self.items_hash])
 
     @property
@@ -85,11 +78,7 @@ class Task:
         return _digest([item.content for item in self.items])
 
     def chosen(self, limit: int | None = None) -> list[Item]:
-        """All items, or `limit` of them, drawn at random but always the same ones.
-
-        Those of a smaller limit are among those of a larger one, and tasks on the same items draw
-        the same ones. Raises ValueError below 1.
-        """
+        """All items, or `limit` of them, drawn at random; those of a larger limit contain them."""
         if limit is None or require_integer(limit, "limit") >= len(self.items):
             return list(self.items)
         return random.Random(LIMIT_SEED).sample(self.items, len(self.items))[:limit]

@@ -1,4 +1,4 @@
-"""Tasks in files: a TOML file beside its items, in JSON lines.
+"""Tasks in files: a TOML file beside its items, in JSON lines::
 
     description = "Simple questions with four options."
     items = "questions.jsonl"                 # beside this file; see `items`
@@ -17,7 +17,7 @@
     normalization = "character"
     premise = "Answer:"                       # adds the score "pmi", by mutual information
 
-or, in place of the last table, for answers that the model writes:
+or, in place of the last table, for answers that the model writes::
 
     [generation]                              # see `answer_extraction` and `answer_match`
     rules = ["first line", {name = "a digit", pattern = "[0-9]"}]
@@ -29,7 +29,6 @@ or, in place of the last table, for answers that the model writes:
 
 All prompts are written once before a model is loaded, so that a fault costs no time. An error names
 the file and the line; `tomllib` gives values without their lines, so the line is looked for.
-Chapter: evaluation/likelihood-and-generation.
 """
 
 import re
@@ -73,10 +72,7 @@ class TomlFile:
     values: dict[str, Any]
 
     def table(self, name: str, keys: Sequence[str]) -> dict[str, Any]:
-        """A table; empty if absent. keys: the names that it may have.
-
-        Raises TaskError for another key, since a misspelled one would silently be the default.
-        """
+        """A table; empty if absent. Raises TaskError for a key that is none of these."""
         table = self.values.get(name, {}) if name else self.values
         if not isinstance(table, dict):
             raise self.error("", name, f"{name} must be a table: write [{name}]")
@@ -89,10 +85,7 @@ class TomlFile:
     def take(
         self, name: str, key: str, check: Callable[[Any, str], Any], default: Any = REQUIRED
     ) -> Any:
-        """The value of a key in a table, as `check(value, key)` returns it.
-
-        Raises TaskError for what `check` refuses, and for an absent key that has no default.
-        """
+        """The value of a key, as `check(value, key)` returns it, or the default; or a TaskError."""
         table = self.values.get(name, {}) if name else self.values
         if key not in table:
             if default is REQUIRED:
@@ -105,28 +98,16 @@ class TomlFile:
             raise self.error(name, key, str(error)) from None
 
     def error(self, name: str, key: str, problem: str) -> TaskError:
-        """A problem with a key of a table."""
         return TaskError(f"{self.path}, line {line_of(self.text, name, key)}: {problem}")
 
 
 def task_names() -> list[str]:
-    """The tasks that come with the course.
-
-    >>> task_names()
-    ['customer-service', 'multiple-choice', 'multiple-choice-letters', 'short-answers']
-    """
+    """The tasks that come with the course."""
     return sorted(path.stem for path in BUILT_IN.glob("*.toml"))
 
 
 def load_task(source: str | Path) -> Task:
-    """Read a task and its items. source: a name in `task_names`, or a TOML file.
-
-    Raises TaskError, with file and line, for anything that can't be used.
-
-    >>> task = load_task("short-answers")
-    >>> len(task.items), len(task.examples), task.metric
-    (172, 8, 'exact')
-    """
+    """Read a task, by its name in `task_names` or its TOML file. Raises TaskError with a line."""
     built_in = str(source) in task_names()
     path = BUILT_IN / f"{source}.toml" if built_in else Path(source).expanduser()
     if not path.is_file():
@@ -156,16 +137,9 @@ def _task(file: TomlFile) -> Task:
 
 def _choice(file: TomlFile) -> dict[str, Any]:
     file.table(CHOICE, ("options", "normalization", "premise"))
-
-    def normalization(value: Any, key: str) -> str:
-        return require_choice(value, key, NORMALIZATIONS)
-
-    def options(value: Any, key: str) -> str:
-        return require_choice(value, key, OPTIONS)
-
     settings = {
-        "options": file.take(CHOICE, "options", options, "text"),
-        "normalization": file.take(CHOICE, "normalization", normalization, "sum"),
+        "options": file.take(CHOICE, "options", _one_of(OPTIONS), "text"),
+        "normalization": file.take(CHOICE, "normalization", _one_of(NORMALIZATIONS), "sum"),
         "premise": file.take(CHOICE, "premise", require_string, None),
     }
     if settings["normalization"] == "pmi" and settings["premise"] is None:
@@ -183,9 +157,6 @@ def _generation(file: TomlFile) -> dict[str, Any]:
         require_list(value, key, "put the rules into [ ]")
         return tuple(known_rules([_rule(rule) for rule in value]))
 
-    def normalization(value: Any, key: str) -> str:
-        return require_choice(value, key, TEXT_FORMS)
-
     def stop(value: Any, key: str) -> tuple[str, ...]:
         texts = tuple(text_list(value, "stop string")) if value != [] else ()
         if "" in texts:
@@ -197,22 +168,21 @@ def _generation(file: TomlFile) -> dict[str, Any]:
         return tuple(require_choice(name, "a metric", OF_ANSWERS) for name in value)
 
     more = file.take(GENERATION, "metrics", metrics, ())
-
-    def report(value: Any, key: str) -> str:
-        return require_choice(value, key, (*ALWAYS, *more))
-
     return {
         "metrics": more,
-        "report": file.take(GENERATION, "report", report, "exact"),
+        "report": file.take(GENERATION, "report", _one_of((*ALWAYS, *more)), "exact"),
         "rules": file.take(GENERATION, "rules", rules, (RULES["whole text"],)),
-        "normalization": file.take(GENERATION, "normalization", normalization, "strip"),
+        "normalization": file.take(GENERATION, "normalization", _one_of(TEXT_FORMS), "strip"),
         "stop": file.take(GENERATION, "stop", stop, ()),
         "max_new_tokens": file.take(GENERATION, "max_new_tokens", require_integer, 64),
     }
 
 
+def _one_of(choices: Sequence[str]) -> Callable[[Any, str], str]:
+    return lambda value, key: require_choice(value, key, choices)
+
+
 def _rule(value: Any) -> str | Rule:
-    """A rule's name, or a rule of the task's own."""
     if not isinstance(value, dict):
         return value
     if not {"name", "pattern"} <= value.keys() <= {"name", "pattern", "which"}:
@@ -288,13 +258,7 @@ def _check_item(task: Task, item: Item, as_example: bool) -> None:
 
 
 def read_toml(path: Path) -> TomlFile:
-    """Read a file. Raises TaskError, with the line, if it isn't TOML in UTF-8.
-
-    >>> read_toml(Path("/nowhere/a.toml"))
-    Traceback (most recent call last):
-    ...
-    course_pkg.evaluation.run_errors.TaskError: /nowhere/a.toml does not exist: correct its path
-    """
+    """Read a file. Raises TaskError, with the line, if it isn't TOML in UTF-8."""
     try:
         text = path.read_text("utf-8")
         return TomlFile(path, text, tomllib.loads(text))
@@ -312,12 +276,7 @@ def read_toml(path: Path) -> TomlFile:
 
 
 def line_of(text: str, table: str, key: str) -> int:
-    """The line of a key in a table of a TOML text, or else of the table; 1 if neither is there.
-
-    >>> text = 'items = "a"\\n[prompt]\\nchat = 1'
-    >>> line_of(text, "prompt", "chat"), line_of(text, "prompt", "stop")
-    (3, 2)
-    """
+    """The line of a key in a table of a TOML text, or else of the table; 1 if neither is there."""
     place = 1
     inside = table == ""
     for number, line in enumerate(text.splitlines(), start=1):

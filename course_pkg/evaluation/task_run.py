@@ -1,14 +1,6 @@
 """A run: ask a model for all items of a task that have no sample yet, and write its record.
 
-A run's folder holds:
-
-    samples.jsonl   a line for each sample as soon as it is known (`sample_log`)
-    record.json     everything about the run, when it has ended (`run_record`)
-    report.html     a page to look through the samples (`run_report`)
-
-The same command continues a run that was stopped. An item that the model fails on has a sample
-without a score; the next run of the same command asks for it again.
-Chapter: evaluation/likelihood-and-generation.
+The same command continues a run that was stopped, and asks again for items that failed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,11 +27,7 @@ Counted = Callable[[int, int], None]
 
 
 class Model(Protocol):
-    """What a run needs of a model: `LocalModel` and `ServerModel` have it.
-
-    Args:
-        tokenizer: writes chats as texts; None for a model that takes messages.
-    """
+    """What a run needs of a model; tokenizer: writes chats as texts, None if it takes messages."""
 
     tokenizer: Tokenizer | None
 
@@ -51,11 +39,7 @@ class Model(Protocol):
     def answers(
         self, task: Task, requests: Sequence[ItemRequest], progress: Progress
     ) -> Iterator[list[tuple[ItemRequest, Answer | Exception]]]:
-        """The answer to each request, or the error that it ended in, in any order.
-
-        Args:
-            progress: gets the share that is answered, if it is known before a batch is given out.
-        """
+        """The answer to each request, or its error, in any order; progress: gets the share."""
         ...
 
 
@@ -72,35 +56,17 @@ def _silent(done: int, total: int) -> None:
 
 
 def run_task(
-    task: Task,
-    model: Model,
-    folder: Path,
-    *,
-    limit: int | None = None,
-    progress: Counted = _silent,
+    task: Task, model: Model, folder: Path, *, limit: int | None = None, progress: Counted = _silent
 ) -> FinishedRun:
     """Ask a model for the items of a task; write its samples, record and report into a folder.
 
     Args:
         limit: ask for so many items only (`Task.chosen`).
-        progress: gets the number of samples and of items, at the start, after each answer, and
-            within long work.
+        progress: gets the number of samples and of items, also within long work.
 
     Raises:
         RunError: the folder belongs to another run or another process.
         ServerError: the model's server stops answering.
-        OSError: the folder can't be written; what was answered before is kept.
-
-    Example:
-
-        >>> from tempfile import TemporaryDirectory
-        >>> from course_pkg.evaluation.local_model import load_model
-        >>> from course_pkg.evaluation.task_file import load_task
-        >>> task = load_task("multiple-choice")
-        >>> with TemporaryDirectory() as folder:
-        ...     run = run_task(task, load_model("tiny"), Path(folder), limit=2)
-        >>> run.asked, len(run.record.samples)
-        (2, 2)
     """
     requests = make_requests(task, tokenizer=model.tokenizer, limit=limit)
     identity = {"task": task.name, "task_hash": task.hash, "course_version": __version__}
@@ -119,7 +85,7 @@ def run_task(
 
         with closing(model.answers(task, left, within)) as answered:
             for answers in answered:
-                log.append([_sample(task, request, answer) for request, answer in answers])
+                log.append([sample_of(task, request, answer) for request, answer in answers])
                 done += len(answers)
                 progress(done, len(requests))
         samples = [log.samples[request.item.id] for request in requests]
@@ -129,36 +95,24 @@ def run_task(
     return FinishedRun(record, len(left))
 
 
-def _sample(task: Task, request: ItemRequest, answer: Answer | Exception) -> Sample:
-    if isinstance(answer, Exception):
-        return failed_sample(request, answer)
+def sample_of(task: Task, request: ItemRequest, answer: Answer | Exception) -> Sample:
+    """The sample of an answer; of an error, which has no score, it keeps the first line."""
+    fields: dict[str, Any] = {}
+    scores: dict[str, float] = {}
+    error = None
     try:
-        return scored_sample(task, request, answer)
-    except (TypeError, ValueError) as error:
-        return failed_sample(request, error)
-
-
-def scored_sample(task: Task, request: ItemRequest, answer: Answer) -> Sample:
-    """The sample of an answer."""
-    if isinstance(answer, ScoredQuestion):
-        return _sample_of(request, *_choice(task, answer))
-    return _sample_of(request, *_written(task, request, answer))
-
-
-def failed_sample(request: ItemRequest, error: BaseException) -> Sample:
-    """The sample of an item that the model failed on: no score, and the error's first line."""
-    lines = str(error).strip().splitlines()
-    return _sample_of(
-        request, {}, {}, f"{type(error).__name__}: {lines[0] if lines else 'no text'}"
-    )
-
-
-def _sample_of(
-    request: ItemRequest,
-    answer: Mapping[str, Any],
-    scores: Mapping[str, float],
-    error: str | None = None,
-) -> Sample:
+        if isinstance(answer, Exception):
+            error = answer
+        elif isinstance(answer, ScoredQuestion):
+            fields, scores = _choice(task, answer)
+        else:
+            fields, scores = _written(task, request, answer)
+    except (TypeError, ValueError) as refusal:
+        error = refusal
+    message = None
+    if error is not None:
+        lines = str(error).strip().splitlines()
+        message = f"{type(error).__name__}: {lines[0] if lines else 'no text'}"
     question = request.question
     asked: dict[str, Any]
     if isinstance(question, ChoiceQuestion):
@@ -169,7 +123,7 @@ def _sample_of(
         text = question.prompt
         asked = {"references": list(question.references)}
     prompt = [dict(turn) for turn in request.turns] or text
-    return Sample(request.item.id, request.item.group, prompt, asked, answer, scores, error)
+    return Sample(request.item.id, request.item.group, prompt, asked, fields, scores, message)
 
 
 def _choice(task: Task, scored: ScoredQuestion) -> tuple[dict[str, Any], dict[str, float]]:

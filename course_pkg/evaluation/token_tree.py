@@ -1,15 +1,8 @@
 """Sequences of tokens that begin alike, merged into a tree in which each token occurs once.
 
-The options of a question share its context, and the questions of a task share their few-shot
-examples. In a tree, a shared beginning is one path. A decoder can read the whole tree in one pass
-if each token sees itself and its ancestors only, and if its position is its depth: then it gets
-the vector that it would get in its own sequence. There is no padding.
-
-Parts of the sequences may be in a cache already; `cached` holds the tokens of that path. This
-module only keeps the books, so it does not import torch. `continuation_scores` runs the decoder.
-
-Sources: SpecInfer (Miao et al. 2023), section 4, and Medusa (Cai et al. 2024), "tree attention", on
-attention masks for trees of tokens. Chapter: evaluation/likelihood-and-generation.
+A decoder can read the whole tree in one pass if each token sees itself and its ancestors only, and
+if its position is its depth. Parts of the sequences may be in a cache already: `cached` has the
+tokens of that path. Sources: SpecInfer (Miao et al. 2023), section 4, and Medusa (Cai et al. 2024).
 """
 
 from collections.abc import Sequence
@@ -20,20 +13,12 @@ from operator import eq
 class TokenTree:
     """A tree of new tokens below a path of cached ones; parents come before children.
 
-    Args:
-        cached: the token ids of the path.
-        tokens: the id of each node.
-        parents: the node before each, or −1 if that is a cached token, or nothing.
-        seen: how many tokens of the cached path each node sees.
-        positions: each node's place in its sequence.
+    parents: the node before each, or −1 if that is a cached token, or nothing. seen: how many
+    tokens of the cached path each node sees. positions: each node's place in its sequence.
 
-    Example:
-
-        >>> tree = TokenTree(cached=[7])
-        >>> tree.add([7, 1, 2], new_from=1), tree.add([7, 1, 3], new_from=1)
-        ([0, 1], [0, 2])
-        >>> tree.tokens, tree.parents, tree.positions
-        ([1, 2, 3], [-1, 0, 0], [1, 2, 2])
+    >>> tree = TokenTree(cached=[7])
+    >>> tree.add([7, 1, 2], new_from=1), tree.add([7, 1, 3], new_from=1), tree.parents
+    ([0, 1], [0, 2], [-1, 0, 0])
     """
 
     def __init__(self, cached: Sequence[int] = ()):
@@ -48,14 +33,7 @@ class TokenTree:
         return len(self.tokens)
 
     def add(self, sequence: Sequence[int], new_from: int) -> list[int]:
-        """Add a sequence's tokens that the cache lacks, and return their nodes, in order.
-
-        The first of the nodes has position `seen[node]`.
-
-        Args:
-            new_from: from here on, tokens become nodes even if the cache has them, because a cache
-                holds no logits.
-        """
+        """Add a sequence's tokens that the cache lacks, or from new_from on; return their nodes."""
         seen = self._cached_part(sequence, new_from)
         parent = -1
         nodes = []
@@ -72,7 +50,6 @@ class TokenTree:
         return nodes
 
     def missing(self, sequence: Sequence[int], new_from: int) -> int:
-        """How many nodes `add` would create; nothing changes."""
         seen = self._cached_part(sequence, new_from)
         parent = -1
         for position in range(seen, len(sequence)):
@@ -86,9 +63,5 @@ class TokenTree:
 
 
 def shared_length(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two sequences have in common before they differ.
-
-    >>> shared_length([1, 2, 3], [1, 2, 4, 5])
-    2
-    """
+    """How many tokens two sequences have in common before they differ."""
     return sum(1 for _ in takewhile(bool, map(eq, first, second)))

@@ -1,20 +1,13 @@
-"""BLEU: clipped n-gram precisions of a corpus, their geometric mean, and a brevity penalty.
+"""BLEU: clipped n-gram precisions of a corpus, their geometric mean, and a brevity penalty::
 
     BLEU = BP * exp(mean over n = 1..N of ln p_n)         N = max_order, 4 by default
     p_n = clipped matches of order n / n-grams of order n         both summed over the corpus
     BP = 1 if c >= r, else exp(1 - r / c)         c, r: lengths summed over the corpus
 
-For each hypothesis, r adds the length of the closest reference (the shorter of two equally close
-ones). Scores are in [0, 1]; sacrebleu prints 100 times as much. To compare two systems, see
-`metrics.significance`.
+r adds the length of each hypothesis's closest reference, the shorter of two. Scores are in [0, 1].
 
-Sources: Papineni et al. 2002, "BLEU: a Method for Automatic Evaluation of Machine Translation";
-Post 2018, "A Call for Clarity in Reporting BLEU Scores" (scores equal those of its sacrebleu);
-Chen and Cherry 2014, "A Systematic Comparison of Smoothing Techniques for Sentence-Level BLEU".
-Chapter: metrics/bleu.
-
->>> corpus_bleu(["the cat sat on the mat"], [["the cat sat on the mat"]]).score
-1.0
+Sources: Papineni et al. 2002; Post 2018 (sacrebleu, which has equal scores); Chen and Cherry 2014
+on smoothing.
 """
 
 import math
@@ -37,8 +30,6 @@ from course_pkg.metrics.text_files import ScoredTexts
 from course_pkg.metrics.tokenizers import tokenizer
 
 if TYPE_CHECKING:  # a browser computes BLEU without numpy
-    import numpy as np
-
     from course_pkg.metrics.significance import TextStatistics
 
 SMOOTH_VALUES = {"none": 0.0, "floor": 0.1, "add-k": 1.0, "exp": 0.0}  # those of sacrebleu
@@ -47,16 +38,7 @@ _NESTED = "give one list of references per hypothesis, as in [[text] for text in
 
 @dataclass(frozen=True)
 class BleuScore:
-    """A BLEU score and the values that it was computed from.
-
-    Args:
-        score: in [0, 1].
-        precisions: p_1 to p_N in [0, 1], smoothed; all 0 if nothing matches.
-        matches, totals: clipped matches and n-grams of each order, before smoothing.
-        hypothesis_length, reference_length: c and r, in tokens.
-        brevity_penalty: in [0, 1].
-        signature: the settings, as sacrebleu writes them; "" for a score from counts alone.
-    """
+    """A BLEU score in [0, 1], and what it was computed from; matches and totals aren't smoothed."""
 
     score: float
     precisions: tuple[float, ...]
@@ -80,27 +62,12 @@ def bleu_from_counts(
 ) -> BleuScore:
     """Compute BLEU from counts that are already summed over a corpus.
 
-    Lengths are in tokens. The score is always 0 if nothing matches at all.
-
     Args:
-        matches, totals: one count per order, from order 1 up.
+        matches, totals: one count per order, from order 1 up; without any match, the score is 0.
         smoothing: what replaces a match count of 0. "exp": 1/2 for the first such order, 1/4 for
             the second, and so on; "floor": smooth_value (0.1); "none": it stays 0. "add-k" adds
             smooth_value (1) to matches and totals of all orders above 1.
         effective_order: leave out orders for which the hypotheses are too short.
-
-    Raises:
-        ValueError: impossible counts, an unknown smoothing, a smooth_value that is negative or a
-            floor above 1, and a smooth_value with a smoothing that has none.
-
-    Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, whose smoothings 1, 2 and 3 are
-    "floor", "add-k" (from Lin and Och 2004) and "exp".
-
-    Example:
-
-        >>> matches, totals = [4, 2, 0, 0], [5, 4, 3, 2]
-        >>> round(bleu_from_counts(matches, totals, 5, 6, smoothing="floor").score, 4)
-        0.1316
     """
     _check_counts(matches, totals, hypothesis_length, reference_length)
     k = _checked_smooth_value(smoothing, smooth_value)
@@ -119,7 +86,7 @@ def bleu_from_counts(
 def _smoothed_precisions(
     matches: Sequence[int], totals: Sequence[int], smoothing: str, k: float
 ) -> tuple[list[float], int]:
-    """Return the precision of each order, and how many orders the hypotheses have n-grams of."""
+    """The precision of each order, and how many orders the hypotheses have n-grams of."""
     precisions = [0.0] * len(matches)
     orders_present = 0
     halvings = 0
@@ -141,24 +108,7 @@ def _smoothed_precisions(
 
 
 class PreparedReferences:
-    """References that are tokenized and counted once, so that many systems can be scored.
-
-    Args:
-        references: one list of references per hypothesis; the lists may differ in length.
-        tokenize: a tokenizer's name, see `tokenizers.tokenize`.
-        lowercase: compare in lower case.
-        max_order: the N of the formula.
-
-    Raises:
-        TypeError: a string in place of a list or a list in place of a string.
-        ValueError: there are no references at all, or none for one of the hypotheses.
-
-    Example:
-
-        >>> prepared = PreparedReferences([["the cat sat on the mat"], ["it rains", "rain falls"]])
-        >>> round(prepared.score(["a cat sat on the mat", "it rains"]).score, 4)
-        0.7771
-    """
+    """References that are tokenized and counted once, so that many systems can be scored."""
 
     def __init__(
         self,
@@ -209,7 +159,6 @@ class PreparedReferences:
         )
 
     def score_of_counts(self, counts: Sequence[int], **smoothing) -> BleuScore:
-        """Compute BLEU from one row of `counts`, or from a sum of rows."""
         c, r, *orders = counts
         n = self.max_order
         return bleu_from_counts(orders[:n], orders[n:], c, r, **smoothing)
@@ -255,59 +204,33 @@ def corpus_bleu(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     *,
-    smoothing: str = "exp",
-    smooth_value: float | None = None,
     tokenize: str = "13a",
-    effective_order: bool = False,
-    max_order: int = 4,
     lowercase: bool = False,
+    max_order: int = 4,
+    **smoothing,
 ) -> BleuScore:
     """Compute BLEU of a system's texts; it equals sacrebleu's score / 100 with the same options.
 
-    Other options and errors as for `bleu_from_counts` and `PreparedReferences`.
+    references: a list for each hypothesis. tokenize: see `tokenizers.tokenize`. smoothing: keywords
+    smoothing, smooth_value, effective_order of `bleu_from_counts`.
 
-    Args:
-        hypotheses: a list of texts.
-        references: one list of references per hypothesis.
-
-    Raises:
-        ValueError: there are no hypotheses, or not as many as lists of references.
-
-    Source: Papineni et al. 2002, section 2.
-
-    Example:
-
-        >>> result = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
-        >>> result.matches, result.totals, result.brevity_penalty
-        ((5, 3, 1, 0), (7, 6, 5, 4), 1.0)
+    >>> result = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
+    >>> result.matches, result.totals, result.brevity_penalty
+    ((5, 3, 1, 0), (7, 6, 5, 4), 1.0)
     """
     prepared = PreparedReferences(
         references, tokenize=tokenize, lowercase=lowercase, max_order=max_order
     )
-    return prepared.score(
-        hypotheses,
-        smoothing=smoothing,
-        smooth_value=smooth_value,
-        effective_order=effective_order,
-    )
+    return prepared.score(hypotheses, **smoothing)
 
 
 def sentence_bleu(
     hypothesis: str, references: Sequence[str], *, effective_order: bool = True, **options
 ) -> BleuScore:
-    """Compute BLEU of one text: `corpus_bleu` of a corpus of one text, with effective order.
+    """Compute BLEU of one text and its list of references, by default with effective order.
 
-    Other options and errors as for `corpus_bleu`.
-
-    Args:
-        references: a list of strings.
-
-    Source: Chen and Cherry 2014.
-
-    Example:
-
-        >>> round(sentence_bleu("a cat sat on mat", ["the cat sat on the mat"]).score, 4)
-        0.3498
+    >>> round(sentence_bleu("a cat sat on mat", ["the cat sat on the mat"]).score, 4)
+    0.3498
     """
     require_string(hypothesis, "hypothesis")
     _require_texts("references", references, "give a list of strings")
@@ -320,7 +243,6 @@ def _require_texts(name: str, texts: Sequence, fix: str) -> None:
 
 
 def _check_counts(matches: Sequence[int], totals: Sequence[int], *lengths: int) -> None:
-    """Raise ValueError unless there are 0 to `total` matches of each order, and lengths >= 0."""
     if len(matches) != len(totals) or not len(matches):
         raise ValueError(
             f"matches and totals must have one count per order, got {matches} and {totals}"
@@ -334,7 +256,6 @@ def _check_counts(matches: Sequence[int], totals: Sequence[int], *lengths: int) 
 
 
 def _checked_smooth_value(smoothing: str, value: float | None) -> float:
-    """Return the value to smooth with: `value`, or sacrebleu's for this smoothing."""
     require_choice(smoothing, "smoothing", SMOOTH_VALUES)
     if value is None:
         return SMOOTH_VALUES[smoothing]
@@ -368,21 +289,18 @@ def _score(
         bool, MetricOption("Leave out orders that no text is long enough for.")
     ] = False,
 ) -> SystemScores:
-    import numpy as np
-
     from course_pkg.metrics.significance import TextStatistics
 
     prepared = PreparedReferences(texts.references, tokenize=tokenize, lowercase=lowercase)
     smoothing = {"smoothing": smooth_method, "smooth_value": smooth_value}
     of_corpus = {**smoothing, "effective_order": effective_order}
     result = prepared.score(texts.hypotheses, **of_corpus)
-    rows = prepared.counts(texts.hypotheses)
-    of_texts = [prepared.score_of_counts(row, **smoothing, effective_order=True) for row in rows]
+    counts = prepared.statistics(texts.hypotheses, **of_corpus)
+    of_texts = [
+        prepared.score_of_counts(row, **smoothing, effective_order=True)
+        for row in counts.rows.tolist()
+    ]
     percent = {f"precision_{n}": 100 * p for n, p in enumerate(result.precisions, start=1)}
-
-    def of_sum(summed: "np.ndarray") -> float:
-        return 100 * prepared.score_of_counts(summed.tolist(), **of_corpus).score
-
     return SystemScores(
         {"bleu": [100 * text.score for text in of_texts]},
         dict(setting.split(":", 1) for setting in result.signature.split("|")),
@@ -393,7 +311,7 @@ def _score(
             "hypothesis_length": result.hypothesis_length,
             "reference_length": result.reference_length,
         },
-        statistics=TextStatistics(np.array(rows), of_sum),
+        statistics=TextStatistics(counts.rows, lambda summed: 100 * counts.score(summed)),
     )
 
 

@@ -1,9 +1,6 @@
 """What a metric is to the commands that score texts, `course score` and `course eval`.
 
-A metric's module has a `Metric`; `course_pkg.evaluation.metric_registry` lists them all. The
-commands have everything that metrics share: files, intervals, tests, and the output.
-
-Chapter: metrics/overview.
+A metric's module has a `Metric`, which `course_pkg.evaluation.metric_registry` lists.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +13,7 @@ if TYPE_CHECKING:  # needs numpy, which the help of a command does not
 
 @dataclass(frozen=True)
 class MetricOption:
-    """Marks a keyword of `Metric.score` as an option: `Annotated[bool, MetricOption("…")]`.
-
-    Args:
-        help: one line for the command's help.
-        short: a short form such as "-tok"; "" for none.
-    """
+    """Makes a keyword of `Metric.score` an option: `Annotated[bool, MetricOption("…", "-x")]`."""
 
     help: str
     short: str = ""
@@ -31,12 +23,12 @@ class MetricOption:
 class SystemScores:
     """What a metric says of one system's n texts.
 
-    Args:
+    Attributes:
         per_text: each score's name, and its value for each text, (n,).
         settings: what one must know to compare two scores; printed as the signature.
         main: the names in per_text that `--score-only` prints and tests compare; all by default.
         corpus: for a score that is not a mean over the texts: the system's, by its name in
-            per_text; then what explains it. Empty for means.
+            per_text; then what explains it.
         statistics: what gives the corpus score of drawn texts; needed if corpus is not empty.
     """
 
@@ -48,7 +40,6 @@ class SystemScores:
 
     @property
     def main_columns(self) -> dict[str, Sequence[float]]:
-        """The columns of per_text that `main` names."""
         return {name: self.per_text[name] for name in self.main or self.per_text}
 
     @property
@@ -67,16 +58,12 @@ class SystemScores:
 class Metric:
     """A metric of texts.
 
-    Args:
-        name: of the command, such as "meteor".
-        title: as papers write it, such as "METEOR".
-        help: of the command: a summary of one line; then what to know, and examples.
-        score: a function of `ScoredTexts` and of keywords, each marked by a `MetricOption`; it
-            returns `SystemScores`. It imports heavy libraries itself.
+    Attributes:
+        score: a function of `ScoredTexts` and of keywords, each marked by a `MetricOption`. It
+            imports heavy libraries itself.
         of_answer: functions of an answer and one reference, from 0 to 1, by the names that a task
             of `course eval` gives under `metrics`.
         digits: after the point, unless --width says otherwise.
-        has_references: False for a metric that compares with no text.
     """
 
     name: str

@@ -1,9 +1,6 @@
 """n-grams: runs of n tokens, how often each occurs, and how many two texts share.
 
-It computes no score and does not split texts: `tokenizers` does.
-
-Source: Papineni et al. 2002, "BLEU: a Method for Automatic Evaluation of Machine Translation",
-section 2.1. Chapter: metrics/bleu.
+Source: Papineni et al. 2002, section 2.1.
 """
 
 from collections import Counter
@@ -17,8 +14,6 @@ Ngram = tuple[Hashable, ...]
 def ngrams(tokens: Sequence[Hashable], n: int) -> list[Ngram]:
     """List all runs of n neighboring tokens from left to right; empty for fewer than n tokens.
 
-    Raises TypeError for a string (split it into tokens first), ValueError unless n >= 1.
-
     >>> ngrams(["the", "cat", "sat"], 2)
     [('the', 'cat'), ('cat', 'sat')]
     """
@@ -26,7 +21,7 @@ def ngrams(tokens: Sequence[Hashable], n: int) -> list[Ngram]:
 
 
 def count(tokens: Sequence[Hashable], n: int) -> Counter[Ngram]:
-    """Count how often each n-gram occurs. Errors as for `ngrams`.
+    """Count how often each n-gram occurs.
 
     >>> count(["the", "cat", "the", "cat"], 2)
     Counter({('the', 'cat'): 2, ('cat', 'the'): 1})
@@ -35,10 +30,9 @@ def count(tokens: Sequence[Hashable], n: int) -> Counter[Ngram]:
 
 
 def clipped_matches(hypothesis: Counter, reference: Counter) -> int:
-    """Count the n-grams that two texts share, each as often as in the text with fewer.
+    """Count the n-grams that two texts share, each as often as in the text with fewer (Count_clip).
 
-    For several references, pass their `maximum_counts`.
-    Source: Papineni et al. 2002, section 2.1 (Count_clip).
+    For several references, pass their `maximum_counts`. Source: Papineni et al. 2002, section 2.1.
 
     >>> clipped_matches(count(["the", "the", "the"], 1), count(["the", "cat", "the"], 1))
     2
@@ -51,22 +45,9 @@ def clipped_matches(hypothesis: Counter, reference: Counter) -> int:
 
 
 def count_matches(tokens: Sequence[Hashable], references: Sequence[Counter]) -> list[int]:
-    """Count the clipped matches of the orders 1, 2, ... in less than half the time.
+    """`clipped_matches(count(tokens, n), references[n - 1])` for n = 1, 2, ..., in half the time.
 
-    The result is `clipped_matches(count(tokens, n), references[n - 1])` for each order n. Only
-    n-grams that match are counted, and only until none occurs twice: then no longer one does.
-
-    Args:
-        references: the counts of order 1, of order 2, and so on, of the same text or texts.
-
-    Raises:
-        TypeError: a string.
-
-    Example:
-
-        >>> text = "the cat sat on the mat".split()
-        >>> count_matches("the cat on the mat".split(), [count(text, 1), count(text, 2)])
-        [5, 3]
+    Only n-grams that match are counted, and only until none occurs twice: then no longer one does.
     """
     _require_tokens(tokens)
     matches = [0] * len(references)
@@ -83,10 +64,7 @@ def count_matches(tokens: Sequence[Hashable], references: Sequence[Counter]) -> 
 
 
 def maximum_counts(counters: Sequence[Counter]) -> Counter:
-    """Take each n-gram's largest count: the limit for clipping with several references.
-
-    Raises ValueError for an empty list.
-    Source: Papineni et al. 2002, section 2.1 (Max_Ref_Count).
+    """Take each n-gram's largest count, which clips with several references (Max_Ref_Count).
 
     >>> maximum_counts([count(["the", "the"], 1), count(["the"], 1)])
     Counter({('the',): 2})

@@ -1,4 +1,4 @@
-"""How much a model's loss changes, with an interval: both models score the same texts.
+"""How much a model's loss changes, with an interval: both models score the same texts::
 
     change = Σ (a_i − b_i) / Σ n_i        a_i, b_i: losses of text i, summed over its n_i tokens
 
@@ -6,8 +6,7 @@ Texts are the units that vary, because tokens of one text are not independent; a
 compared with itself, so that hard and easy texts do not widen the interval. With r_i = a_i − b_i −
 change · n_i, the standard error of the quotient is sqrt(Σ r_i² · m / (m − 1)) / Σ n_i for m texts.
 
-Source: Cochran 1977, "Sampling Techniques", section 6.4 (the ratio estimator).
-Chapter: acceleration/quantized-weights.
+Source: Cochran 1977, "Sampling Techniques", section 6.4.
 """
 
 import math
@@ -19,7 +18,7 @@ QUANTILE = 1.96  # of the standard normal, for an interval of 95 %
 
 @dataclass(frozen=True)
 class LossChange:
-    """nats: the change per token. margin: half the width of the 95 % interval. texts: how many."""
+    """The change in nats per token, half the width of its 95 % interval, and how many texts."""
 
     nats: float
     margin: float
@@ -27,12 +26,10 @@ class LossChange:
 
     @property
     def low(self) -> float:
-        """The lower end of the interval."""
         return self.nats - self.margin
 
     @property
     def high(self) -> float:
-        """The upper end of the interval."""
         return self.nats + self.margin
 
     def __str__(self) -> str:
@@ -42,21 +39,7 @@ class LossChange:
 def loss_change(
     losses: Sequence[float], baseline: Sequence[float], tokens: Sequence[int]
 ) -> LossChange:
-    """The change from the baseline's losses to these.
-
-    Args:
-        losses, baseline: of each text, in nats, summed over its tokens.
-        tokens: of each text.
-
-    Raises:
-        ValueError: the lengths differ, there are fewer than two texts, a text has no token, or a
-            loss is not finite.
-
-    Example:
-
-        >>> loss_change([12.0, 21.0, 33.0], [10.0, 20.0, 30.0], [10, 10, 20])
-        LossChange(nats=0.15, margin=0.04243..., texts=3)
-    """
+    """The change from the baseline's losses, of each text in nats, summed over its tokens."""
     if not len(losses) == len(baseline) == len(tokens):
         raise ValueError(
             f"{len(losses)} losses, {len(baseline)} of the baseline, {len(tokens)} numbers of "

@@ -1,15 +1,8 @@
 """Scores of a sample of texts: intervals, and whether one system is really better than another.
 
-A test set is a sample. Draw from it, with replacement, as many texts as it has, score both systems
-on them, and repeat that a thousand times: how often does the same system win? The score of a drawn
-set comes from statistics that add up over its texts, so each text is scored only once. The other
-test, approximate randomization, exchanges the two systems' texts at random, text by text.
-
-Draws are those of sacrebleu 2.6 for the same seed; its default is SEED.
-
-Sources: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation", on paired
-bootstrap resampling; Riezler and Maxwell 2005, "On Some Pitfalls in Automatic Evaluation and
-Significance Testing for MT", figures 1 and 2, for both tests. Chapter: metrics/bleu-comparing.
+Scores come from statistics that add up over texts, so each text is scored only once. Draws are
+those of sacrebleu 2.6 for the same seed. Sources: Koehn 2004; Riezler and Maxwell 2005, figures 1
+and 2.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,18 +18,7 @@ TIE = 1e-12  # sums of the same floats in another order differ by less
 
 @dataclass(frozen=True)
 class TextStatistics:
-    """What a metric needs of each text to score any set of texts.
-
-    Args:
-        rows: (texts, k), numbers that add up over texts, such as BLEU's counts.
-        score: the score of a set of texts, from the sum (k,) of their rows.
-
-    Example:
-
-        >>> mean = TextStatistics.of_scores([0.2, 0.6])
-        >>> mean.score(mean.rows.sum(axis=0))
-        0.4
-    """
+    """Rows (texts, k) that add up over texts, and the score of a set from their sum (k,)."""
 
     rows: np.ndarray
     score: Callable[[np.ndarray], float]
@@ -49,37 +31,20 @@ class TextStatistics:
 
     @property
     def total(self) -> float:
-        """The score of all texts."""
         return self.score(self.rows.sum(axis=0))
 
 
 @dataclass(frozen=True)
 class MeanInterval:
-    """The mean of n scores, and the range of the middle 95% of the means of drawn samples."""
+    """A mean, and the range of the middle 95% of drawn samples' means; None if none is drawn."""
 
     mean: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
 
 
 def mean_intervals(scores: np.ndarray, *, samples: int = 1000, seed: int = 0) -> list[MeanInterval]:
-    """The mean of each column, with a bootstrap interval, as Google's rouge-score aggregates.
-
-    rouge-score's "mid" is the median of the drawn means; here it is the mean itself.
-
-    Args:
-        scores: (n, columns), a row for each text; all columns are drawn together.
-        samples: how many sets to draw.
-
-    Raises:
-        ValueError: scores has another number of axes or no row, or samples < 1.
-
-    Example:
-
-        >>> [interval] = mean_intervals(np.array([[0.2], [0.4], [0.9]]))
-        >>> round(interval.mean, 2), interval.low < 0.5 < interval.high
-        (0.5, True)
-    """
+    """The mean of each column of (n, columns), with a bootstrap interval over the rows (texts)."""
     require_integer(samples, "samples")
     if np.ndim(scores) != 2 or not len(scores):
         raise ValueError(f"scores must be (n, columns) with n >= 1, got {np.shape(scores)}")
@@ -89,13 +54,7 @@ def mean_intervals(scores: np.ndarray, *, samples: int = 1000, seed: int = 0) ->
 
 
 def bootstrap(system: TextStatistics, *, samples: int = 1000, seed: int = 0) -> np.ndarray:
-    """Scores of a system on sets drawn from its texts, (samples,).
-
-    Example:
-
-        >>> bootstrap(TextStatistics.of_scores([1.0, 1.0]), samples=3).tolist()
-        [1.0, 1.0, 1.0]
-    """
+    """Scores of a system on sets drawn from its texts, (samples,)."""
     require_integer(samples, "samples")
     draws = _draws(len(system.rows), samples, seed)
     return np.array([system.score(system.rows[texts].sum(axis=0)) for texts in draws])
@@ -105,11 +64,11 @@ def bootstrap(system: TextStatistics, *, samples: int = 1000, seed: int = 0) -> 
 class PairedBootstrap:
     """How two systems compare on one test set, and on test sets drawn from it.
 
-    baseline, system: the scores on the test set itself. difference: system - baseline.
-    wins: the share of drawn sets on which the system scores higher than the baseline.
-    interval: the range of the middle 95% of the differences.
-    p_value: the probability of a difference at least this large if the systems were equally good.
-    scores: (samples, 2), of baseline and system on each drawn set.
+    Attributes:
+        wins: the share of drawn sets on which the system scores higher than the baseline.
+        interval: the range of the middle 95% of the differences.
+        p_value: of a difference at least this large between equally good systems.
+        scores: (samples, 2), of baseline and system on each drawn set.
     """
 
     baseline: float
@@ -124,29 +83,11 @@ class PairedBootstrap:
 def paired_bootstrap(
     baseline: TextStatistics, system: TextStatistics, *, samples: int = 1000, seed: int = 0
 ) -> PairedBootstrap:
-    """Compare two systems on the same texts, by resampling the texts.
+    """Compare two systems on the same texts, by resampling the texts (Koehn 2004).
 
-    The p-value is computed as in sacrebleu: subtract from the absolute differences of the drawn
-    sets their mean; count the sets whose result is at least the observed absolute difference, and
-    the test set itself. (sacrebleu leaves out ties, so there a system differs from itself.) For
-    clear differences it is close to 1 - wins, so interpret it as one-sided.
-
-    Args:
-        baseline, system: statistics of the same texts, in the same order, by the same metric.
-        samples: how many sets to draw.
-
-    Raises:
-        ValueError: the systems have different numbers of texts, or samples < 1.
-
-    Source: Koehn 2004; Riezler and Maxwell 2005, figure 2.
-
-    Example:
-
-        >>> worse = TextStatistics.of_scores([0, 1, 0] * 9)
-        >>> better = TextStatistics.of_scores([1, 1, 0] * 9)
-        >>> result = paired_bootstrap(worse, better)
-        >>> round(result.difference, 3), result.wins > 0.9
-        (0.333, True)
+    The p-value is sacrebleu's: subtract from the absolute differences of the drawn sets their mean;
+    count the sets whose result is at least the observed absolute difference, and the test set
+    itself. (sacrebleu leaves out ties.) It is close to 1 - wins, so read it as one-sided.
     """
     _require_pair(baseline, system, samples)
     scores = np.array(
@@ -173,11 +114,7 @@ def paired_bootstrap(
 
 @dataclass(frozen=True)
 class PairedRandomization:
-    """How two systems compare on one test set: the score of each, and the p-value.
-
-    p_value: the probability of a difference at least this large, in either direction, if it did
-    not matter which system wrote which text.
-    """
+    """How two systems compare. p_value: of such a difference if it didn't matter who wrote what."""
 
     baseline: float
     system: float
@@ -190,17 +127,8 @@ def paired_randomization(
     """Test the difference of two systems by approximate randomization.
 
     For each sample, every text's two versions are exchanged with probability 1/2, and both sides
-    are scored. The p-value is the share of samples that differ at least as much as the systems do;
-    the systems themselves count as one. (sacrebleu leaves out ties, as in its bootstrap.)
-    Arguments and errors as for `paired_bootstrap`.
-
-    Source: Riezler and Maxwell 2005, figure 1.
-
-    Example:
-
-        >>> scores = TextStatistics.of_scores([0.2, 0.5, 0.4])
-        >>> paired_randomization(scores, scores, samples=20).p_value
-        1.0
+    are scored. The p-value is the share of samples that differ at least as much as the systems do,
+    which count as one. Source: Riezler and Maxwell 2005, figure 1.
     """
     _require_pair(baseline, system, samples)
     before = baseline.total

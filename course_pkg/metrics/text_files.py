@@ -1,16 +1,11 @@
-"""Files of texts to score: one text a line, or JSON lines.
-
-A file of plain text has one segment on each line; white space at a line's end is dropped, as in
-sacrebleu. A file of JSON lines has one object on each line:
+"""Files of texts to score: one text a line, or JSON lines::
 
     {"prediction": "a cat sat", "references": ["the cat sat", "a cat was sitting"]}
     {"text": "Any text."}
     {"prompt": "What is ice?", "answer": "Frozen water."}
 
-A name that ends in .jsonl means JSON lines. So does a first line that is a JSON object with one of
-the fields "prediction", "text" and "prompt". Further fields are ignored.
-
-Chapter: metrics/overview.
+A name that ends in .jsonl means JSON lines; so does a first line that is an object with one of
+"prediction", "text" and "prompt". White space at a line's end is dropped, as in sacrebleu.
 """
 
 import sys
@@ -34,7 +29,7 @@ class TextFileError(CourseError, ValueError):
 
 @dataclass(frozen=True)
 class FileLine:
-    """One line of a file. place: the file and the line, for messages. fields: a JSON object's."""
+    """One line of a file. place: file and line, for messages. fields: of a JSON object."""
 
     place: str
     fields: Mapping[str, Any]
@@ -62,14 +57,7 @@ class FileLine:
 
 @dataclass(frozen=True)
 class ScoredTexts:
-    """What one system wrote.
-
-    Args:
-        name: the file's.
-        hypotheses: n texts.
-        references: n lists of texts; none for a metric that compares with no text.
-        prompts: n texts that the hypotheses answer, or none.
-    """
+    """What one system wrote: n texts, and n lists of references or n prompts, if there are any."""
 
     name: str
     hypotheses: tuple[str, ...]
@@ -80,26 +68,7 @@ class ScoredTexts:
 def read_scored(
     source: Path | None, references: Sequence[Path] = (), encoding: str = "utf-8"
 ) -> ScoredTexts:
-    """Read a system's texts and their references.
-
-    Args:
-        source: a file, or None for the standard input.
-        references: files with one reference on each line, all as long as the source; or none, if
-            the source is JSON lines with references.
-
-    Raises:
-        TextFileError: a file that is absent or empty or has another encoding, files of different
-            lengths, a line without its fields, and references that are missing or given twice.
-
-    Example:
-
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     path = Path(folder, "answers.jsonl")
-        ...     _ = path.write_text('{"prediction": "a cat", "references": ["the cat", "a cat"]}')
-        ...     read_scored(path).references
-        (('the cat', 'a cat'),)
-    """
+    """Read a system's texts (None: standard input) and references, in files or its JSON lines."""
     name = _name(source)
     records = read_records(source, encoding)
     hypotheses = tuple(record.text("prediction") for record in records)
@@ -124,10 +93,7 @@ def read_scored(
 
 
 def read_texts(source: Path | None, encoding: str = "utf-8") -> ScoredTexts:
-    """Read texts without references: plain lines, or JSON lines with "text", or prompt and answer.
-
-    The first line decides between texts and answers. Arguments and errors as for `read_scored`.
-    """
+    """Read texts without references: lines, or JSON lines with "text", or prompt and answer."""
     records = read_records(source, encoding)
     answers = "prompt" in records[0].fields
     texts = tuple(record.text("answer" if answers else "text") for record in records)
@@ -136,10 +102,7 @@ def read_texts(source: Path | None, encoding: str = "utf-8") -> ScoredTexts:
 
 
 def read_records(source: Path | None, encoding: str = "utf-8") -> list[FileLine]:
-    """Read the lines of a file. A plain line is the text of the fields "prediction" and "text".
-
-    Arguments and errors as for `read_scored`; a JSON object needs no certain field.
-    """
+    """Read the lines of a file. A plain line is the text of the fields "prediction" and "text"."""
     name = _name(source)
     lines = _lines(source, encoding)
     as_json = _is_json(source, lines[0])
@@ -168,7 +131,6 @@ def _is_json(source: Path | None, first: str) -> bool:
 
 
 def _lines(source: Path | None, encoding: str) -> list[str]:
-    """The lines of a file; a last line break begins no further line."""
     name = _name(source)
     try:
         if source is None and sys.stdin.isatty():

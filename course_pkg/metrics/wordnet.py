@@ -1,12 +1,7 @@
 """Synonyms and irregular forms of English: from WordNet's files if installed, or your own sets.
 
-Two words are synonyms if they have a sense in common. WordNet's senses are its synsets, which the
-index files list for each word. The exception files (noun.exc, …) list the forms that no rule finds:
-METEOR looks up their synonyms, and ROUGE-1.5.5 stems by them. Not included: parts of speech,
-definitions, relations, multi-word entries.
-
-Sources: Fellbaum 1998, "WordNet: An Electronic Lexical Database"; the manual pages wndb(5) for the
-files and morphy(7) for base forms. Chapter: metrics/meteor.
+Two words are synonyms if they have a sense in common. Not included: parts of speech, definitions,
+relations, multi-word entries. Sources: the manual pages wndb(5) and morphy(7).
 """
 
 import os
@@ -35,20 +30,12 @@ class Synonyms(Protocol):
     """A source of synonyms."""
 
     def senses(self, word: str) -> frozenset[Hashable]:
-        """Return the senses of a lower-case word; empty for an unknown word."""
+        """The senses of a lower-case word; empty for an unknown word."""
         ...
 
 
 class SynonymSets:
-    """Synonyms from your own sets: the words of one set are synonyms of each other.
-
-    A word may be in several sets. Case is ignored.
-    Raises TypeError if a set is a string or contains anything but strings.
-
-    >>> own = SynonymSets([{"car", "automobile"}, {"auto", "automobile"}])
-    >>> [bool(own.senses("car") & own.senses(word)) for word in ("automobile", "auto")]
-    [True, False]
-    """
+    """Synonyms from your own sets, whatever their case; a word may be in several sets."""
 
     def __init__(self, sets: Iterable[Iterable[str]]) -> None:
         self._senses: dict[str, set[int]] = {}
@@ -60,23 +47,11 @@ class SynonymSets:
                 self._senses.setdefault(word.lower(), set()).add(number)
 
     def senses(self, word: str) -> frozenset[Hashable]:
-        """Return the numbers of the sets that contain the word."""
         return frozenset(self._senses.get(word, ()))
 
 
 class WordNet:
-    """Senses from the index and exception files of a WordNet database, version 3.0.
-
-    An inflected word also has the senses of its base forms: "cars" has those of "car".
-
-    Args:
-        folder: the folder of index.noun, noun.exc and so on, possibly inside a zip file.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-
-    Source: wndb(5), morphy(7).
-    """
+    """Senses from the files of WordNet 3.0; "cars" also has the senses of its base form "car"."""
 
     def __init__(self, folder: Path | zipfile.Path) -> None:
         self.folder = folder
@@ -88,7 +63,7 @@ class WordNet:
             self._index[part] = {line.split(" ", 1)[0]: line for line in lines}
 
     def senses(self, word: str) -> frozenset[Hashable]:
-        """Return the synsets of a word and of its base forms, as (part of speech, offset)."""
+        """The synsets of a word and of its base forms, as (part of speech, offset)."""
         if word not in self._known:
             synsets = {
                 (part, offset)
@@ -100,7 +75,7 @@ class WordNet:
         return self._known[word]
 
     def _forms(self, word: str, part: str) -> Iterator[str]:
-        """Yield the word and its possible base forms, from the exceptions or else by the rules."""
+        """The word and its possible base forms, from the exceptions or else by the rules."""
         yield word
         if word in self._exceptions[part]:
             yield from self._exceptions[part][word]
@@ -110,7 +85,6 @@ class WordNet:
                 yield word.removesuffix(ending) + replacement
 
     def _offsets(self, word: str, part: str) -> list[str]:
-        """Return the offsets of an entry's synsets: the last fields of its index line."""
         line = self._index[part].get(word)
         if not word or line is None:
             return []
@@ -125,7 +99,7 @@ def read_exceptions(folder: Path | zipfile.Path, part: str) -> dict[str, list[st
 
 
 def find_wordnet() -> Path | zipfile.Path | None:
-    """Find the folder of WordNet's files on this machine, or return None.
+    """The folder of WordNet's files on this machine, or None.
 
     It looks at $WNSEARCHDIR and $WNHOME, in NLTK's data folders (unpacked or zipped), and in the
     system's folders: Debian's and Ubuntu's package wordnet-base uses /usr/share/wordnet.
@@ -152,11 +126,9 @@ def open_wordnet() -> WordNet | None:
 
 @cache
 def irregular_forms() -> dict[str, str] | None:
-    """Read the first base form of each irregular form, once; None if WordNet is not installed.
+    """The first base form of each irregular form; None if WordNet is not installed.
 
-    If parts of speech disagree, the last in the alphabet counts, as in ROUGE-1.5.5's database. (In
-    WordNet 3.0 that affects better and best, which become well, and testes.)
-    Source: ROUGE-1.5.5, buildExeptionDB.pl.
+    If parts of speech disagree, the last in the alphabet counts, as in ROUGE-1.5.5's database.
     """
     folder = find_wordnet()
     if folder is None:

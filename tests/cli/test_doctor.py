@@ -1,5 +1,3 @@
-"""`course doctor` on complete machines, and on machines that lack something."""
-
 import json
 import shutil
 import sys
@@ -148,7 +146,9 @@ def test_every_finding_that_is_not_ok_has_a_fix_and_a_failed_check_is_one(monkey
     monkeypatch.setenv("COURSE_CACHE", str(tmp_path / "cache"))
     findings = {finding.name: finding for finding in doctor.diagnose(tmp_path)}
     assert len(findings) == 11
-    assert [name for name, each in findings.items() if each.state != "ok" and not each.fix] == []
+    assert [
+        name for name, finding in findings.items() if finding.state != "ok" and not finding.fix
+    ] == []
     assert findings["Chromium"].state == "missing" and "a bug" in findings["Chromium"].found
     assert "GB free of" in findings["memory"].found
 

@@ -1,5 +1,3 @@
-"""What a command loads: an evaluation and a chat nothing of the grader."""
-
 import json
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""`course score`: files in, scores out; every fault is one line and exit code 2."""
-
 import json
 import os
 import re
@@ -68,8 +66,8 @@ def test_each_example_of_the_help_runs_and_each_help_is_whole_at_80_columns(fold
         arguments = shlex.split(line)[2:]
         if arguments[0] == "perplexity":
             arguments += ["--model", "tiny"]
-        given = (folder / file).read_text() if file else None
-        done = score(*arguments, standard_input=given)
+        text = (folder / file).read_text() if file else None
+        done = score(*arguments, standard_input=text)
         assert done.exit_code == 0 and re.search(r"\d\.\d", done.stdout), (example, done.output)
     for metric in METRICS:
         done = CliRunner().invoke(app, ["score", metric, "--help"], terminal_width=80)
@@ -99,8 +97,8 @@ def test_files_and_standard_input_give_the_same_scores_and_an_encoding_can_be_na
         text = (folder / name).read_text()
         assert scores("bleu", *more, standard_input=text) == expected
     (folder / "latin.txt").write_bytes("déjà\n".encode("latin-1"))
-    found = scores("bleu", "latin.txt", "-i", "latin.txt", "-e", "latin-1", "--effective-order")
-    assert found["score"] == 100
+    printed = scores("bleu", "latin.txt", "-i", "latin.txt", "-e", "latin-1", "--effective-order")
+    assert printed["score"] == 100
 
 
 def test_sentence_level_bleu_has_effective_order_and_a_line_for_each_text():
@@ -135,24 +133,24 @@ def test_another_seed_draws_other_sets_and_the_same_seed_the_same():
 
 
 def test_rouge_and_meteor_print_means_with_intervals_and_each_text():
-    found = scores("rouge", "ref.txt", "-i", "system.txt", "--kind", "rougeLsum", "-w", "9")
-    each = [rouge_lsum(s, r).fmeasure for s, r in zip(SYSTEM, REFERENCE, strict=True)]
-    mean = found["scores"]["rougeLsum_fmeasure"]
-    assert mean["mean"] == pytest.approx(sum(each) / 3, abs=1e-9)
+    printed = scores("rouge", "ref.txt", "-i", "system.txt", "--kind", "rougeLsum", "-w", "9")
+    of_texts = [rouge_lsum(s, r).fmeasure for s, r in zip(SYSTEM, REFERENCE, strict=True)]
+    mean = printed["scores"]["rougeLsum_fmeasure"]
+    assert mean["mean"] == pytest.approx(sum(of_texts) / 3, abs=1e-9)
     assert mean["low"] <= mean["mean"] <= mean["high"]
     lines = score("rouge", "ref.txt", "-i", "system.txt", "--kind", "rougeLsum", "-sl", "-b")
-    assert lines.stdout.splitlines() == [f"{value:.4f}" for value in each]
-    found = scores("meteor", "ref.txt", "-i", "system.txt", "--no-synonyms", "-w", "9")
-    each = [meteor(s, r, synonyms=None).score for s, r in zip(SYSTEM, REFERENCE, strict=True)]
-    assert found["scores"]["meteor"]["mean"] == pytest.approx(sum(each) / 3, abs=1e-9)
-    assert "synonyms:no" in found["signature"]
+    assert lines.stdout.splitlines() == [f"{value:.4f}" for value in of_texts]
+    printed = scores("meteor", "ref.txt", "-i", "system.txt", "--no-synonyms", "-w", "9")
+    of_texts = [meteor(s, r, synonyms=None).score for s, r in zip(SYSTEM, REFERENCE, strict=True)]
+    assert printed["scores"]["meteor"]["mean"] == pytest.approx(sum(of_texts) / 3, abs=1e-9)
+    assert "synonyms:no" in printed["signature"]
 
 
 def test_perplexity_of_texts_and_of_answers_with_a_record_of_what_was_scored(folder):
-    found = scores("perplexity", "-i", "texts.txt", "--model", "tiny", "-w", "6")
+    printed = scores("perplexity", "-i", "texts.txt", "--model", "tiny", "-w", "6")
     expected = perplexity(*load("tiny"), REFERENCE)
-    assert found["score"] == pytest.approx(expected.perplexity, abs=1e-6)
-    assert (found["tokens"], found["scored"]) == (expected.tokens, "text")
+    assert printed["score"] == pytest.approx(expected.perplexity, abs=1e-6)
+    assert (printed["tokens"], printed["scored"]) == (expected.tokens, "text")
     answers = scores("perplexity", "-i", "answers.jsonl", "--model", "tiny")
     assert (answers["tokens"], answers["scored"]) == (len("Frozen water."), "answer")
     (folder / "texts.txt").write_text("x\nsome text\n")
@@ -221,8 +219,8 @@ def test_a_file_is_read_before_torch_is_loaded_and_without_one_a_terminal_is_tol
     )
     assert process.stderr.readline().startswith(b"reading texts from the terminal, until Ctrl-D")
     os.write(ours, "\n".join(SYSTEM).encode() + b"\n\x04")
-    found, _ = process.communicate(timeout=600)
-    assert json.loads(found)["score"] == scores("bleu", "ref.txt", "-i", "system.txt")["score"]
+    stdout, _ = process.communicate(timeout=600)
+    assert json.loads(stdout)["score"] == scores("bleu", "ref.txt", "-i", "system.txt")["score"]
 
 
 def test_a_reader_that_stops_reading_ends_the_command_without_a_word(folder):

@@ -1,5 +1,3 @@
-"""Perplexity of answers: only their tokens count, each given its prompt and what precedes it."""
-
 import math
 
 import pytest
@@ -21,28 +19,30 @@ def log_probs(model, ids):
 def test_it_is_the_mean_over_the_answers_tokens_given_all_that_precedes(tiny):
     result = answer_perplexity(*tiny, PROMPTS, ANSWERS)
     total = []
-    for prompt, answer, found in zip(PROMPTS, ANSWERS, result.per_text, strict=True):
+    for prompt, answer, likelihood in zip(PROMPTS, ANSWERS, result.per_text, strict=True):
         ids = list((prompt + answer).encode())  # the tokenizer's tokens are bytes
         scores = log_probs(tiny.model, ids)
         start = len(prompt)
         expected = [-scores[i - 1, ids[i]].item() for i in range(start, len(ids))]
-        assert found.tokens == len(answer) and found.nll == pytest.approx(sum(expected), rel=1e-5)
+        assert likelihood.tokens == len(answer) and likelihood.nll == pytest.approx(
+            sum(expected), rel=1e-5
+        )
         total += expected
     assert result.perplexity == pytest.approx(math.exp(sum(total) / len(total)), rel=1e-5)
     assert result.bytes == sum(map(len, ANSWERS))
 
 
 def test_the_chat_template_belongs_to_the_prompt(tiny):
-    found = answer_perplexity(*tiny, ["What is ice?"], ["Frozen water."], chat=True)
+    result = answer_perplexity(*tiny, ["What is ice?"], ["Frozen water."], chat=True)
     tokens = tiny.tokenizer("Frozen water.", add_special_tokens=False).input_ids
-    assert found.tokens == len(tokens)
+    assert result.tokens == len(tokens)
     messages = [{"role": "user", "content": "What is ice?"}]
     ids = tiny.tokenizer.apply_chat_template(
         messages, add_generation_prompt=True, return_dict=False
     )
     scores = log_probs(tiny.model, [*ids, *tokens])
     expected = -sum(scores[len(ids) + i - 1, token].item() for i, token in enumerate(tokens))
-    assert found.nll == pytest.approx(expected, rel=1e-4)
+    assert result.nll == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_token_that_joins_prompt_and_answer_is_scored(tiny):

@@ -1,5 +1,3 @@
-"""Rules find the answer that a reader would, and normalizations change what their names say."""
-
 import re
 from decimal import Decimal
 
@@ -61,11 +59,11 @@ def test_a_rule_finds(subtests):
         ("last number", " <think>is it 6", None),
     ):
         with subtests.test(rule=rule, text=text):
-            found = extract(text, [rule])
-            assert (found and found.answer) == answer
-            if found:
-                assert text[found.start : found.end] == answer
-                assert found.rule == rule
+            extraction = extract(text, [rule])
+            assert (extraction and extraction.answer) == answer
+            if extraction:
+                assert text[extraction.start : extraction.end] == answer
+                assert extraction.rule == rule
 
 
 def test_a_rule_takes_a_time_in_proportion_to_any_text():
@@ -123,8 +121,8 @@ def test_normalization():
         ("number", ".5", "0.5"),
         ("number", "1e−5", "0.00001"),
     ]
-    found = [(form, text, normalize(text, form)) for form, text, _ in table]
-    assert found == table
+    normalized = [(form, text, normalize(text, form)) for form, text, _ in table]
+    assert normalized == table
 
 
 @given(
@@ -148,17 +146,17 @@ words = st.lists(st.sampled_from(["a", "The", "cat", "Cat.", "mat", "an"]), max_
 @given(words, words)
 def test_f1_is_the_harmonic_mean_of_precision_and_recall_of_words(answer, reference):
     answer, reference = " ".join(answer), " ".join(reference)
-    given = squad_tokens(answer)
+    written = squad_tokens(answer)
     wanted = squad_tokens(reference)
     if not wanted:
         with pytest.raises(ValueError, match="nothing is left"):
             f1(answer, reference)
         return
-    shared = sum(min(given.count(word), wanted.count(word)) for word in set(given))
+    shared = sum(min(written.count(word), wanted.count(word)) for word in set(written))
     if not shared:
         assert f1(answer, reference) == 0
         return
-    precision = shared / len(given)
+    precision = shared / len(written)
     recall = shared / len(wanted)
     assert f1(answer, reference) == pytest.approx(2 * precision * recall / (precision + recall))
 

@@ -1,5 +1,3 @@
-"""`course eval --scheduler`: the record of one machine, from the workers of a cluster."""
-
 import json
 import re
 

@@ -1,5 +1,3 @@
-"""Paired comparisons: identities, scipy's tests, exact error rates."""
-
 import math
 
 import numpy as np
@@ -30,8 +28,8 @@ def test_other_scores_get_the_paired_t_test_of_scipy_which_removes_twice_the_cov
     expected = stats.ttest_rel(system, baseline)
     interval = expected.confidence_interval()
     assert result.p_value == pytest.approx(expected.pvalue, rel=1e-9)
-    found = (result.difference.low, result.difference.high)
-    assert found == pytest.approx((interval.low, interval.high), rel=1e-9)
+    bounds = (result.difference.low, result.difference.high)
+    assert bounds == pytest.approx((interval.low, interval.high), rel=1e-9)
     baseline, system = two_runs()
     result = compare_runs(baseline, system)
     covariance = float(np.cov(baseline, system)[0, 1]) / 400
@@ -86,9 +84,9 @@ def test_mcnemars_exact_test_is_scipys_binomial_test():
 def test_the_paired_interval_and_holms_p_values_by_hand():
     # With one win and one loss more: 10/102 and 3/102. Center 7/102 = 0.06863; variance
     # (13/102 - 0.06863²) / 102 = 0.0012033; 1.95996 · 0.034689 = 0.06799.
-    found = paired_share_interval(9, 2, 100)
-    assert found.estimate == 0.07
-    assert (found.low, found.high) == pytest.approx((0.00064, 0.13662), abs=1e-5)
+    interval = paired_share_interval(9, 2, 100)
+    assert interval.estimate == 0.07
+    assert (interval.low, interval.high) == pytest.approx((0.00064, 0.13662), abs=1e-5)
     assert paired_share_interval(50, 0, 50).high == 1 and paired_share_interval(0, 3, 3).low == -1
     # Sorted: .005 · 4 = .02; .01 · 3 = .03; .03 · 2 = .06; .04 · 1 = .04, but not below .06.
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])

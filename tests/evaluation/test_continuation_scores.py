@@ -1,5 +1,3 @@
-"""Continuations have the same log-probabilities in a tree, from a cache, or alone."""
-
 import pytest
 import torch
 from hypothesis import given, settings

@@ -1,5 +1,3 @@
-"""`course eval`: what it prints, where it writes, and its exit codes."""
-
 import json
 from types import SimpleNamespace
 

@@ -1,5 +1,3 @@
-"""The evaluation items are what course_pkg/data/README.md says; their form gives no key away."""
-
 import json
 import re
 import string
@@ -113,7 +111,7 @@ def test_the_files_are_ascii_lines_without_spaces_at_the_ends(subtests):
 def test_every_item_has_its_fields_and_options_or_answers_that_stay_apart_when_normalized():
     faults = {item["id"]: faults_of_choice(item) for item in CHOICE + CHOICE_EXAMPLES}
     faults |= {item["id"]: faults_of_short(item) for item in SHORT + SHORT_EXAMPLES}
-    assert {id: found for id, found in faults.items() if found} == {}
+    assert {id: wrong for id, wrong in faults.items() if wrong} == {}
 
 
 def test_ids_number_the_items_of_a_group_and_no_question_is_asked_twice():

@@ -1,5 +1,3 @@
-"""One registry: what `course score` has as a command, a task of `course eval` has as a score."""
-
 import pytest
 
 from course_pkg.evaluation.local_model import load_model

@@ -1,5 +1,3 @@
-"""Runs: nothing is asked twice or lost, an item's failure is its own, records can be compared."""
-
 import json
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -162,8 +160,8 @@ def test_a_local_model_scores_as_its_modules_do(tmp_path):
     for score in record.scores:
         assert score.mean == pytest.approx(direct.accuracy(score.name))
     assert {score.name for score in record.scores} == {"sum", "token", "character", "byte", "pmi"}
-    chosen = [each.answer["choice"] for each in record.samples]
-    assert chosen == [each.choice("sum") for each in direct.questions]
+    chosen = [scored.answer["choice"] for scored in record.samples]
+    assert chosen == [scored.choice("sum") for scored in direct.questions]
     again = read_record(tmp_path)
     for part in ("scores", "samples", "model"):
         assert getattr(again, part) == getattr(record, part)
@@ -178,7 +176,7 @@ def test_an_item_that_is_too_long_for_the_model_fails_alone(tmp_path):
     long = replace(task.items[1], fields={"question": "word " * 5000})
     task = replace(task, items=(task.items[0], long, *task.items[2:6]))
     record = run_task(task, load_model("tiny"), tmp_path).record
-    assert [each.error is not None for each in record.samples] == [False, True] + [False] * 4
+    assert [sample.error is not None for sample in record.samples] == [False, True] + [False] * 4
 
 
 def test_other_weights_are_another_model_and_an_adapter_changes_its_scores(tmp_path):
@@ -222,12 +220,12 @@ def test_a_chat_here_is_written_with_the_model_s_template(task, tmp_path):
 def test_runs_are_compared_on_the_items_that_both_have_scored(task, ids, tmp_path):
     first = run_task(task, Writer(ids[:4], ids[11:]), tmp_path / "a", limit=12).record
     second = run_task(task, Writer(ids[1:9], name="b"), tmp_path / "b", limit=11).record
-    found = compare_records(read_record(tmp_path / "a"), read_record(tmp_path / "b"))
-    assert (first.failed, second.failed, found.left_out) == (1, 0, 0)
-    result = found.comparison
+    runs = compare_records(read_record(tmp_path / "a"), read_record(tmp_path / "b"))
+    assert (first.failed, second.failed, runs.left_out) == (1, 0, 0)
+    result = runs.comparison
     assert (result.items, result.wins, result.losses) == (11, 5, 1)
-    assert found.system_mean - found.baseline_mean == pytest.approx(4 / 11)
-    assert found.notes == ()
+    assert runs.system_mean - runs.baseline_mean == pytest.approx(4 / 11)
+    assert runs.notes == ()
 
 
 def test_intervals_and_comparisons_are_clustered_by_group(task):
@@ -247,8 +245,8 @@ def test_intervals_and_comparisons_are_clustered_by_group(task):
     assert (score.mean, score.low, score.high) == (0.6, wanted.low, wanted.high)
     assert wanted != mean_interval(first)
     assert record(first).groups == 10
-    found = compare_records(record(first), record(second)).comparison
-    assert found == compare_runs(first, second, groups) != compare_runs(first, second)
+    comparison = compare_records(record(first), record(second)).comparison
+    assert comparison == compare_runs(first, second, groups) != compare_runs(first, second)
 
 
 def test_items_without_a_group_are_their_own_and_few_groups_have_no_interval():

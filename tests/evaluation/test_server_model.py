@@ -1,5 +1,3 @@
-"""A model behind an address answers as it does here; each kind of fault has its consequence."""
-
 import json
 import threading
 from contextlib import contextmanager
@@ -23,6 +21,8 @@ from tests.refusals import require_refusals
 from tests.tables import each_row
 
 MODELS = {"data": [{"id": "m"}]}
+SHORT = load_task("short-answers")
+CHOICE = load_task("multiple-choice")
 
 
 @contextmanager
@@ -72,15 +72,19 @@ def writing(text, finish="stop"):
     return answer
 
 
+def run(client, folder, task=SHORT, limit=None):
+    """The record of a run with the server's model m."""
+    return run_task(task, ServerModel(client, "m"), folder, limit=limit).record
+
+
 @pytest.fixture(scope="module")
 def live():
     with serving() as running:
         yield running
 
 
-@pytest.mark.parametrize("name", ["multiple-choice", "short-answers"])
-def test_course_serve_gives_what_the_model_gives_here(live, name, tmp_path):
-    task = load_task(name)
+@pytest.mark.parametrize("task", [CHOICE, SHORT], ids=["options", "texts"])
+def test_course_serve_gives_what_the_model_gives_here(live, task, tmp_path):
     model = ServerModel(HttpClient(live.url))
     assert model.name == "tiny"
     there = run_task(task, model, tmp_path / "there", limit=4).record
@@ -97,8 +101,7 @@ def test_course_serve_gives_what_the_model_gives_here(live, name, tmp_path):
 
 
 def test_a_chat_is_sent_as_messages_with_the_key_and_without_sampling(tmp_path):
-    task = replace(load_task("short-answers"), chat=True)
-    task = replace(task, examples=task.examples[:1])
+    task = replace(SHORT, chat=True, examples=SHORT.examples[:1])
     with fake(writing("blue\nand more")) as (client, asked):
         record = run_task(task, ServerModel(client), tmp_path, limit=1).record
     path, body, key = asked[-1]
@@ -118,18 +121,14 @@ def test_a_chat_is_sent_as_messages_with_the_key_and_without_sampling(tmp_path):
     ],
 )
 def test_a_server_without_log_probabilities_is_one_error_before_any_item(answer, tmp_path):
-    task = load_task("multiple-choice")
-    with (
-        fake(answer) as (client, asked),
-        pytest.raises(RunError, match="does not give the log-probabilities of a prompt's tokens"),
-    ):
-        run_task(task, ServerModel(client, "m"), tmp_path)
+    says = "does not give the log-probabilities of a prompt's tokens"
+    with fake(answer) as (client, asked), pytest.raises(RunError, match=says):
+        run(client, tmp_path, CHOICE)
     assert len(asked) == 1
 
 
 def test_a_request_that_is_refused_costs_one_item(tmp_path):
-    task = load_task("short-answers")
-    victim = task.chosen(4)[2]
+    victim = SHORT.chosen(4)[2]
 
     def answer(path, body):
         if body and body["prompt"].endswith(f"{victim.fields['question']}\nAnswer:"):
@@ -137,30 +136,27 @@ def test_a_request_that_is_refused_costs_one_item(tmp_path):
         return writing("blue")(path, body)
 
     with fake(answer) as (client, asked):
-        record = run_task(task, ServerModel(client), tmp_path, limit=4).record
-    assert [each.id for each in record.samples if each.error] == [victim.id]
-    assert "500" in next(each.error for each in record.samples if each.error)
+        record = run_task(SHORT, ServerModel(client), tmp_path, limit=4).record
+    [failed] = [sample for sample in record.samples if sample.error]
+    assert failed.id == victim.id and "500" in failed.error
     assert len(asked) == 1 + 4 + 1  # the models, the items, and one more try
 
 
 def test_a_server_that_fails_on_everything_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(server_model, "MOST_FAILED", 3)
-    with (
-        fake(lambda path, body: (500, {})) as (client, _),
-        pytest.raises(ServerError, match="3 requests in a row failed"),
-    ):
-        run_task(load_task("short-answers"), ServerModel(client, "m"), tmp_path, limit=12)
+    says = "3 requests in a row failed"
+    with fake(lambda *_: (500, {})) as (client, _), pytest.raises(ServerError, match=says):
+        run(client, tmp_path, limit=12)
 
 
 def test_a_wrong_key_and_a_server_that_is_gone_end_the_run(tmp_path):
-    task = load_task("short-answers")
     with (
         fake(lambda path, body: (401, {"error": "no such key"})) as (client, _),
         pytest.raises(WrongServerError, match=r"401.*correct the address, the model or the key"),
     ):
-        run_task(task, ServerModel(client, "m"), tmp_path, limit=2)
+        run(client, tmp_path, limit=2)
     with pytest.raises(ServerError, match=r"does not answer.*run the same command again"):
-        run_task(task, ServerModel(client, "m"), tmp_path, limit=2)
+        run(client, tmp_path, limit=2)
 
 
 def test_a_busy_server_says_how_long_to_wait(monkeypatch):
@@ -173,17 +169,15 @@ def test_a_busy_server_says_how_long_to_wait(monkeypatch):
 
 
 def test_what_the_server_still_answers_is_kept_when_a_run_ends(tmp_path, monkeypatch):
-    task = load_task("short-answers")
-    first = task.chosen(4)[0].fields["question"]
+    first = SHORT.chosen(4)[0].fields["question"]
     waiting = threading.Barrier(4)  # all four are asked before one is answered
     ended = threading.Event()
     is_fatal = server_model._fatal
 
     def fatal(error, failed):
-        found = is_fatal(error, failed)
-        if found is not None:
+        if (end := is_fatal(error, failed)) is not None:
             ended.set()
-        return found
+        return end
 
     monkeypatch.setattr(server_model, "_fatal", fatal)
 
@@ -195,7 +189,7 @@ def test_what_the_server_still_answers_is_kept_when_a_run_ends(tmp_path, monkeyp
         return writing("blue")(path, body)
 
     with fake(answer) as (client, asked), pytest.raises(WrongServerError, match="no credit"):
-        run_task(task, ServerModel(client, "m"), tmp_path, limit=4)
+        run(client, tmp_path, limit=4)
     assert len(asked) == 4
     _, samples, _ = read_log(tmp_path / "samples.jsonl")
     assert len(samples) == 3 and not any(sample.error for sample in samples.values())
@@ -231,8 +225,8 @@ def tokens(*texts):
     ],
 )
 def test_an_option_begins_where_the_tokens_spell_it(texts, prompt, end, first, merged):
-    found, joined = first_scored(tokens(*texts), prompt, end)
-    assert (texts[found], joined) == (first, merged)
+    number, joined = first_scored(tokens(*texts), prompt, end)
+    assert (texts[number], joined) == (first, merged)
 
 
 def test_tokens_that_do_not_spell_the_prompt_and_what_is_no_log_probability_are_refused():
@@ -262,63 +256,52 @@ def test_tokens_that_do_not_spell_the_prompt_and_what_is_no_log_probability_are_
 
 def test_characters_of_several_tokens_are_scored_as_here(live, tmp_path):
     item = Item("zh", {"question": "水是什么？🫥"}, ("H2O", "空气 🙂"), 0)
-    task = replace(load_task("multiple-choice"), items=(item,), examples=(), premise=None)
+    task = replace(CHOICE, items=(item,), examples=(), premise=None)
     here = run_task(task, load_model("tiny"), tmp_path / "here").record
     there = run_task(task, ServerModel(HttpClient(live.url)), tmp_path / "there").record
-    for mine, theirs in zip(
-        *(run.samples[0].answer["options"] for run in (here, there)), strict=True
-    ):
+    options = [record.samples[0].answer["options"] for record in (here, there)]
+    for mine, theirs in zip(*options, strict=True):
         assert theirs["log_probs"] == pytest.approx(mine["log_probs"], abs=1e-4)
         assert len(theirs["tokens"]) == len(mine["tokens"])
 
 
 def test_a_server_whose_tokens_cannot_be_read_is_refused_before_any_item(tmp_path):
     item = Item("zh", {"question": "water?"}, ("水", "b"), 0)
-    task = replace(load_task("multiple-choice"), items=(item,), examples=(), premise=None)
+    task = replace(CHOICE, items=(item,), examples=(), premise=None)
 
     def answer(path, body):
         choices = []
         for number, prompt in enumerate(body["prompt"]):
-            texts = [each if each.isascii() else "\ufffd" for each in prompt]
-            scores = [None, *[-1.0] * (len(texts) - 1)]
-            found = {"tokens": texts, "token_logprobs": scores, "top_logprobs": [None] * len(texts)}
-            choices.append({"index": number, "logprobs": found})
+            texts = [letter if letter.isascii() else "\ufffd" for letter in prompt]
+            none = [None] * len(texts)
+            scores = {"tokens": texts, "token_logprobs": [None, *[-1.0] * (len(texts) - 1)]}
+            choices.append({"index": number, "logprobs": scores | {"top_logprobs": none}})
         return 200, {"choices": choices}
 
     with (
         fake(answer) as (client, asked),
         pytest.raises(RunError, match=r"do not spell the prompt.*use a server that has `echo`"),
     ):
-        run_task(task, ServerModel(client, "m"), tmp_path)
+        run(client, tmp_path, task)
     assert len(asked) == 1
     with fake(answer) as (client, _):
         ascii_only = replace(task, items=(replace(item, options=("a", "b")),))
-        assert run_task(ascii_only, ServerModel(client, "m"), tmp_path / "a").record.failed == 0
+        assert run(client, tmp_path / "a", ascii_only).failed == 0
 
 
 @each_row(
     ("field", "said", "sends", "note"),
     [
-        (
-            "max_tokens",
-            {"message": "Unsupported parameter: 'max_tokens'"},
-            16,
-            "max_completion_tokens",
-        ),
+        ("max_tokens", {"message": "Unsupported: 'max_tokens'"}, 16, "max_completion_tokens"),
         ("max_tokens", {"message": "no", "param": "max_tokens"}, 16, "max_completion_tokens"),
-        (
-            "stop",
-            {"message": "Invalid 'stop': array too long"},
-            list("QRST"),
-            "4 of the stop strings",
-        ),
+        ("stop", {"message": "Invalid 'stop': too long"}, list("QRST"), "4 of the stop strings"),
         ("temperature", "temperature must be 1", None, "it sampled as it does by default"),
     ],
 )
 def test_a_field_that_the_server_refuses_is_sent_otherwise_and_noted(
     field, said, sends, note, tmp_path
 ):
-    task = replace(load_task("short-answers"), stop=tuple("QRSTUV"), max_new_tokens=16)
+    task = replace(SHORT, stop=tuple("QRSTUV"), max_new_tokens=16)
 
     def answer(path, body):
         if field in body and (field != "stop" or len(body["stop"]) > 4):
@@ -326,11 +309,11 @@ def test_a_field_that_the_server_refuses_is_sent_otherwise_and_noted(
         return writing("blue")(path, body)
 
     with fake(answer) as (client, asked):
-        record = run_task(task, ServerModel(client, "m"), tmp_path, limit=3).record
-        assert record.failed == 0 and [note in each for each in record.notes] == [True]
+        record = run(client, tmp_path, task, limit=3)
+        assert record.failed == 0 and [note in text for text in record.notes] == [True]
         renamed = {"max_tokens": "max_completion_tokens"}.get(field, field)
         assert asked[-1][1].get(renamed) == sends
-        again = run_task(task, ServerModel(client, "m"), tmp_path, limit=3).record
+        again = run(client, tmp_path, task, limit=3)
     assert again.notes == record.notes, "nothing is asked again, and the note stays"
 
 
@@ -341,15 +324,13 @@ def test_a_refusal_that_no_other_way_helps_is_the_item_s(tmp_path):
         return 400, {"error": {"message": "no field max_completion_tokens"}}
 
     with fake(answer) as (client, asked):
-        record = run_task(
-            load_task("short-answers"), ServerModel(client, "m"), tmp_path, limit=1
-        ).record
+        record = run(client, tmp_path, limit=1)
     assert record.samples[0].error.endswith("answered 400: max_tokens is too large")
     assert len(asked) == 2 and record.notes == []
 
 
 def test_answers_that_are_none_are_counted_by_their_kind(tmp_path):
-    task = replace(load_task("short-answers"), chat=True, stop=(), examples=())
+    task = replace(SHORT, chat=True, stop=(), examples=())
     kinds = [
         ({"content": None, "reasoning_content": "2 + 3 is"}, "length"),
         ({"content": ""}, "stop"),
@@ -379,12 +360,10 @@ def test_answers_that_are_none_are_counted_by_their_kind(tmp_path):
 
 
 def test_answers_of_other_forms_cost_an_item_and_no_traceback(tmp_path):
-    forms = [
-        {"choices": [each]} for each in ({}, "x", {"text": 5}, {"text": "a" * (1 << 20) + "b"})
-    ]
-    forms += [{"choices": {}}, {"choices": []}]
+    choices = ({}, "x", {"text": 5}, {"text": "a" * (1 << 20) + "b"})
+    forms = [*({"choices": [choice]} for choice in choices), {"choices": {}}, {"choices": []}]
     replies = iter(forms)
     with fake(lambda path, body: (200, next(replies))) as (client, _):
         model = ServerModel(client, "m", at_once=1, extra={"top_k": 1})
-        record = run_task(load_task("short-answers"), model, tmp_path, limit=len(forms)).record
+        record = run_task(SHORT, model, tmp_path, limit=len(forms)).record
     assert record.failed == len(forms) and record.model["extra_body"] == {"top_k": 1}

@@ -1,5 +1,3 @@
-"""Error bars: identities, scipy's numbers, cases by hand; their coverage is in test_coverage.py."""
-
 import math
 
 import numpy as np
@@ -7,9 +5,12 @@ import pytest
 from scipy import stats
 
 from course_pkg.evaluation.statistics import (
+    binomial_probabilities,
     mean_interval,
     standard_error,
     t_interval,
+    t_quantile,
+    t_tails,
     wilson_interval,
 )
 from tests.refusals import require_refusals
@@ -38,23 +39,23 @@ def test_wilsons_interval_is_that_of_scipy():
     for correct, total in ((0, 1), (0, 9), (3, 7), (97, 100), (1023, 1023)):
         for level in (0.8, 0.95, 0.99):
             expected = stats.binomtest(correct, total).proportion_ci(level, method="wilson")
-            found = wilson_interval(correct, total, level)
-            assert (found.low, found.high) == pytest.approx(
+            interval = wilson_interval(correct, total, level)
+            assert (interval.low, interval.high) == pytest.approx(
                 (expected.low, expected.high), abs=1e-12
             )
-            assert found.estimate == correct / total and found.level == level
-            assert 0 <= found.low <= found.estimate <= found.high <= 1
+            assert interval.estimate == correct / total and interval.level == level
+            assert 0 <= interval.low <= interval.estimate <= interval.high <= 1
 
 
 def test_a_t_interval_is_that_of_scipy():
     scores, groups = random_scores(6)
     low, high = stats.t.interval(0.95, 59, scores.mean(), stats.sem(scores))
-    found = t_interval(scores)
-    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-9)
+    interval = t_interval(scores)
+    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-9)
     error = standard_error(scores, groups)
     low, high = stats.t.interval(0.95, len(set(groups)) - 1, scores.mean(), error)
-    found = t_interval(scores, groups)
-    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-9)
+    interval = t_interval(scores, groups)
+    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-9)
 
 
 def test_the_interval_to_report_is_wilsons_for_right_or_wrong_and_t_for_other_scores():
@@ -67,12 +68,12 @@ def test_groups_less_alike_than_chance_do_not_shorten_the_interval_and_equal_sco
     scores = [1, 0] * 30  # each group has one of each: the groups' means don't vary at all
     groups = np.repeat(np.arange(30), 2)
     assert standard_error(scores, groups) == 0
-    found = mean_interval(scores, groups)
+    grouped = mean_interval(scores, groups)
     plain = mean_interval(scores)
-    assert found.low < plain.low and found.high > plain.high
-    found = mean_interval([1] * 60, np.repeat(np.arange(20), 3))
+    assert grouped.low < plain.low and grouped.high > plain.high
+    grouped = mean_interval([1] * 60, np.repeat(np.arange(20), 3))
     square = stats.t.ppf(0.975, 19) ** 2
-    assert found.high == 1 and found.low == pytest.approx(20 / (20 + square), rel=1e-9)
+    assert grouped.high == 1 and grouped.low == pytest.approx(20 / (20 + square), rel=1e-9)
 
 
 def test_what_no_interval_can_be_computed_from_is_an_error():
@@ -86,4 +87,7 @@ def test_what_no_interval_can_be_computed_from_is_an_error():
         (lambda: t_interval([0.1, 0.2, 0.3]), "3 independent items or groups: give 5"),
         (lambda: mean_interval([1, 0] * 8, "aabb" * 4), "2 independent items or groups"),
         (lambda: mean_interval([1, 0], level=95), "level must be above 0 and below 1"),
+        (lambda: t_quantile(0, 0.95), "freedom must be an integer of at least 1"),
+        (lambda: t_tails(-1.0, 3), "value must be at least 0"),
+        (lambda: binomial_probabilities(3, 1.5), r"probability must be in \[0, 1\]"),
     )

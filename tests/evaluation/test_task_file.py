@@ -1,5 +1,3 @@
-"""A task is read whole and checked; each fault is named with its file, line and remedy."""
-
 import json
 from pathlib import Path
 
@@ -9,7 +7,7 @@ from course_pkg.evaluation.greedy import Generation
 from course_pkg.evaluation.run_errors import TaskError
 from course_pkg.evaluation.samples import make_requests
 from course_pkg.evaluation.task_file import load_task, task_names
-from course_pkg.evaluation.task_run import scored_sample
+from course_pkg.evaluation.task_run import sample_of
 from course_pkg.lm.tiny import tiny_tokenizer
 
 CHOICE = """\
@@ -73,6 +71,7 @@ def test_a_fault_of_the_task_file_is_named_with_its_line(tmp_path, subtests):
         ('items = "items.jsonl"', "", 1, "the top of the file has no 'items': add it"),
         ("{question}", "{question", 4, "write {{ for a brace"),
         ("A:", "A: {answer}", 4, "would show the question's answer"),
+        ("A:", "A: ", 4, "ends in white space"),
         ("{question}", "{question:>3000000000}", 4, "write the name alone in braces"),
         ("{question}", "{question!r}", 4, "write the name alone in braces"),
         ("[prompt]\n", '[generation]\nrules = ["boxed"]\n[prompt]\n', 3, "found both"),
@@ -143,7 +142,7 @@ def test_a_task_may_have_a_rule_of_its_own(tmp_path):
     path = write(tmp_path, GENERATION.replace('["first line"]', own), items, examples)
     task = load_task(path)
     [request] = make_requests(task)
-    sample = scored_sample(task, request, Generation("no, I mean yes!", (), "end"))
+    sample = sample_of(task, request, Generation("no, I mean yes!", (), "end"))
     assert (sample.answer["extracted"]["rule"], sample.scores["exact"]) == ("yes or no", 1.0)
     path.write_text(path.read_text().replace("yes|no", "yes|no|maybe"))
     assert load_task(path).hash != task.hash
@@ -155,7 +154,7 @@ def test_a_task_may_have_further_metrics_and_report_one_of_them(tmp_path):
     text = GENERATION + 'metrics = ["rouge-1", "rouge-2"]\nreport = "rouge-2"\n'
     task = load_task(write(tmp_path, text, items, examples))
     [request] = make_requests(task)
-    sample = scored_sample(task, request, Generation("the cat sat on the mat", (), "end"))
+    sample = sample_of(task, request, Generation("the cat sat on the mat", (), "end"))
     assert sample.scores["rouge-1"] == pytest.approx(2 * 5 / (6 + 5))
     assert sample.scores["rouge-2"] == pytest.approx(2 * 3 / (5 + 4))  # the-cat, on-the, the-mat
     assert (task.metric, sample.scores["exact"]) == ("rouge-2", 0.0)

@@ -245,7 +245,7 @@ def test_every_library_that_would_answer_is_installed_here_and_masked():
 
 
 UNMASKED = {  # what students may use, too
-    "concepts": "acceleration.quantization.levels metrics.bleu metrics.rouge.score",
+    "concepts": "acceleration.quantization.levels metrics.bleu metrics.rouge.rouge_measures",
     "lora-script": "adapters.injection adapters.lora adapters.peft_files",
     "peft-methods": "acceleration.attention.plain",
 }

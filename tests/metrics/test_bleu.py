@@ -1,5 +1,3 @@
-"""BLEU: cases worked by hand and properties; tests/parity compares it with sacrebleu."""
-
 from fractions import Fraction
 
 import pytest

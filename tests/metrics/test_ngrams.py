@@ -1,5 +1,3 @@
-"""n-grams are slices, counts are multisets, and clipping uses the smaller count."""
-
 from collections import Counter
 
 import pytest
@@ -20,9 +18,9 @@ ORDERS = st.integers(1, 5)
 
 @given(TOKENS, ORDERS)
 def test_each_start_position_gives_one_ngram_which_is_a_slice(tokens, n):
-    found = ngrams(tokens, n)
-    assert len(found) == max(len(tokens) - n + 1, 0)
-    assert found == [tuple(tokens[start : start + n]) for start in range(len(found))]
+    grams = ngrams(tokens, n)
+    assert len(grams) == max(len(tokens) - n + 1, 0)
+    assert grams == [tuple(tokens[start : start + n]) for start in range(len(grams))]
 
 
 @given(TOKENS, TOKENS, ORDERS)
@@ -37,9 +35,9 @@ def test_clipped_matches_is_the_size_of_the_multiset_intersection(one, other, n)
 def test_count_matches_equals_clipped_matches_of_each_order(tokens, texts, orders):
     references = [maximum_counts([count(text, n) for text in texts]) for n in range(1, orders + 1)]
     before = [reference.copy() for reference in references]
-    found = count_matches(tokens, references)
+    matches = count_matches(tokens, references)
     for n, reference in enumerate(references, start=1):
-        assert found[n - 1] == clipped_matches(count(tokens, n), reference)
+        assert matches[n - 1] == clipped_matches(count(tokens, n), reference)
     assert references == before
 
 

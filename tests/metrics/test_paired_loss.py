@@ -1,5 +1,3 @@
-"""The change of a loss, and its interval."""
-
 import math
 import random
 

@@ -1,5 +1,3 @@
-"""Bootstraps and randomization; tests/parity compares both with sacrebleu."""
-
 import random
 
 import numpy as np
@@ -90,11 +88,11 @@ def test_no_samples_and_systems_of_unequal_length_are_refused():
 
 def test_the_interval_of_a_mean_is_that_of_the_normal_distribution():
     scores = np.random.default_rng(0).normal(3, 2, (400, 2))
-    for column, found in zip(scores.T, mean_intervals(scores, samples=4000), strict=True):
+    for column, interval in zip(scores.T, mean_intervals(scores, samples=4000), strict=True):
         error = column.std() / 20
-        assert found.mean == pytest.approx(column.mean())
-        assert found.low == pytest.approx(found.mean - 1.96 * error, abs=error / 4)
-        assert found.high == pytest.approx(found.mean + 1.96 * error, abs=error / 4)
+        assert interval.mean == pytest.approx(column.mean())
+        assert interval.low == pytest.approx(interval.mean - 1.96 * error, abs=error / 4)
+        assert interval.high == pytest.approx(interval.mean + 1.96 * error, abs=error / 4)
     for scores in (np.zeros((0, 2)), np.zeros(3), [1.0, 2.0]):
         with pytest.raises(ValueError, match=r"scores must be \(n, columns\)"):
             mean_intervals(scores)

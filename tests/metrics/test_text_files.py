@@ -1,5 +1,3 @@
-"""Files of texts: plain lines and JSON lines are told apart, and lines keep their places."""
-
 import json
 
 import pytest
@@ -21,9 +19,9 @@ def written(folder, name, data):
 def test_json_lines_give_back_every_text(tmp_path_factory, texts):
     rows = [json.dumps({"prediction": text, "references": text}) for text in texts]
     path = written(tmp_path_factory.getbasetemp(), "any", "\n".join(rows))
-    found = read_scored(path)
-    assert list(found.hypotheses) == texts
-    assert found.references == tuple((text,) for text in texts)
+    scored = read_scored(path)
+    assert list(scored.hypotheses) == texts
+    assert scored.references == tuple((text,) for text in texts)
 
 
 def test_only_a_line_break_divides_texts_and_what_only_looks_like_json_is_text(tmp_path):
@@ -49,5 +47,5 @@ def test_references_may_differ_in_number_and_come_from_files_too(tmp_path):
     assert read_scored(written(tmp_path, "x", rows)).references == (("b", "c"), ("e",))
     rows = '{"prediction": "a"}\n{"prediction": "d"}'
     columns = [written(tmp_path, name, text) for name, text in (("r", "b\ne\n"), ("s", "c\nf"))]
-    found = read_scored(written(tmp_path, "y", rows), columns)
-    assert found.references == (("b", "c"), ("e", "f"))
+    scored = read_scored(written(tmp_path, "y", rows), columns)
+    assert scored.references == (("b", "c"), ("e", "f"))

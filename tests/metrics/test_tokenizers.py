@@ -1,5 +1,3 @@
-"""Tokenizers; tests/parity compares those of sacrebleu and rouge-score with ours."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

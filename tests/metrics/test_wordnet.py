@@ -1,5 +1,3 @@
-"""Synonyms: sets of words, and WordNet's file format in a small database made here."""
-
 import zipfile
 
 import nltk.data

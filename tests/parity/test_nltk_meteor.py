@@ -49,5 +49,5 @@ def test_several_references_and_other_parameters_agree():
         beta=1,
     )
     parameters = MeteorParameters(alpha=0.5, beta=1.0, gamma=0.5)
-    found = meteor(hypothesis, references, version=parameters, synonyms=None)
-    assert found.score == pytest.approx(expected)
+    score = meteor(hypothesis, references, version=parameters, synonyms=None)
+    assert score.score == pytest.approx(expected)

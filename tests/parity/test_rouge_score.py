@@ -1,5 +1,3 @@
-"""ROUGE compared with Google's rouge-score, every kind, on thousands of random pairs."""
-
 import random
 import string
 

@@ -1,5 +1,3 @@
-"""BLEU compared with sacrebleu: random corpora, tokenizers, signatures, the paired bootstrap."""
-
 import random
 from collections import Counter
 

@@ -1,9 +1,4 @@
-"""Public test sets, by name: where they are, their licenses, and their rows as items of a task.
-
->>> from course_pkg.evaluation.public_sets import find_public_set
->>> find_public_set("gsm8k").hub
-'openai/gsm8k'
-"""
+"""Public test sets, by name: where they are, their licenses, and their rows as items of a task."""
 
 import lazy_loader
 

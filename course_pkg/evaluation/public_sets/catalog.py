@@ -1,12 +1,8 @@
 """A table of public test sets: one entry each, in `data/public_sets/sets.toml`.
 
-An entry says where a set is, under which license, how it is scored, and which of its columns make
-a question, its options and its answer. So a further set is a further entry, and no code.
-
 kind "multiple-choice" and "generation" become items of `course eval`. "rows" are sets that need
-more than a text to compare: a sandbox, a judge, or pairs of sentences. Their columns are checked,
-and they are given as they are.
-Chapter: evaluation/contamination.
+more than a text to compare, such as a sandbox or a judge; their columns are checked, and given as
+they are.
 """
 
 import tomllib
@@ -23,14 +19,11 @@ LISTED_PROMPT = "{question}\n{options}\nAnswer:"
 
 @dataclass(frozen=True)
 class PublicSet:
-    """One public test set.
+    """One public test set, with options in a list (options), columns (option_columns) or labels.
 
-    Options are a column with a list (options), several columns (option_columns), or fixed (labels).
-
-    Args:
+    Attributes:
         hub, config, split: for `datasets.load_dataset`.
-        rows: of that split, 0 if not checked.
-        license: as the set's card names it, "" if not checked.
+        rows, license: 0 and "" if not checked.
         question: a template of columns, which may be nested ("context.contexts").
         coding: how `answer` names the right one: "index", "letter", "boolean" or "text".
         listed: the prompt lists the options, and letters are scored.
@@ -66,11 +59,7 @@ class PublicSet:
 
 @cache
 def public_sets() -> tuple[PublicSet, ...]:
-    """All sets of the table, in its order.
-
-    >>> {entry.kind for entry in public_sets()} == {"multiple-choice", "generation", "rows"}
-    True
-    """
+    """All sets of the table, in its order."""
     table = tomllib.loads(TABLE.read_text("utf-8"))
     sets = []
     for name, entry in table.items():
@@ -81,21 +70,12 @@ def public_sets() -> tuple[PublicSet, ...]:
     return tuple(sets)
 
 
-def public_set_names() -> list[str]:
-    """The names of all sets, in the table's order."""
-    return [entry.name for entry in public_sets()]
-
-
 def find_public_set(name: str) -> PublicSet:
-    """The set with this name. Raises TaskError, with the names that there are.
-
-    >>> find_public_set("mmlu").rows
-    14042
-    """
-    for entry in public_sets():
-        if entry.name == name:
-            return entry
-    raise TaskError(
-        f"there is no public set {name!r} in the course's table: give one of "
-        f"{', '.join(public_set_names())}"
-    )
+    """The set with this name. Raises TaskError, with the names that there are."""
+    by_name = {entry.name: entry for entry in public_sets()}
+    if name not in by_name:
+        raise TaskError(
+            f"there is no public set {name!r} in the course's table: give one of "
+            f"{', '.join(by_name)}"
+        )
+    return by_name[name]

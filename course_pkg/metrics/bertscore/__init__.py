@@ -1,9 +1,4 @@
-"""BERTScore: tokens matched by the cosines of an encoder's vectors.
-
->>> from course_pkg.metrics.bertscore import bert_score
->>> round(bert_score(["a cat sat"], ["a cat sat"]).f1.item(), 4)
-1.0
-"""
+"""BERTScore: tokens matched by the cosines of an encoder's vectors."""
 
 import lazy_loader
 

@@ -1,7 +1,4 @@
-"""BERTScore of files and of answers, for the commands.
-
-Chapter: metrics/bertscore.
-"""
+"""BERTScore of files and of answers, for the commands."""
 
 from functools import cache
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +19,7 @@ def _score(
     layer: Annotated[int | None, MetricOption("[default: the last]")] = None,
     idf: Annotated[bool, MetricOption("Weight tokens by the references' idf.")] = False,
 ) -> SystemScores:
-    from course_pkg.metrics.bertscore.score import bert_score
+    from course_pkg.metrics.bertscore.bertscore import bert_score
 
     result = bert_score(texts.hypotheses, texts.references, _loaded(encoder), layer=layer, idf=idf)
     return SystemScores(
@@ -33,7 +30,7 @@ def _score(
 
 
 def _f1(answer: str, reference: str) -> float:
-    from course_pkg.metrics.bertscore.score import bert_score
+    from course_pkg.metrics.bertscore.bertscore import bert_score
 
     return bert_score([answer], [reference], _loaded(ENCODER)).f1.item()
 

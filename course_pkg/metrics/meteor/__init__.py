@@ -1,8 +1,4 @@
-"""METEOR: words aligned by form, stem and synonym.
-
->>> meteor("the cat", "the dog", synonyms=None).precision
-0.5
-"""
+"""METEOR: words aligned by form, stem and synonym."""
 
 from course_pkg.metrics.meteor.alignment import (
     Alignment,
@@ -11,7 +7,7 @@ from course_pkg.metrics.meteor.alignment import (
     count_chunks,
     match_candidates,
 )
-from course_pkg.metrics.meteor.score import (
+from course_pkg.metrics.meteor.meteor_score import (
     PARAMETERS,
     MeteorParameters,
     MeteorScore,

@@ -1,9 +1,4 @@
-"""Perplexity and the other units of a likelihood, of neural and n-gram language models.
-
->>> from course_pkg.metrics.perplexity import Likelihood
->>> Likelihood.of([-2.0] * 10).nll_per_token
-2.0
-"""
+"""Perplexity and the other units of a likelihood, of neural and n-gram language models."""
 
 import lazy_loader
 

@@ -1,12 +1,8 @@
 """The units of a likelihood: perplexity, bits per token, bits per byte, perplexity per word.
 
 Totals of negative log-likelihood (NLL) add up: a corpus is the sum of its texts. Quotients do not:
-a mean of perplexities is not the perplexity of the corpus. This module uses no model and does not
-import torch.
-
-Sources: Shannon 1948, "A Mathematical Theory of Communication", section 7; Jelinek et al. 1977,
-"Perplexity -- a measure of the difficulty of speech recognition tasks".
-Chapter: metrics/perplexity.
+a mean of perplexities is not the perplexity of the corpus. Imports no torch.
+Sources: Shannon 1948, section 7; Jelinek et al. 1977.
 """
 
 import math
@@ -16,23 +12,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Likelihood:
-    """A text's total negative log-likelihood, and the numbers of units to divide it by.
+    """A text's total negative log-likelihood in nats, and the numbers of units to divide it by.
 
-    A quotient over 0 units is NaN.
-
-    Args:
-        nll: in nats, over the scored tokens.
-        tokens: how many were scored.
-        unscored: how many were not scored because nothing precedes them (a first token without a
-            BOS).
-        words: words of the original text, separated by blanks.
-        bytes: bytes of the original text in UTF-8.
-
-    Example:
-
-        >>> case = Likelihood.of([math.log(0.3), math.log(0.5)])
-        >>> round(case.perplexity, 3), round(case.bits_per_token, 3)
-        (2.582, 1.368)
+    unscored: first tokens without a BOS. words (between blanks) and bytes are the original text's.
     """
 
     nll: float
@@ -43,10 +25,6 @@ class Likelihood:
 
     @classmethod
     def of(cls, log_probs: Iterable[float], **units: int) -> "Likelihood":
-        """Create the likelihood of tokens with these natural-log probabilities.
-
-        Raises ValueError for a log-probability above 0 (a probability above 1) or NaN.
-        """
         values = [float(value) for value in log_probs]
         if wrong := [value for value in values if not value <= 0]:
             raise ValueError(
@@ -56,7 +34,6 @@ class Likelihood:
 
     @classmethod
     def total(cls, parts: "Iterable[Likelihood]") -> "Likelihood":
-        """Add up the likelihoods of all parts, field by field."""
         parts = list(parts)
         names = ("tokens", "unscored", "words", "bytes")
         sums = {name: sum(getattr(part, name) for part in parts) for name in names}
@@ -64,7 +41,7 @@ class Likelihood:
 
     @property
     def nll_per_token(self) -> float:
-        """Cross-entropy in nats per token: the loss reported in training."""
+        """Cross-entropy in nats per token: the loss reported in training; NaN without tokens."""
         return _over(self.nll, self.tokens)
 
     @property

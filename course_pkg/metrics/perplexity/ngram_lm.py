@@ -1,18 +1,14 @@
-"""n-gram language models: predict a token from the last n - 1 tokens, with smoothed counts.
+"""n-gram language models: predict a token from the last n - 1 tokens, with smoothed counts::
 
     p(w | h) = count(h w) / count(h)             unsmoothed: 0 for every unseen n-gram
     p(w | h) = (count(h w) + k) / (count(h) + k V)                                       add-k
     p(w | h) = (c(h w) - D)+ / c(h) + D * types(h) / c(h) * p(w | h')                Kneser-Ney
 
 h is the history, h' the history without its first token, V the number of possible next tokens.
-In Kneser-Ney, c counts occurrences at the highest order. At lower orders it counts how many
-different tokens precede the n-gram, so that a word which follows only one other word is not
-considered likely elsewhere. (An n-gram that begins with <s> keeps its number of occurrences,
-because nothing else can precede it.)
+In Kneser-Ney, c counts occurrences at the highest order, and at lower orders how many different
+tokens precede the n-gram (occurrences, where it begins with <s>).
 
-Sources: Chen and Goodman 1998, "An Empirical Study of Smoothing Techniques for Language
-Modeling", section 2; Kneser and Ney 1995, "Improved Backing-off for M-gram Language Modeling".
-Chapter: metrics/perplexity.
+Sources: Chen and Goodman 1998, section 2; Kneser and Ney 1995.
 """
 
 import math
@@ -43,22 +39,10 @@ class NGramModel:
 
     Args:
         sentences: lists of tokens to learn from.
-        order: n, at least 1.
-        smoothing: "none", "add-k" or "kneser-ney" (interpolated, one discount).
         k: what add-k adds to every count, above 0.
-        discount: what Kneser-Ney subtracts from every count, between 0 and 1.
+        discount: what Kneser-Ney (interpolated) subtracts from every count, between 0 and 1.
         vocabulary: tokens that are possible although no sentence contains them; every other unknown
             token is treated as <unk>.
-
-    Raises:
-        ValueError: values outside these ranges or if there is no token to learn from.
-        TypeError: a sentence that is a string or not a list of strings.
-
-    Example:
-
-        >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
-        >>> model.probability("b", ["a"]), model.probability("a", [START])
-        (0.5, 1.0)
     """
 
     def __init__(
@@ -92,11 +76,7 @@ class NGramModel:
             self._counts[lower] = _by_history(occurrences)
 
     def probability(self, token: str, history: Sequence[str] = ()) -> float:
-        """Return p(token | history); only the last order - 1 tokens of the history matter.
-
-        A shorter history is the beginning of a sentence, as if <s> preceded it. Without smoothing
-        the probability is 0 for a token not seen after the history, and for an unseen history.
-        """
+        """p(token | history); a short history begins a sentence, as if <s> preceded it."""
         require_list(history, "history", "split it into tokens first")
         token = token if token in self.vocabulary else UNKNOWN
         known = [t if t in self.vocabulary or t == START else UNKNOWN for t in history]
@@ -121,19 +101,13 @@ class NGramModel:
         return (kept + self.discount * len(seen) * lower) / seen.total()
 
     def log_probs(self, sentence: Sequence[str]) -> list[float]:
-        """Return the natural logs of the probabilities of a sentence's tokens and of its end.
-
-        There are len(sentence) + 1 of them. A probability of 0 gives -inf.
-        """
+        """The log-probabilities, in nats, of a sentence's tokens and of its end."""
         tokens = [*_tokens(sentence), END]
         values = [self.probability(token, tokens[:i]) for i, token in enumerate(tokens)]
         return [math.log(value) if value > 0 else -math.inf for value in values]
 
     def score(self, sentences: Iterable[Sequence[str]]) -> Likelihood:
-        """Compute the likelihood of independent sentences: their log-probabilities add up.
-
-        Its tokens and words are the predicted tokens, including the ends of sentences.
-        """
+        """The likelihood of independent sentences; their ends count as tokens and words too."""
         parts = []
         for sentence in sentences:
             values = self.log_probs(sentence)

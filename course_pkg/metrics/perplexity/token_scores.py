@@ -1,11 +1,8 @@
 """Log-probabilities of the tokens of sequences under a causal language model, in batches.
 
-Sequences of similar length share a batch. Pads are masked from attention and never scored; position
-ids are right with padding on either side. The log-softmax is computed for a few positions at a
-time, so that there is never a second tensor of the size of the logits, (batch, length, vocabulary).
-
-Source: Bengio et al. 2003, "A Neural Probabilistic Language Model", section 2 (a softmax over the
-words that can come next). Chapter: metrics/perplexity-models.
+Sequences of similar length share a batch. Pads are masked from attention and never scored. The
+log-softmax is computed for a few positions at a time, so that there is never a second tensor of the
+size of the logits, (batch, length, vocabulary).
 """
 
 import inspect
@@ -28,22 +25,13 @@ PaddingSide = Literal["left", "right"]
 
 
 def target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
-    """Compute the log-probability, in nats, of each position's target.
+    """The log-probability, in nats and fp32, of each position's target, (...).
 
-    Returns (...) in fp32.
+    logits: (..., vocabulary); those at position i must predict target i.
 
-    Args:
-        logits: (..., vocabulary), of any floating type.
-        targets: (...), token ids; the logits at position i must be those that predict target i.
-
-    Raises:
-        ValueError: the shapes do not match or an id is outside the vocabulary.
-
-    Example:
-
-        >>> logits = torch.tensor([[0.0, 0.0], [3.0, 3.0]])
-        >>> target_log_probs(logits, torch.tensor([0, 1])).exp()
-        tensor([0.5000, 0.5000])
+    >>> logits = torch.tensor([[0.0, 0.0], [3.0, 3.0]])
+    >>> target_log_probs(logits, torch.tensor([0, 1])).exp()
+    tensor([0.5000, 0.5000])
     """
     if logits.shape[:-1] != targets.shape:
         raise ValueError(
@@ -77,26 +65,8 @@ def token_log_probs(
 ) -> list[Tensor]:
     """Compute each sequence's log-probabilities, in nats, of its tokens from position `first` on.
 
-    Returns, in the order of the sequences, fp32 tensors on the CPU of length max(0, len(sequence) -
-    first). During the call the model is in evaluation mode; then the former modes are restored.
-
-    Args:
-        sequences: token ids.
-        first: the first position to score in each sequence, at least 1 (the default), because
-            nothing predicts position 0; the tokens before it are context.
-        pad_token_id: any id; the value of a pad does not matter.
-
-    Raises:
-        ValueError: a model that is not causal, ids outside its vocabulary, a batch_size or first
-            below 1, another padding side.
-        FloatingPointError: a score is NaN.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> scores = token_log_probs(load("tiny").model, [[65, 66, 67], [68, 69]])
-        >>> list(map(len, scores))
-        [2, 1]
+    They are fp32 tensors on the CPU. first: at least 1 (the default), because nothing predicts
+    position 0; the tokens before it are context. Raises FloatingPointError if one is NaN.
     """
     _check_causal(model)
     first = [1] * len(sequences) if first is None else list(first)
@@ -130,25 +100,16 @@ def token_log_probs(
 
 
 def plan_batches(
-    lengths: Sequence[int],
-    batch_size: int,
-    most_tokens: int,
-    pass_cost: int = PASS_COST["cpu"],
+    lengths: Sequence[int], batch_size: int, most_tokens: int, pass_cost: int = PASS_COST["cpu"]
 ) -> list[list[int]]:
     """Divide sequences into batches so that forward passes and pads together cost least.
 
     A batch costs pass_cost plus its rows times its longest row, in tokens. The best batches contain
-    neighbors in the order of length, so dynamic programming from short to long finds them. Returns
-    lists of indices into `lengths`.
+    neighbors in the order of length, so dynamic programming from short to long finds them. A batch
+    has at most `most_tokens` with its pads, or a single row. Returns indices into `lengths`.
 
-    Args:
-        batch_size: the most rows in a batch.
-        most_tokens: the most tokens in a batch, including pads, except if it has a single row.
-
-    Example:
-
-        >>> plan_batches([3, 300, 4, 3], batch_size=16, most_tokens=1000)
-        [[1], [0, 3, 2]]
+    >>> plan_batches([3, 300, 4, 3], batch_size=16, most_tokens=1000)
+    [[1], [0, 3, 2]]
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     least = [0] * (len(order) + 1)
@@ -194,7 +155,6 @@ def _score(
 
 
 def _optional(model: nn.Module, positions: Tensor, columns: int) -> dict[str, object]:
-    """Select the optional arguments that the model accepts."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT model
     accepted = inspect.signature(inner.forward).parameters
     options = {"position_ids": positions, "use_cache": False, "logits_to_keep": columns}

@@ -1,7 +1,6 @@
 """From counts to a ROUGE score: precision, recall, F, and how several references are combined.
 
-Sources: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries", sections 2 and 3;
-van Rijsbergen 1979, "Information Retrieval", chapter 7 (F). Chapter: metrics/rouge.
+Sources: Lin 2004, sections 2 and 3; van Rijsbergen 1979, chapter 7 (F).
 """
 
 import math
@@ -15,15 +14,9 @@ from course_pkg.metrics.rouge.options import RougeOptions, require_beta, sentenc
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a hypothesis shares with one reference: matches, and how many units each text has.
+    """Matches, and how many units (n-grams, words, skip-bigrams; weights for ROUGE-W) texts have.
 
-    A unit is an n-gram, a word or a skip-bigram; for ROUGE-W the numbers are weights, not counts.
-
-    Args:
-        rank: the value by which mode "rouge155" chooses the best reference (None: the rounded
-            recall).
-
-    Source: Lin 2004, equation 1.
+    rank: the value by which mode "rouge155" chooses the best reference (None: the rounded recall).
     """
 
     matches: float
@@ -34,17 +27,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class RougeScore:
-    """A ROUGE score: three numbers from 0 to 1, and the counts behind them.
-
-    Args:
-        precision: the share of the hypothesis that matches.
-        recall: the share of the reference.
-        fmeasure: their weighted harmonic mean.
-        overlaps: one per reference, in the given order.
-        stemming: how words were stemmed; report it with the score.
-
-    Source: Lin 2004, equations 2 to 4.
-    """
+    """A ROUGE score from 0 to 1, the counts behind it, and how words were stemmed."""
 
     precision: float
     recall: float
@@ -57,7 +40,6 @@ def f_measure(precision: float, recall: float, beta: float = 1.0) -> float:
     """Compute F = (1 + β²) P R / (R + β² P), in which recall weighs β² times as much.
 
     beta 1 weighs both equally, 0 gives precision, math.inf recall. F is 0 if P or R is 0.
-    Raises TypeError or ValueError unless beta is a number of at least 0.
     Source: Lin 2004, equation 4; van Rijsbergen 1979, chapter 7.
 
     >>> f_measure(1.0, 0.5), f_measure(1.0, 0.5, beta=2)
@@ -81,13 +63,7 @@ def score_texts(
     lines: bool = False,
     weight: float = 1.0,
 ) -> RougeScore:
-    """Tokenize the texts, count the overlaps, and compute the score. Errors as for `rouge.rouge_n`.
-
-    Args:
-        overlap: a function of hypothesis tokens and reference tokens; with `lines`, of lists of
-            tokens, one list per line.
-        weight: as for `score_overlaps`.
-    """
+    """The score of texts; overlap: a function of two texts' tokens, or of lists, one per line."""
     references = text_list(references, "reference")
     split, stemming = text_splitter(options)
 
@@ -102,21 +78,10 @@ def score_texts(
 def score_overlaps(
     overlaps: Sequence[Overlap], options: RougeOptions, weight: float = 1.0
 ) -> RougeScore:
-    """Compute one score from the counts for each reference.
+    """Compute one score from the counts for each reference (Lin 2004, sections 2.1 and 4).
 
     Mode "rouge155" rounds P and R to 5 digits before it computes F, and rounds F; its best
     reference is the first with the highest recall (or the highest `rank`).
-
-    Args:
-        weight: the weight of ROUGE-W; P and R are raised to the power 1 / weight.
-
-    Source: Lin 2004, sections 2.1 and 4; ROUGE-1.5.5, options -f and -p.
-
-    Example:
-
-        >>> several = [Overlap(2, 4, 5), Overlap(3, 4, 4)]
-        >>> score_overlaps(several, RougeOptions(multi="pooled")).precision
-        0.625
     """
     if options.multi == "pooled":
         total = Overlap(

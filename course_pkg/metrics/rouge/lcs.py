@@ -1,13 +1,11 @@
 """Longest common subsequences: tables, lengths and positions, with bit-parallel algorithms.
 
-A subsequence keeps the order and may leave tokens out. `lcs_table` and `wlcs_table` are the
-textbook algorithms, one cell at a time. `lcs_length` and `lcs_positions` store a row of that
-table, transposed, in one Python integer: bit i - 1, for reference token i, is 0 where the row
-rises by one. Each token of the hypothesis then costs three operations on integers. Precision and
-recall are in rouge.counts.
+`lcs_table` and `wlcs_table` are the textbook algorithms, one cell at a time. `lcs_length` and
+`lcs_positions` store a row of that table, transposed, in one Python integer: bit i - 1, for
+reference token i, is 0 where the row rises by one. Each token of the hypothesis then costs three
+operations on integers.
 
-Sources: Hyyrö 2004, "Bit-parallel LCS-length computation revisited"; Lin 2004, "ROUGE: A Package
-for Automatic Evaluation of Summaries", section 4 (weighted). Chapter: metrics/rouge.
+Sources: Hyyrö 2004, "Bit-parallel LCS-length computation revisited"; Lin 2004, section 4.
 """
 
 from collections import Counter
@@ -24,9 +22,6 @@ _KEPT_BITS = 2**26  # all rows are kept up to 8 MiB; for longer texts only some
 def lcs_table(reference: Tokens, hypothesis: Tokens) -> list[list[int]]:
     """Compute the table of LCS lengths: entry [i][j] is for the first i and the first j tokens.
 
-    Time and memory grow with the product of the lengths.
-    Source: Lin 2004, section 3.1, after Cormen et al. 1989.
-
     >>> lcs_table(["a", "b"], ["b", "a", "b"])
     [[0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 1, 2]]
     """
@@ -41,10 +36,9 @@ def lcs_table(reference: Tokens, hypothesis: Tokens) -> list[list[int]]:
 
 
 def lcs_length(reference: Tokens, hypothesis: Tokens) -> int:
-    """Compute the length of the longest common subsequence; symmetric.
+    """Compute the length of the longest common subsequence, in time m * n / 64 at most.
 
-    Takes time len(hypothesis) * len(reference) / 64 at most, and memory proportional to
-    the sum of the lengths. Source: Hyyrö 2004; the definition is Lin 2004, section 3.1.
+    Source: Hyyrö 2004; the definition is Lin 2004, section 3.1.
 
     >>> lcs_length("the cat is on the mat".split(), "the cat sat on the mat".split())
     5
@@ -60,11 +54,9 @@ def lcs_length(reference: Tokens, hypothesis: Tokens) -> int:
 def lcs_positions(reference: Tokens, hypothesis: Tokens) -> list[tuple[int, int]]:
     """Find one longest common subsequence, as pairs of positions (in reference, in hypothesis).
 
-    If there are several, it is the one that the Perl tool and rouge-score read from the table:
-    from the end back, match equal tokens; otherwise skip the reference's token, unless only
-    skipping the hypothesis's token keeps the length. For long texts only every sqrt(n)-th row is
-    kept, so memory is len(reference) * sqrt(len(hypothesis)) / 4 bytes.
-    Source: Lin 2004, section 3.1.
+    If there are several, it is the one that the Perl tool and rouge-score read from the table: from
+    the end back, match equal tokens; otherwise skip the reference's token, unless only skipping the
+    hypothesis's keeps the length. For long texts only every sqrt(n)-th row is kept.
 
     >>> lcs_positions("the cat is on the mat".split(), "cat mat".split())
     [(1, 0), (5, 1)]
@@ -73,10 +65,7 @@ def lcs_positions(reference: Tokens, hypothesis: Tokens) -> list[tuple[int, int]
 
 
 def lcs_union(reference: Tokens, hypotheses: Iterable[Tokens]) -> set[int]:
-    """Collect the reference positions that are in the LCS with at least one hypothesis.
-
-    Source: Lin 2004, section 3.2 (union LCS).
-    """
+    """The reference positions that are in the LCS with any hypothesis (Lin 2004, section 3.2)."""
     masks = _masks(reference)
     paths = (_read_back(len(reference), hypothesis, *masks) for hypothesis in hypotheses)
     return {i for path in paths for i, _ in path}
@@ -87,18 +76,13 @@ def clipped_union(
     hypothesis: Sequence[Sequence[str]],
     union: Callable[[Sequence[str], Sequence[Sequence[str]]], set[int]],
 ) -> list[list[int]]:
-    """Return a state for each token of each reference line: FREE, or matched: COUNTED or CLIPPED.
+    """A state for each token of each reference line: FREE, or matched: COUNTED or CLIPPED.
 
     A matched word is CLIPPED if it was already COUNTED as often as it occurs in the text that has
-    it less often.
+    it less often. union: finds the matched positions of a reference line, such as `lcs_union`.
 
-    Args:
-        union: finds the matched positions of a reference line, such as `lcs_union`.
-
-    Example:
-
-        >>> clipped_union([["a", "a", "b"]], [["a"], ["x", "a"]], lcs_union)
-        [[0, 2, 0]]
+    >>> clipped_union([["a", "a", "b"]], [["a"], ["x", "a"]], lcs_union)
+    [[0, 2, 0]]
     """
     left = Counter(word for line in hypothesis for word in line)
     left &= Counter(word for line in references for word in line)
@@ -155,7 +139,7 @@ def _read_back(
 
 
 def _last(bits: int, i: int) -> int:
-    """Return the number, from 1, of the last of the first i bits that is 1; 0 if there is none."""
+    """The number, from 1, of the last of the first i bits that is 1; 0 if there is none."""
     return (bits & ((1 << i) - 1)).bit_length()
 
 
@@ -165,7 +149,7 @@ def _next_row(row: int, matches: int, full: int) -> int:
 
 
 def _masks(reference: Tokens) -> tuple[Container, Callable[[Hashable], int]]:
-    """Return the reference's tokens, and a function from one of them to its positions, as bits."""
+    """The reference's tokens, and a function from one of them to its positions, as bits."""
     if len(reference) <= 1024:  # so short an integer is shifted faster than its bytes are filled
         masks: dict[Hashable, int] = {}
         for position, token in enumerate(reference):
@@ -222,14 +206,7 @@ def wlcs_table(
 
 
 def wlcs_length(reference: Tokens, hypothesis: Tokens, weight: float) -> float:
-    """Compute the weighted LCS length, the last entry of `wlcs_table`, diagonal by diagonal.
-
-    Memory grows with the sum of the lengths, time with their product (a hundred million cells take
-    a second or two). Source: Lin 2004, section 4.
-
-    >>> wlcs_length("abcd", "abxd", weight=2)
-    5.0
-    """
+    """Compute the weighted LCS length, the last entry of `wlcs_table`, diagonal by diagonal."""
     import numpy as np  # only here: the other functions run without it
 
     numbers: dict[Hashable, int] = {}

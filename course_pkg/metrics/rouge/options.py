@@ -1,7 +1,6 @@
 """The options that all kinds of ROUGE share, and the tokens that they make of a text.
 
-Sources: the tokenization of ROUGE-1.5.5 and rouge-score; Porter 1980, "An algorithm for suffix
-stripping". Chapter: metrics/rouge.
+Sources: the tokenization of ROUGE-1.5.5 and rouge-score; Porter 1980.
 """
 
 import warnings
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 
 from course_pkg.common.arguments import require_choice, require_number, require_string
 from course_pkg.metrics.rouge import perl
-from course_pkg.metrics.tokenizers import Tokenizer, porter_stem, tokenizer
+from course_pkg.metrics.tokenizers import porter_stem, tokenizer
 from course_pkg.metrics.wordnet import irregular_forms
 
 MODES = ("paper", perl.MODE)
@@ -22,7 +21,7 @@ Stem = bool | Mapping[str, str]
 class RougeOptions:
     """The options that all kinds of ROUGE share.
 
-    Args:
+    Attributes:
         beta: F weighs recall beta² times as much as precision.
         multi: how several references are combined. "best" takes the reference with the highest F,
             the first of several; "pooled" adds up matches and totals over the references, then
@@ -30,18 +29,15 @@ class RougeOptions:
             "rouge155".
         stem: True stems words of more than 3 letters by Porter's rules; a mapping contains
             irregular forms that are looked up first ({"mice": "mouse"}).
-        tokenize: a tokenizer's name, see `tokenizers.tokenize`, or a function from text to tokens.
+        tokenize: a tokenizer's name, see `tokenizers.tokenize`.
         mode: "paper", which equals rouge-score for the metrics that it has; or "rouge155", Lin's
             Perl script, which differs from the paper: see `rouge.perl`.
-
-    Raises:
-        TypeError or ValueError: with the allowed values.
     """
 
     beta: float = 1.0
     multi: str | None = None
     stem: Stem = False
-    tokenize: str | Tokenizer = "rouge"
+    tokenize: str = "rouge"
     mode: str = "paper"
 
     def __post_init__(self) -> None:
@@ -58,35 +54,22 @@ class RougeOptions:
 
 
 def require_beta(beta: float) -> float:
-    """Return beta if it is a number of at least 0; otherwise raise TypeError or ValueError."""
+    """The value if it is a number of at least 0; otherwise raise TypeError or ValueError."""
     if not require_number(beta, "beta") >= 0:
         raise ValueError(f"beta must be at least 0, got {beta}; 1 weighs P and R equally")
     return float(beta)
 
 
 def rouge_tokens(
-    text: str, tokenize: str | Tokenizer = "rouge", stem: Stem = False, mode: str = "paper"
+    text: str, tokenize: str = "rouge", stem: Stem = False, mode: str = "paper"
 ) -> list[str]:
-    """Split a text into the tokens that ROUGE counts; arguments as for `RougeOptions`.
-
-    Warnings and errors as for `text_splitter`.
-
-    >>> rouge_tokens("The cats' dinner: running mice!", stem={"mice": "mouse"})
-    ['the', 'cat', 'dinner', 'run', 'mous']
-    """
+    """Split a text into the tokens that ROUGE counts; arguments as for `RougeOptions`."""
     return text_splitter(RougeOptions(stem=stem, tokenize=tokenize, mode=mode))[0](text)
 
 
 def text_splitter(options: RougeOptions) -> tuple[Callable[[str], list[str]], str]:
-    """Return the function that splits a text into tokens, and a description of its stemming.
-
-    Mode "rouge155" stems as the Perl script does, see `perl.stem`. With stem=True it looks up
-    irregular forms in this machine's WordNet. If there is none, it warns and stems by the rules
-    alone; stem={} does so without a warning. The function warns if "rouge" finds no token in a text
-    that has letters. Raises ValueError for an unknown tokenizer. Source: ROUGE-1.5.5, MorphStem;
-    rouge-score 0.1.2.
-    """
-    split = options.tokenize if callable(options.tokenize) else tokenizer(options.tokenize)
+    """The function that splits a text into tokens, and a description of its stemming."""
+    split = tokenizer(options.tokenize)
     irregular, stemming = _irregular_forms(options)
 
     def stem(token: str) -> str:
@@ -111,7 +94,7 @@ def text_splitter(options: RougeOptions) -> tuple[Callable[[str], list[str]], st
 
 
 def _irregular_forms(options: RougeOptions) -> tuple[Mapping[str, str] | None, str]:
-    """Return the forms to look up before Porter's rules (None: no stemming), and a report."""
+    """The forms to look up before Porter's rules (None: no stemming), and a report."""
     if isinstance(options.stem, Mapping):
         return options.stem, "given forms, then Porter" if options.stem else "Porter"
     if not options.stem:
@@ -131,8 +114,5 @@ def _irregular_forms(options: RougeOptions) -> tuple[Mapping[str, str] | None, s
 
 
 def sentences(text: str) -> list[str]:
-    """Split a summary into sentences, one per line; empty lines are dropped.
-
-    Source: rouge-score 0.1.2, and ROUGE-1.5.5's format SPL.
-    """
+    """Split a summary into sentences, one per line; empty lines are dropped."""
     return [line for line in require_string(text).split("\n") if line]

@@ -6,11 +6,11 @@
 2. ROUGE-L is the summary-level one, `rouge_lsum`.
 3. ROUGE-W weighs the length of a reference twice, works line by line, and looks for gaps only in
    the reference (`weighted_hits`, `wlcs_union`).
-4. ROUGE-SU does not count the last word of a text as a single word (`score.rouge_su`).
+4. ROUGE-SU does not count the last word of a text as a single word (`rouge_su`).
 5. Several references are pooled (-f A), or the best has the highest recall (`score_overlaps`).
 6. Precision, recall and F have five digits, and F is computed from the rounded two (`five_digits`).
 
-Source: ROUGE-1.5.5.pl. Chapter: metrics/rouge-variants.
+Source: ROUGE-1.5.5.pl.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,11 +24,7 @@ _STEP_4 = "ement ance ence able ible ant ism ate iti ous ive ize al er ic ou"
 
 
 def stem(word: str, irregular: Mapping[str, str]) -> str:
-    """Stem a word: an irregular form is looked up; the rules are applied to all other words.
-
-    >>> stem("accidental", {}), stem("mice", {"mice": "mouse"})
-    ('accid', 'mouse')
-    """
+    """Stem a word: an irregular form is looked up; the rules are applied to all other words."""
     return irregular[word] if word in irregular else _stem(word)
 
 
@@ -65,13 +61,7 @@ def _stemmer():
 
 
 def wlcs_positions(reference: Tokens, hypothesis: Tokens, weight: float) -> list[tuple[int, int]]:
-    """Find the matches on the path through `lcs.wlcs_table`: pairs (in reference, in hypothesis).
-
-    Raises ValueError for texts whose table would have more than 30 million cells.
-
-    >>> wlcs_positions("abcd", "abxd", weight=2)
-    [(0, 0), (1, 1), (3, 3)]
-    """
+    """Find the matches on the path through `lcs.wlcs_table`, in reference and hypothesis."""
     if len(reference) * len(hypothesis) > _MOST_CELLS:
         raise ValueError(
             f"the table of {len(reference):,} by {len(hypothesis):,} tokens is too large (at most "
@@ -93,21 +83,17 @@ def wlcs_positions(reference: Tokens, hypothesis: Tokens, weight: float) -> list
 
 
 def wlcs_union(reference: Tokens, hypotheses: Iterable[Tokens], weight: float) -> set[int]:
-    """Collect the reference positions that `wlcs_positions` matches with any hypothesis."""
+    """The reference positions that `wlcs_positions` matches with any hypothesis."""
     return {i for other in hypotheses for i, _ in wlcs_positions(reference, other, weight)}
 
 
 def weighted_hits(lines: Iterable[Sequence[int]], weight: float) -> float:
-    """Compute ROUGE-W's weighted matches: the sum of k ** weight over all runs of k matches.
-
-    Args:
-        lines: the states of the tokens of each reference line, from `lcs.clipped_union`.
-    """
+    """The sum of k ** weight over all runs of k matches in states of `lcs.clipped_union`."""
     return sum(run**weight for states in lines for run in _runs(states))
 
 
 def _runs(states: Sequence[int]) -> Iterator[int]:
-    """Yield the lengths of the runs of matches; a clipped match neither counts nor ends a run."""
+    """The lengths of the runs of matches; a clipped match neither counts nor ends a run."""
     length = 0
     for position, state in enumerate(states, start=1):
         if state == COUNTED:

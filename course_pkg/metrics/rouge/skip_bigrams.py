@@ -1,10 +1,7 @@
 """Skip-bigrams: pairs of words in their order, with other words allowed between them.
 
-Without a limit on the gap, a text of n tokens has n (n - 1) / 2 pairs. `skip_bigram_matches`
-therefore goes column by column through the matrix (first word, second word) and stores no pairs.
-
-Source: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries", section 5.
-Chapter: metrics/rouge-variants.
+A text of n tokens has n (n - 1) / 2 pairs, so `skip_bigram_matches` goes column by column through
+the matrix (first word, second word) and stores no pairs. Source: Lin 2004, section 5.
 """
 
 from collections import Counter
@@ -20,32 +17,12 @@ _MOST_CELLS = 4_000_000_000  # words times length; takes about a minute
 def skip_bigrams(
     tokens: Sequence[Hashable], max_gap: int | None = None
 ) -> list[tuple[Hashable, Hashable]]:
-    """List all pairs of tokens in the order of the text, from left to right.
-
-    Args:
-        max_gap: how many tokens may be between the two: 0 gives the bigrams, None sets no limit.
-
-    Raises:
-        TypeError or ValueError: another max_gap.
-
-    Source: Lin 2004, section 5.
-
-    Example:
-
-        >>> skip_bigrams(["the", "cat", "sat"])
-        [('the', 'cat'), ('the', 'sat'), ('cat', 'sat')]
-    """
+    """List all pairs of tokens in the order of the text, with at most max_gap between them."""
     return list(_pairs(tokens, max_gap))
 
 
 def skip_bigram_total(length: int, max_gap: int | None = None) -> int:
-    """Compute how many skip-bigrams a text of `length` tokens has, including repeated ones.
-
-    Source: Lin 2004, section 5, C(m, 2) for no limit.
-
-    >>> skip_bigram_total(6), skip_bigram_total(6, max_gap=0)
-    (15, 5)
-    """
+    """Compute how many skip-bigrams a text of `length` tokens has, including repeated ones."""
     reach = _reach(length, max_gap)
     return reach * length - reach * (reach + 1) // 2
 
@@ -53,16 +30,7 @@ def skip_bigram_total(length: int, max_gap: int | None = None) -> int:
 def skip_bigram_matches(
     hypothesis: Sequence[Hashable], reference: Sequence[Hashable], max_gap: int | None = None
 ) -> int:
-    """Count the skip-bigrams that two texts share, each as often as in the text with fewer.
-
-    Takes time proportional to the length times the smaller of the gap and the number of
-    different words that both texts contain. max_gap and errors as for `skip_bigrams`; ValueError
-    also if the gap has no limit and that product exceeds 4 billion.
-    Source: Lin 2004, section 5, SKIP2(X, Y).
-
-    >>> skip_bigram_matches("police kill the gunman".split(), "police killed the gunman".split())
-    3
-    """
+    """Count the skip-bigrams that two texts share, each as often as in the text with fewer."""
     shared = set(hypothesis) & set(reference)
     longest = max(len(hypothesis), len(reference))
     reach = _reach(longest, max_gap)
@@ -87,7 +55,7 @@ def skip_bigram_matches(
 def _columns(
     tokens: Sequence[Hashable], numbers: dict[Hashable, int], max_gap: int | None
 ) -> Iterator[Any]:
-    """Yield for each second word an array: how often every word precedes it within reach."""
+    """For each second word an array: how often every word precedes it within reach."""
     import numpy as np
 
     kinds = np.array([numbers.get(token, len(numbers)) for token in tokens], dtype=np.int64)
@@ -108,7 +76,6 @@ def _pairs(tokens: Sequence[Hashable], max_gap: int | None) -> Iterator[tuple[Ha
 
 
 def _reach(length: int, max_gap: int | None) -> int:
-    """Return the largest distance between the two positions of a pair."""
     if max_gap is None:
         return max(length - 1, 0)
     if isinstance(max_gap, bool) or not isinstance(max_gap, int):

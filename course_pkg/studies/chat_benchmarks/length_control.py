@@ -25,13 +25,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from course_pkg.common.arguments import require_between
-from course_pkg.evaluation.distributions import t_quantile
 from course_pkg.evaluation.statistics import (
     Interval,
     group_numbers,
     independent_units,
     score_array,
     t_interval,
+    t_quantile,
 )
 from course_pkg.studies.chat_benchmarks.logistic import fit_logistic, sigmoid
 

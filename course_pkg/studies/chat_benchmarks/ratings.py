@@ -26,8 +26,7 @@ from typing import Literal
 import numpy as np
 
 from course_pkg.common.arguments import require_between, require_choice, require_integer
-from course_pkg.evaluation.distributions import normal_quantile, t_quantile
-from course_pkg.evaluation.statistics import Interval
+from course_pkg.evaluation.statistics import Interval, normal_quantile, t_quantile
 from course_pkg.studies.chat_benchmarks.comparisons import (
     ELO_SCALE,
     Match,

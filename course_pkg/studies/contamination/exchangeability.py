@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from course_pkg.common.arguments import require_integer, require_list
-from course_pkg.evaluation.distributions import t_tails
+from course_pkg.evaluation.statistics import t_tails
 
 MOST_SUMS = 2**21  # of half of the shards: all ways are counted in pairs of halves
 DRAWS = 99_999  # where there are more ways

@@ -30,8 +30,13 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from course_pkg.common.arguments import require_between, require_integer
-from course_pkg.evaluation.distributions import binomial_probabilities, normal_quantile
-from course_pkg.evaluation.statistics import Interval, group_numbers, independent_units
+from course_pkg.evaluation.statistics import (
+    Interval,
+    binomial_probabilities,
+    group_numbers,
+    independent_units,
+    normal_quantile,
+)
 
 Statistic = Callable[[np.ndarray], float]
 ShareInterval = Callable[[int, int], Interval]

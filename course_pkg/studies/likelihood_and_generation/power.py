@@ -22,7 +22,7 @@ import math
 from statistics import NormalDist
 
 from course_pkg.common.arguments import require_between, require_integer
-from course_pkg.evaluation.distributions import normal_quantile
+from course_pkg.evaluation.statistics import normal_quantile
 
 NORMAL = NormalDist()
 

@@ -1,5 +1,3 @@
-"""Public sets without a network: rows in the real columns, and a fake of the library."""
-
 import sys
 from types import SimpleNamespace
 
@@ -7,9 +5,7 @@ import pytest
 
 from course_pkg.evaluation.public_sets import (
     find_public_set,
-    item_of_row,
     load_public_set,
-    public_set_names,
     public_sets,
     public_task,
 )
@@ -87,9 +83,6 @@ class FakeSplit(list):
         super().__init__(rows)
         self.cache_files = [{"filename": f"/cache/a___b/default/0.0.0/{commit}/b-test.arrow"}]
 
-    def select(self, numbers):
-        return FakeSplit([self[number] for number in numbers])
-
 
 def use(monkeypatch, load_dataset):
     """Let the library have this function."""
@@ -103,8 +96,8 @@ def hub(monkeypatch):
 
     def load_dataset(path, name, *, split, revision):
         asked.append((path, name, split, revision))
-        entries = [each for each in public_sets() if each.hub == path]
-        [entry] = [each for each in entries if each.config == name] or entries
+        entries = [entry for entry in public_sets() if entry.hub == path]
+        [entry] = [entry for entry in entries if entry.config == name] or entries
         return FakeSplit([ROWS[entry.name][0]] * 3)
 
     use(monkeypatch, load_dataset)
@@ -112,7 +105,7 @@ def hub(monkeypatch):
 
 
 def test_a_real_row_becomes_an_item_with_its_right_answer_that_can_be_asked(hub, subtests):
-    assert public_set_names() == list(ROWS)
+    assert [entry.name for entry in public_sets()] == list(ROWS)
     for name in TASKS:
         with subtests.test(name=name):
             entry = find_public_set(name)
@@ -122,8 +115,8 @@ def test_a_real_row_becomes_an_item_with_its_right_answer_that_can_be_asked(hub,
             item = loaded.items[0]
             assert item.solution == ROWS[name][1]
             assert item.fields["question"].strip() and "{" not in item.fields["question"]
-            task = public_task(f"public:{name}", limit=2)
-            assert len(make_requests(task, tokenizer=None)) == 2 and COMMIT in task.description
+            task = public_task(f"public:{name}")
+            assert len(make_requests(task, tokenizer=None)) == 3 and COMMIT in task.description
             assert task.settings["kind"] == entry.kind
             hub.clear()
 
@@ -147,8 +140,8 @@ def test_a_config_a_split_and_a_revision_are_passed_on(hub, monkeypatch):
     assert load_public_set("gsm8k", revision="v2").revision == "v2"
 
 
-def test_a_template_joins_nested_lists():
-    item = item_of_row(find_public_set("pubmedqa"), ROWS["pubmedqa"][0], 0, "train")
+def test_a_template_joins_nested_lists(hub):
+    item = load_public_set("pubmedqa").items[0]
     assert item.fields["question"] == "It did.\nTwice.\nQuestion: Does it help?"
 
 
@@ -194,8 +187,6 @@ def test_a_set_that_cannot_be_loaded_is_one_clear_error(monkeypatch):
         load_public_set("gsm8k")
     with pytest.raises(TaskError, match=r"no public set 'gsm9k'.*gsm8k"):
         public_task("public:gsm9k")
-    with pytest.raises(ValueError, match="limit"):
-        load_public_set("gsm8k", limit=0)
 
 
 def test_the_command_takes_a_public_set(hub, tmp_path):

@@ -1,5 +1,3 @@
-"""METEOR's alignment: equal to brute force, symmetric, fast, and marked if not exact."""
-
 import random
 
 import pytest
@@ -12,8 +10,8 @@ from course_pkg.metrics.meteor.alignment import (
     best_alignment,
     count_chunks,
     match_candidates,
+    most_matches,
 )
-from course_pkg.metrics.meteor.search import most_matches
 from course_pkg.metrics.tokenizers import porter_stem
 from course_pkg.metrics.wordnet import SynonymSets
 
@@ -43,17 +41,17 @@ def value(matches, staged):
     return (*head, -chunks, -distance)
 
 
-def triples(found):
-    return [(m.hypothesis, m.reference, STAGES.index(m.stage)) for m in found.matches]
+def triples(alignment):
+    return [(m.hypothesis, m.reference, STAGES.index(m.stage)) for m in alignment.matches]
 
 
 @given(sentences, sentences, st.booleans(), st.sampled_from([None, OWN]))
 def test_no_alignment_is_better_than_the_one_found(hypothesis, reference, staged, synonyms):
     candidates = match_candidates(hypothesis, reference, True, synonyms)
-    found = best_alignment(candidates, staged=staged)
-    assert found.optimal
-    best = max(value(each, staged) for each in every_alignment(candidates))
-    assert value(triples(found), staged) == best
+    result = best_alignment(candidates, staged=staged)
+    assert result.optimal
+    best = max(value(matches, staged) for matches in every_alignment(candidates))
+    assert value(triples(result), staged) == best
 
 
 @given(sentences, sentences, st.booleans())
@@ -63,11 +61,11 @@ def test_a_beam_search_gives_a_valid_alignment_at_most_as_good(hypothesis, refer
         patch.setattr(alignment, "EXACT_STATES", 0)
         beam = best_alignment(candidates, staged=staged)
     assert not beam.optimal or not hypothesis
-    found = triples(beam)
-    assert all((j, stage) in candidates[i] for i, j, stage in found)
-    assert len({i for i, _, _ in found}) == len({j for _, j, _ in found}) == len(found)
+    matches = triples(beam)
+    assert all((j, stage) in candidates[i] for i, j, stage in matches)
+    assert len({i for i, _, _ in matches}) == len({j for _, j, _ in matches}) == len(matches)
     exact = triples(best_alignment(candidates, staged=staged))
-    assert value(found, staged) <= value(exact, staged)
+    assert value(matches, staged) <= value(exact, staged)
 
 
 @given(sentences, sentences)
@@ -109,9 +107,9 @@ def zipf(length, seed):
 @pytest.mark.slow
 def test_a_thousand_words_get_as_many_matches_as_possible_and_are_not_marked_optimal():
     candidates = match_candidates(zipf(1000, 1), zipf(1000, 2), False)
-    found = best_alignment(candidates)
-    assert not found.optimal
-    assert len(found.matches) == most_matches(candidates)
+    result = best_alignment(candidates)
+    assert not result.optimal
+    assert len(result.matches) == most_matches(candidates)
 
 
 def test_alignments_of_usual_sentences_are_optimal():

@@ -1,5 +1,3 @@
-"""Perplexity and the other units are quotients of totals."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""n-gram models: probabilities that sum to one, counts worked by hand, smoothing."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""Log-probabilities of targets: the right numbers for every batch, padding side and model."""
-
 import pytest
 import torch
 from hypothesis import given
@@ -54,8 +52,8 @@ LENGTHS = (7, 1, 40, 3, 2, 7, 19, 33, 2, 12)
 def test_batches_padded_on_either_side_equal_single_sequences(make, batch_size, side):
     model = make()
     texts = sequences(*LENGTHS)
-    found = token_log_probs(model, texts, batch_size=batch_size, padding_side=side)
-    for ids, score in zip(texts, found, strict=True):
+    scores = token_log_probs(model, texts, batch_size=batch_size, padding_side=side)
+    for ids, score in zip(texts, scores, strict=True):
         assert score.dtype == torch.float32 and score.shape == (len(ids) - 1,)
         if len(ids) > 1:
             torch.testing.assert_close(score.double(), one_by_one(model, ids), rtol=0, atol=5e-5)
@@ -78,9 +76,9 @@ def test_the_value_of_a_pad_does_not_matter(side, monkeypatch):
 def test_tokens_before_first_are_context_and_not_scored():
     model = gpt2()
     texts = sequences(9, 20, 5, 6)
-    found = token_log_probs(model, texts, first=[4, 1, 9, 5], padding_side="left")
-    assert [len(score) for score in found] == [5, 19, 0, 1]
-    for ids, first, score in zip(texts, (4, 1, 9, 5), found, strict=True):
+    scores = token_log_probs(model, texts, first=[4, 1, 9, 5], padding_side="left")
+    assert [len(score) for score in scores] == [5, 19, 0, 1]
+    for ids, first, score in zip(texts, (4, 1, 9, 5), scores, strict=True):
         whole = one_by_one(model, ids).float()
         torch.testing.assert_close(score, whole[first - 1 :], rtol=0, atol=5e-5)
 
@@ -91,17 +89,17 @@ def test_scores_do_not_depend_on_the_chunk_size(monkeypatch):
     expected = logits.double().log_softmax(-1).gather(-1, targets[..., None])[..., 0].float()
     for chunk in (1, 97, 200, 10**6):
         monkeypatch.setattr(token_scores, "CHUNK", chunk)
-        found = target_log_probs(logits, targets)
-        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-5)
+        scores = target_log_probs(logits, targets)
+        torch.testing.assert_close(scores, expected, rtol=1e-6, atol=1e-5)
 
 
 def test_extreme_logits_neither_overflow_nor_become_nan_and_halves_are_summed_in_fp32():
     logits = torch.tensor([[1e4, 0.0], [1e4, 0.0], [-1e4, -2e4], [0.0, -torch.inf]])
-    found = target_log_probs(logits, torch.tensor([0, 1, 1, 1]))
-    assert found.tolist() == [0, -1e4, -1e4, -torch.inf]
+    scores = target_log_probs(logits, torch.tensor([0, 1, 1, 1]))
+    assert scores.tolist() == [0, -1e4, -1e4, -torch.inf]
     logits = torch.zeros(1, 50_000, dtype=torch.bfloat16)
-    found = target_log_probs(logits, torch.tensor([3]))
-    assert found.item() == pytest.approx(-torch.tensor(50_000.0).log().item(), abs=1e-4)
+    scores = target_log_probs(logits, torch.tensor([3]))
+    assert scores.item() == pytest.approx(-torch.tensor(50_000.0).log().item(), abs=1e-4)
 
 
 def test_no_copy_of_the_logits_is_made(monkeypatch):
@@ -145,9 +143,9 @@ def test_adapted_models_are_scored_with_their_adapter():
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
                 nn.init.constant_(parameter, 0.5)
-        found = token_log_probs(model, [ids, ids[:7]], padding_side="left")
-        assert (found[0] - plain).abs().max() > 1e-3
-        torch.testing.assert_close(found[0].double(), one_by_one(model, ids), rtol=0, atol=5e-5)
+        scores = token_log_probs(model, [ids, ids[:7]], padding_side="left")
+        assert (scores[0] - plain).abs().max() > 1e-3
+        torch.testing.assert_close(scores[0].double(), one_by_one(model, ids), rtol=0, atol=5e-5)
 
 
 def test_invalid_arguments_raise_an_error():

@@ -1,5 +1,3 @@
-"""From counts to scores: F, several references, rounding."""
-
 import math
 
 import pytest
@@ -58,8 +56,8 @@ def test_several_references_by_hand(subtests):
     ):
         with subtests.test(several=several, options=options):
             score = combined(several, **options)
-            found = (score.precision, score.recall, score.fmeasure)
-            assert found == pytest.approx((precision, recall, f), abs=1e-5)
+            values = (score.precision, score.recall, score.fmeasure)
+            assert values == pytest.approx((precision, recall, f), abs=1e-5)
             assert score.overlaps == tuple(several)
 
 

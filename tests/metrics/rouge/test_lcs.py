@@ -1,5 +1,3 @@
-"""Longest common subsequences: the bit-parallel algorithms against the table."""
-
 import random
 
 import pytest

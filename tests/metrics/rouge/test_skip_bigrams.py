@@ -1,5 +1,3 @@
-"""Skip-bigrams: listing, counting, and ROUGE-S and ROUGE-SU by hand."""
-
 import random
 from collections import Counter
 from itertools import combinations, pairwise

@@ -11,7 +11,7 @@ from course_pkg.acceleration.quantization.levels import quantize_block
 from course_pkg.grading.questions.comparators import Difference, describe_type, number
 from course_pkg.grading.questions.plain_values import Array, encode
 from course_pkg.metrics.bleu import BleuScore, corpus_bleu
-from course_pkg.metrics.rouge.score import rouge_l, rouge_n
+from course_pkg.metrics.rouge.rouge_measures import rouge_l, rouge_n
 
 Inputs = dict[str, Any]
 NAMES = "sun moon star rain snow wind leaf tree root seed bird fish bear wolf hill lake rock"

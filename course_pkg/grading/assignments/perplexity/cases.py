@@ -11,7 +11,7 @@ from course_pkg.grading.assignments.perplexity.student import VOCABULARY, build,
 from course_pkg.grading.questions.comparators import array
 from course_pkg.grading.questions.plain_values import Array
 from course_pkg.metrics.perplexity.likelihood import Likelihood
-from course_pkg.metrics.perplexity.score import perplexity, windows
+from course_pkg.metrics.perplexity.text_perplexity import perplexity, windows
 from course_pkg.metrics.perplexity.token_scores import target_log_probs, token_log_probs
 
 Values = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import Any
 from course_pkg.grading.questions.comparators import anything, number, row
 from course_pkg.metrics.rouge.counts import f_measure
 from course_pkg.metrics.rouge.lcs import lcs_length
-from course_pkg.metrics.rouge.score import rouge_l, rouge_n
+from course_pkg.metrics.rouge.rouge_measures import rouge_l, rouge_n
 from course_pkg.metrics.rouge.skip_bigrams import skip_bigrams
 
 PATTERNS = (  # the reference / the candidate / another candidate, which repeats and reorders

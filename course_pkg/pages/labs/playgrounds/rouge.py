@@ -4,7 +4,7 @@ import warnings
 
 from course_pkg.metrics.rouge.lcs import lcs_positions
 from course_pkg.metrics.rouge.options import rouge_tokens
-from course_pkg.metrics.rouge.score import rouge_l, rouge_n
+from course_pkg.metrics.rouge.rouge_measures import rouge_l, rouge_n
 from course_pkg.pages.labs.playgrounds.markup import Safe, chip, joined, number, paragraph, table
 from course_pkg.pages.labs.playgrounds.ngram_matches import matched
 from course_pkg.pages.labs.playgrounds.playground import Field, Playground

@@ -1,14 +1,10 @@
-"""Perplexity of texts under a causal language model.
+"""Perplexity of texts under a causal language model::
 
     perplexity = exp(total NLL of the scored tokens / number of scored tokens)
 
-This module tokenizes texts, with or without a BOS before them, and splits a text that is longer
-than the model's context into overlapping windows, so that each token is scored once. token_scores
-runs the model. The tokenizer's special tokens are not added: only `bos` adds one.
-
-Sources: Jelinek et al. 1977, "Perplexity -- a measure of the difficulty of speech recognition
-tasks"; context windows as in Baevski and Auli 2019, "Adaptive Input Representations for Neural
-Language Modeling". Chapter: metrics/perplexity-models.
+A longer text than the model's context is split into overlapping windows (Baevski and Auli 2019), so
+that each token is scored once. The tokenizer's special tokens are not added: only `bos` adds one.
+Source: Jelinek et al. 1977.
 """
 
 from collections.abc import Sequence
@@ -27,19 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PerplexityResult(Likelihood):
-    """The likelihood of all texts together, and of each text.
-
-    Args:
-        per_text: one Likelihood per text, in order; the result's fields are their sums.
-        unscored: tokens that nothing precedes, one per text without a BOS.
-        bos: the id that preceded each text, or None.
-    """
+    """The likelihood of all texts together, and of each text, in order."""
 
     per_text: tuple[Likelihood, ...] = ()
-    bos: int | None = None
 
     def __str__(self) -> str:
-        """Format the value, the number of tokens and texts, and what was not scored."""
         left_out = f", {_count(self.unscored, 'first token')} unscored (no BOS)"
         return (
             f"perplexity {self.perplexity:.4g} over {_count(self.tokens, 'token')} of "
@@ -70,32 +58,17 @@ def perplexity(
 ) -> PerplexityResult:
     """Compute the perplexity of texts under a causal language model: exp of the mean NLL per token.
 
-    An empty text, and a single token without a BOS, add nothing.
-
     Args:
-        texts: one string, or several.
-        batch_size: the most texts (or windows) in a forward pass; the value does not depend on it
-            or on padding_side.
-        max_length: the most tokens in a forward pass, including the BOS; by default the limit in
-            the model's config.
+        batch_size: the most texts (or windows) in a forward pass.
         stride: how many new tokens each further window scores; with None, no text may be longer
             than max_length.
+        max_length: the most tokens in a forward pass, with the BOS; by default the config's limit.
         bos: True puts the tokenizer's BOS before each text, a number puts that token id there; with
             False, the first token of each text is unscored.
 
-    Raises:
-        TypeError: texts that are not strings, or if model or tokenizer is something else.
-        ValueError: there is no token to score, a text longer than max_length without a stride, a
-            stride outside 1 to max_length - 1, bos=True if the tokenizer has no BOS, and a
-            tokenizer whose ids the model doesn't have.
-
-    Source: Jelinek et al. 1977.
-
-    Example:
-
-        >>> from course_pkg.lm.load import load
-        >>> print(perplexity(*load("tiny"), ["Any text.", "Two."], bos=True))
-        perplexity 2... over 13 tokens of 2 texts; ... bits per byte
+    >>> from course_pkg.lm.load import load
+    >>> print(perplexity(*load("tiny"), ["Any text.", "Two."], bos=True))
+    perplexity 2... over 13 tokens of 2 texts; ... bits per byte
     """
     texts = _check_texts(texts)
     if not callable(tokenizer) or not hasattr(tokenizer, "bos_token_id"):
@@ -103,8 +76,7 @@ def perplexity(
             f"tokenizer must be a transformers tokenizer, got {type(tokenizer).__name__}: "
             "pass *load(name), the model first"
         )
-    bos_id = _bos_id(tokenizer, bos)
-    prefix = [] if bos_id is None else [bos_id]
+    prefix = _prefix(tokenizer, bos)
     tokenized = tokenizer(texts, add_special_tokens=False, verbose=False).input_ids
     encoded = [[*prefix, *ids] for ids in tokenized]
     limit = _context(model, max_length, stride)
@@ -133,7 +105,7 @@ def perplexity(
             f"there is no token to score in {_count(len(texts), 'text')}: each text is empty or "
             "has a single token and no BOS; pass bos=True to score the first token too"
         )
-    return PerplexityResult(**vars(total), per_text=per_text, bos=bos_id)
+    return PerplexityResult(**vars(total), per_text=per_text)
 
 
 def windows(length: int, max_length: int, stride: int) -> list[Window]:
@@ -142,7 +114,6 @@ def windows(length: int, max_length: int, stride: int) -> list[Window]:
     Each token is scored once. The first window scores all its tokens except position 0.
     Each further window scores its last `stride` tokens (the last window may have fewer);
     the max_length - stride tokens before them are context only.
-    Raises ValueError for a negative length or other integers than 1 <= stride < max_length.
 
     >>> windows(8, max_length=6, stride=3)
     [Window(start=0, end=6, first=1), Window(start=3, end=8, first=6)]
@@ -190,25 +161,24 @@ def _check_texts(texts: str | Sequence[str]) -> list[str]:
     return texts
 
 
-def _bos_id(tokenizer: "PreTrainedTokenizerBase", bos: bool | int) -> int | None:
+def _prefix(tokenizer: "PreTrainedTokenizerBase", bos: bool | int) -> list[int]:
     if bos is False:
-        return None
+        return []
     if bos is not True:
         if not isinstance(bos, int) or not 0 <= bos < len(tokenizer):
             raise ValueError(
                 f"bos must be True, False or a token id below {len(tokenizer)}, got {bos!r}"
             )
-        return bos
+        return [bos]
     if tokenizer.bos_token_id is None:
         raise ValueError(
             "the tokenizer has no BOS token: leave bos out, or give the id of the token that "
             "separated documents in the model's training"
         )
-    return tokenizer.bos_token_id
+    return [tokenizer.bos_token_id]
 
 
 def _context(model: nn.Module, max_length: int | None, stride: int | None) -> int | None:
-    """Return how many tokens fit into a window: max_length, or the config's limit, or None."""
     config = getattr(model, "config", None)
     if hasattr(config, "get_text_config"):
         config = config.get_text_config()

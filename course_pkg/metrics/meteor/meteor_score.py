@@ -1,15 +1,12 @@
-"""METEOR: words matched by form, stem or synonym, with a penalty for scattered matches.
+"""METEOR: words matched by form, stem or synonym, with a penalty for scattered matches::
 
     P = sum w m_h / |h|      R = sum w m_r / |r|      F_mean = P R / (alpha P + (1 - alpha) R)
     penalty = gamma (chunks / m) ** beta              score  = F_mean (1 - penalty)
 
-m is the number of matched words, w the weight of a match, which depends on its stage.
-Not included: paraphrase tables (version 1.5 has them for phrases), corpus-level aggregation, and
-the Java tool's own tokenizer and stemmer (Snowball; here all versions use Porter's).
+m is the number of matched words, w the weight of a match, which depends on its stage. Not included:
+paraphrase tables, and the Java tool's tokenizer and stemmer (here all versions use Porter's).
 
-Sources: Banerjee & Lavie 2005, "METEOR: An Automatic Metric for MT Evaluation with Improved
-Correlation with Human Judgments", section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2.
-Chapter: metrics/meteor.
+Sources: Banerjee & Lavie 2005, section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2.
 """
 
 import math
@@ -36,20 +33,15 @@ LONGEST = 2000  # words in a text; METEOR compares sentences
 
 @dataclass(frozen=True)
 class MeteorParameters:
-    """The parameters that differ between versions of METEOR.
+    """The parameters that differ between versions of METEOR (Denkowski & Lavie 2014, section 2).
 
-    Args:
+    Attributes:
         alpha: weight of recall in F_mean, 0 to 1 (it multiplies P in the denominator).
         beta, gamma: the penalty's exponent and its largest value.
         weights: of an exact match, a stem and a synonym.
         delta: weight of a content word; a function word has 1 - delta (None: all words are equal).
         staged: match exact words first, then stems, then synonyms; otherwise all jointly.
         free_copy: no penalty for a hypothesis that matches the whole reference in one chunk.
-
-    Raises:
-        ValueError: outside these ranges.
-
-    Source: Denkowski & Lavie 2014, section 2.
     """
 
     alpha: float
@@ -89,15 +81,7 @@ PARAMETERS = {
 
 @dataclass(frozen=True)
 class MeteorScore:
-    """A METEOR score and the values that it was computed from, between 0 and 1 except the counts.
-
-    Args:
-        matches: from left to right, as positions in `hypothesis` and `reference`, the two lists of
-            words.
-        stages: the stages used; "synonym" is missing if there is no WordNet.
-        optimal: whether the alignment is known to be the best.
-        reference_index: which reference has the best score.
-    """
+    """A METEOR score and what it was computed from; optimal: whether its alignment is the best."""
 
     score: float
     precision: float
@@ -110,7 +94,6 @@ class MeteorScore:
     reference: tuple[str, ...]
     optimal: bool
     stages: tuple[str, ...] = STAGES
-    reference_index: int = 0
 
 
 def meteor(
@@ -126,27 +109,12 @@ def meteor(
 ) -> MeteorScore:
     """Compute METEOR of one hypothesis; with several references, the best score counts.
 
-    A text without matches scores 0.
-
     Args:
         version: "2005", "1.5", or your own parameters.
         stem: also match words with the same Porter stem.
-        synonyms: "wordnet" (if it is not installed, there is a warning and no synonyms match), sets
-            of words such as [{"car", "automobile"}], any `wordnet.Synonyms`, or None.
+        synonyms: "wordnet" (with a warning if it is not installed), sets of words such as
+            [{"car", "automobile"}], any `wordnet.Synonyms`, or None.
         function_words: lower-case words with weight 1 - delta, if the version has a delta.
-        tokenize: a tokenizer's name, see `tokenizers.tokenize`.
-
-    Raises:
-        TypeError: texts that are not strings.
-        ValueError: an unknown version, no references, or a text of more than 2,000 words.
-
-    Source: Banerjee & Lavie 2005, section 2; how the alignment is chosen: see `meteor.alignment`.
-
-    Example:
-
-        >>> score = meteor("on the mat sat the cat", "the cat sat on the mat", synonyms=None)
-        >>> len(score.matches), score.chunks, round(score.score, 4)
-        (6, 3, 0.9375)
     """
     parameters = version
     if not isinstance(version, MeteorParameters):
@@ -167,19 +135,18 @@ def meteor(
     source = _source(synonyms)
     stages = tuple(stage for stage, used in zip(STAGES, (True, stem, source), strict=True) if used)
     scores = []
-    for index, reference in enumerate(texts[1:]):
+    for reference in texts[1:]:
         candidates = match_candidates(texts[0], reference, stem, source)
         alignment = best_alignment(candidates, staged=parameters.staged)
         score = _score(texts[0], reference, alignment, parameters, function_words)
-        scores.append(replace(score, stages=stages, reference_index=index))
+        scores.append(replace(score, stages=stages))
     return max(scores, key=lambda score: score.score)
 
 
 def f_mean(precision: float, recall: float, alpha: float) -> float:
     """Compute P R / (alpha P + (1 - alpha) R), a harmonic mean that weighs R by alpha.
 
-    alpha = 0.9 gives 10 P R / (R + 9 P). The mean is 0 if P or R is 0.
-    Source: Banerjee & Lavie 2005, section 2; Lavie & Agarwal 2007.
+    alpha = 0.9 gives 10 P R / (R + 9 P). Source: Banerjee & Lavie 2005, section 2.
 
     >>> round(f_mean(1.0, 0.5, 0.9), 4), round(f_mean(0.5, 1.0, 0.9), 4)
     (0.5263, 0.9091)

@@ -1,5 +1,3 @@
-"""ROUGE: cases worked by hand, examples of the paper, invalid inputs, and invariants."""
-
 from functools import partial
 from itertools import product
 
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 
 from course_pkg.metrics.rouge import (
     options,
+    perl,
     rouge_l,
     rouge_lsum,
     rouge_n,
@@ -16,6 +15,8 @@ from course_pkg.metrics.rouge import (
     rouge_su,
     rouge_w,
 )
+from course_pkg.metrics.rouge.rouge_measures import USUAL, text_scores
+from course_pkg.metrics.tokenizers import porter_stem
 from tests.refusals import require_refusals
 
 ALL = {
@@ -40,9 +41,9 @@ def values(score):
 def test_the_documents_worked_case():
     # Recall and precision of ROUGE-1, ROUGE-2 and ROUGE-L, counted by hand.
     for kind, recall, precision in (("1", 6 / 7, 1), ("2", 0.5, 0.6), ("l", 5 / 7, 5 / 6)):
-        found = values(ALL[kind]("a dog is in the garden", "there is a dog in the garden"))
+        score = values(ALL[kind]("a dog is in the garden", "there is a dog in the garden"))
         f = 2 * recall * precision / (recall + precision)
-        assert found == pytest.approx([precision, recall, f])
+        assert score == pytest.approx([precision, recall, f])
 
 
 class TestPaper:
@@ -167,3 +168,44 @@ def test_the_perl_tools_own_values_with_stemming(monkeypatch):
     for score, (recall, precision, f) in expected.items():
         assert values(score(x, y, stem=True, mode="rouge155")) == (precision, recall, f), score
     assert rouge_n(x, y, stem={}, mode="rouge155").recall < 0.72727
+
+
+HYPOTHESES = ["the cat sat", "a dog barked at us", "it rained", ""]
+REFERENCES = [["the cat sat down", "a cat sat"], ["the dog barked"], ["it rained all day"], ["so"]]
+
+
+def test_each_kind_has_the_scores_of_its_function_and_the_options():
+    by_kind = text_scores(HYPOTHESES, REFERENCES, stem=True)
+    assert tuple(by_kind) == USUAL
+    pairs = list(zip(HYPOTHESES, REFERENCES, strict=True))
+    assert by_kind["rouge2"] == tuple(rouge_n(*pair, 2, stem=True) for pair in pairs)
+    assert by_kind["rougeL"] == tuple(rouge_l(*pair, stem=True) for pair in pairs)
+
+
+def test_lists_that_do_not_fit_and_unknown_kinds_raise_an_error():
+    require_refusals(
+        (["a"], ["a", "b"], USUAL, "1 hypotheses and 2 references"),
+        ([], [], USUAL, "at least one hypothesis"),
+        (["a"], ["a"], ["rouge0"], "kind must be one of rouge1"),
+        (["a"], [[]], USUAL, "references is empty"),
+        of=text_scores,
+    )
+
+
+def test_step_4_may_remove_two_suffixes():
+    for word, stem, nltk in (
+        ("agreement", "agreem", "agreement"),  # keeps -ement and -ment (m = 1), loses -ent
+        ("accidental", "accid", "accident"),  # loses -al, then also -ent
+        ("adoption", "adopt", "adopt"),
+        ("replacement", "replac", "replac"),
+        ("running", "run", "run"),
+    ):
+        assert perl.stem(word, {}) == stem
+        assert porter_stem(word) == nltk
+
+
+def test_a_table_that_is_too_large_raises_an_error(monkeypatch):
+    monkeypatch.setattr(perl, "_MOST_CELLS", 100)
+    perl.wlcs_positions(["a"] * 10, ["a"] * 10, 2)
+    with pytest.raises(ValueError, match="each sentence on its own line"):
+        perl.wlcs_positions(["a"] * 11, ["a"] * 10, 2)

