@@ -261,7 +261,7 @@ class StepCost:
 
 
 def measure_step(model: nn.Module, batch: Mapping[str, Tensor]) -> StepCost:
-    """Run ``model(**batch).loss`` forward and backward once, and count; the gradients are discarded.
+    """Run ``model(**batch).loss`` forward and backward once, and count; the gradients are dropped.
 
     While the blocks of a checkpointed model are computed again, each adds to the peak what an
     ordinary pass saves for it; `saved` does not include that.

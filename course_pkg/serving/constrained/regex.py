@@ -3,8 +3,9 @@ r"""A parser of regular expressions, for a stated subset of Python's syntax.
 Supported: literals; ``.`` (any character but a newline); classes ``[a-z]``, ``[^a-z]``; groups
 ``(...)``, ``(?:...)``; alternation ``|``; the quantifiers ``* + ? {m} {m,} {m,n}``; the escapes
 ``\d \w \s \D \W \S``, which have the ASCII meaning (re.ASCII), ``\n \t \r \f \v``, ``\xHH``,
-``\uHHHH``, ``\UHHHHHHHH``, and ``\`` before a sign that is no letter or digit. Everything else is an error that names it and its position: anchors, lookaround,
-references, flags, lazy and possessive quantifiers.
+``\uHHHH``, ``\UHHHHHHHH``, and ``\`` before a sign that is no letter or digit. Everything else is
+an error that names it and its position: anchors, lookaround, references, flags, lazy and possessive
+quantifiers.
 
 A constraint describes the whole text, as re.fullmatch does. `search` is for JSON Schema, whose
 patterns may match anywhere unless ^ and $ hold them.
