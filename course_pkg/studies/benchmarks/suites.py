@@ -1,20 +1,9 @@
-"""GLUE and SuperGLUE: tasks, the course's own items in the same shapes, and one number for all.
+"""GLUE and SuperGLUE: their tasks, the course's own items in the same shapes, and one number for
+all.
 
-A suite's score is a mean of means: first over the metrics of a task, then over the tasks, each with
-the same weight.
-
-Sizes of tasks are those of the published files, as the data cards of `nyu-mll/glue` and
-`aps/super_glue` list them. The papers round, and count MultiRC by questions. The labels of the test
-sets are not public (MNLI's dev and test sets are the matched and the mismatched one together).
-
-An item has texts, by name, and a label. A prompt writes them as a question, and says each label as
-a word, which is called a verbalizer: "yes" or "no", "terrible" or "great". In two shapes the item
-brings its own options: which cause is likelier, which name fits. The items are in
-course_pkg/data/evaluation/suites, JSON lines; README.md has their data card.
-
-Sources: Wang et al. 2019, "GLUE" (arXiv 1804.07461), tables 1 and 4; Wang et al. 2019, "SuperGLUE"
-(arXiv 1905.00537), table 1; Schick and Schütze 2021, "Exploiting Cloze Questions", on verbalizers.
-Chapter: evaluation/benchmarks.
+Sizes are those of the published files; MNLI's matched and mismatched sets are added up, and MultiRC
+counts answers. Sources: Wang et al. 2019 (arXiv 1804.07461 and 1905.00537). Chapter:
+evaluation/benchmarks.
 """
 
 import json
@@ -32,10 +21,8 @@ from course_pkg.evaluation.prompt_template import PromptTemplate
 
 @dataclass(frozen=True)
 class BenchmarkTask:
-    """A task of a suite.
-
-    question: what is asked, in words. metrics: names, in the paper's order; MNLI has one accuracy
-    for each test set. train, dev, test: items. shape: the course's own items of this shape.
+    """A task of a suite. metrics: in the paper's order. shape: the course's own items of this
+    shape.
     """
 
     name: str
@@ -101,10 +88,6 @@ def suite_average(
 ) -> float:
     """A suite's single number: the mean over tasks of the mean over a task's metrics.
 
-    scores: for each task by name, its metrics by name. Raises ValueError if a task or a metric of
-    the suite is missing.
-    Source: Wang et al. 2019 (GLUE), section 3.4, on tasks with several metrics.
-
     >>> pair = (GLUE[0], GLUE[2])
     >>> suite_average(pair, {"CoLA": {"Matthews": 0.2}, "MRPC": {"F1": 0.9, "accuracy": 0.7}})
     0.5
@@ -127,11 +110,7 @@ NOT_TEXTS = ("id", "split", "group", "options", "label")
 
 @dataclass(frozen=True)
 class SuiteItem:
-    """An item: texts by name, and the number of its label.
-
-    options: its own, or () if the labels are the same for all items. group: of related items, such
-    as those about one passage.
-    """
+    """An item: texts by name, and the number of its label."""
 
     id: str
     group: str
@@ -142,7 +121,7 @@ class SuiteItem:
 
 @dataclass(frozen=True)
 class SuitePrompt:
-    """A template, and the word for each label, in their order; () if items have own options."""
+    """A template, and the word for each label in their order; () if items have own options."""
 
     template: PromptTemplate
     words: tuple[str, ...]
@@ -169,21 +148,12 @@ class SuiteShape:
 
 
 def shape_names() -> list[str]:
-    """The names of all shapes.
-
-    >>> shape_names()[:3]
-    ['acceptability', 'sentiment', 'paraphrase']
-    """
+    """The names of all shapes, such as "sentiment"."""
     return list(_tables())
 
 
 def load_shape(name: str) -> SuiteShape:
-    """The items and prompts of a shape, such as "sentiment". Raises ValueError if unknown.
-
-    >>> shape = load_shape("sentiment")
-    >>> len(shape.items), shape.labels, [prompt.words for prompt in shape.prompts]
-    (24, ('negative', 'positive'), [('negative', 'positive'), ('terrible', 'great')])
-    """
+    """The items and prompts of a shape, such as "sentiment"."""
     require_choice(name, "shape", shape_names())
     table = _tables()[name]
     lines = _folder().joinpath(f"{table.get('items', name)}.jsonl").read_text("utf-8").splitlines()

@@ -1,6 +1,6 @@
-"""The mean win rate of models over tasks, from plain numbers: a browser's Python has no numpy.
+"""The mean win rate from plain numbers, because a browser's Python has no numpy.
 
-`leaderboard` has it for arrays. Source: Liang et al. 2023 (HELM). Chapter: evaluation/benchmarks.
+Chapter: evaluation/benchmarks.
 """
 
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 def win_rates(scores: Sequence[Sequence[float]]) -> list[float]:
     """The share of other models that each model beats, averaged over tasks, in [0, 1].
 
-    scores: for each of at least 2 models, its score on each task; higher is better, and a tie
-    counts one half. Nothing is checked here: `leaderboard.mean_win_rate` does.
+    Args:
+        scores: for each of at least 2 models, its score on each task; a tie counts one half.
 
     >>> win_rates([[0.9, 30.0], [0.8, 40.0], [0.7, 20.0]])
     [0.75, 0.75, 0.0]

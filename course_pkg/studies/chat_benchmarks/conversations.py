@@ -1,13 +1,6 @@
-"""Questions of a chat benchmark, and the conversations about them: the second turn sees the first.
+"""Questions of a chat benchmark, and conversations about them: the second turn sees the first.
 
-Two turns have the shape of MT-Bench: eight categories, and a second request that builds on the
-first answer. One turn has the shape of AlpacaEval. The items are original; none is from there.
-
-A *writer* answers a batch of chats: it takes lists of messages and returns one text for each. The
-loop asks all first questions at once, puts each answer into its own chat, and then asks all second
-questions. So a mistake in the first answer stays visible, as in a real conversation.
-
-Sources: Zheng et al. 2023, section 2.2 and appendix (MT-Bench); Li et al. 2023, AlpacaEval.
+The items are original, in the shapes of MT-Bench (Zheng et al. 2023, section 2.2) and AlpacaEval.
 Chapter: evaluation/chat-benchmarks.
 """
 
@@ -27,10 +20,8 @@ SETS = ("two-turn", "single-turn")
 
 @dataclass(frozen=True)
 class ChatQuestion:
-    """What a user writes, turn by turn, and an answer to each turn.
-
-    category: one of MT-Bench's eight, or a kind of instruction. references: answers written for the
-    course. fixed: whether an answer can be right or wrong; a text to invent can't.
+    """What a user writes, turn by turn, and an answer to each. fixed: an answer can be right or
+    wrong.
     """
 
     id: str
@@ -41,16 +32,7 @@ class ChatQuestion:
 
 
 def load_chat_questions(name: str = "two-turn") -> list[ChatQuestion]:
-    """The questions of one of the course's chat sets: "two-turn" (24) or "single-turn" (24).
-
-    Raises ValueError for another name.
-
-    >>> questions = load_chat_questions("two-turn")
-    >>> len(questions), len({question.category for question in questions})
-    (24, 8)
-    >>> questions[9].turns[1], questions[9].references[1]
-    ('Now it stops for 6 minutes on the way. When does it arrive?', 'It arrives at 10:51.')
-    """
+    """The questions of one of the course's chat sets: "two-turn" (24) or "single-turn" (24)."""
     require_choice(name, "name", SETS)
     path = resources.files("course_pkg") / "data" / "evaluation" / f"chat-{name}.jsonl"
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
@@ -84,14 +66,9 @@ def hold_conversations(
 ) -> list[HeldConversation]:
     """Ask every question turn by turn; each later turn sees the answers before it.
 
-    write: gives one answer to each chat of a batch. answerer: the name for the results. Raises
-    ValueError if there is no question, or if the writer gives another number of answers.
-
-    >>> question = ChatQuestion("q", "math", ("2 + 2?", "Plus 1?"), ("4", "5"), True)
-    >>> def echo(chats):
-    ...     return [f"{len(chat)} messages, last: {chat[-1]['content']}" for chat in chats]
-    >>> hold_conversations(echo, [question], "echo")[0].answers
-    ('1 messages, last: 2 + 2?', '3 messages, last: Plus 1?')
+    Args:
+        write: gives one answer to each chat of a batch.
+        answerer: the name for the results.
     """
     require_list(questions, "questions", "put the questions into [ ]")
     require_string(answerer, "answerer")
@@ -131,11 +108,7 @@ def greedy_writer(
     max_new_tokens: int = 64,
     system: str | None = None,
 ) -> Writer:
-    """A writer that continues each chat greedily with a local model.
-
-    system: a message that comes before every chat. Raises ValueError for a tokenizer without a chat
-    template, and what `generate_greedy` raises.
-    """
+    """A writer that continues each chat greedily with a local model, after a system message."""
     if not tokenizer.chat_template:
         raise ValueError("the tokenizer has no chat template: use an instruct model")
 

@@ -1,16 +1,7 @@
 """Judging conversations: two answerers side by side in both orders, or one answer by a grade.
 
-A comparison asks twice, with the answers swapped, because judges favor a position. The second turn
-is judged with the first one in view. The prompt of a comparison and the judges are those of
-`course_pkg.studies.judge`, which read the probabilities of the verdicts.
-
-A judge without probabilities writes its verdict: [[A]], [[B]], or [[C]] for a tie. A text without a
-verdict, or with two that contradict each other, is a failure: None. Whoever reads verdicts counts
-the failures. FastChat takes the first of [[A]], [[B]], [[C]] that occurs anywhere, so that "not
-[[A]] but [[B]]" is A there; here it is a failure.
-
-Source: Zheng et al. 2023, sections 3.1 (both kinds), 3.4 (swapping) and 3.5 (turns in one prompt),
-and appendix A (the format of verdicts). Chapter: evaluation/chat-benchmarks.
+Source: Zheng et al. 2023, sections 3.1, 3.4 and 3.5, and appendix A (the format of verdicts).
+Chapter: evaluation/chat-benchmarks.
 """
 
 import re
@@ -34,6 +25,8 @@ GRADING = JudgeTask(
 def parse_verdict(text: str) -> float | None:
     """How much answer A is preferred: 1, 0, or 0.5 for a tie; None if the text does not say.
 
+    FastChat takes the first of [[A]], [[B]], [[C]] anywhere; here two that differ are a failure.
+
     >>> [parse_verdict(text) for text in ("B is vague. [[A]]", "[[C]]", "A", "not [[A]] but [[B]]")]
     [1.0, 0.5, None, None]
     """
@@ -44,10 +37,7 @@ def parse_verdict(text: str) -> float | None:
 def compare_conversations(
     judge: Judge, first: HeldConversation, second: HeldConversation
 ) -> list[Comparison]:
-    """Judge two conversations on the same question, one comparison for each turn.
-
-    A verdict that can't be read is None. Raises ValueError for two questions.
-    """
+    """Judge two conversations on the same question, a comparison for each turn."""
     if first.question != second.question:
         raise ValueError(
             f"the conversations are on {first.question.id!r} and {second.question.id!r}: compare "
@@ -77,10 +67,7 @@ def compare_conversations(
 def compare_all(
     judge: Judge, first: Sequence[HeldConversation], second: Sequence[HeldConversation]
 ) -> list[Comparison]:
-    """Judge two answerers on all questions, in the order given.
-
-    Raises ValueError if the numbers of conversations differ.
-    """
+    """Judge two answerers on all questions, in the order given."""
     if len(first) != len(second):
         raise ValueError(
             f"{len(first)} and {len(second)} conversations: give both answerers' for the same "
@@ -105,7 +92,7 @@ def grade_conversation(judge: Judge, conversation: HeldConversation) -> list[flo
 
 
 def question_text(conversation: HeldConversation, turn: int) -> str:
-    """What the judge sees as the question: all turns so far. turn: from 1."""
+    """What the judge sees as the question: all turns so far, counted from 1."""
     turns = conversation.question.turns[:turn]
     if turn == 1:
         return turns[0]
@@ -113,7 +100,7 @@ def question_text(conversation: HeldConversation, turn: int) -> str:
 
 
 def answer_text(conversation: HeldConversation, turn: int) -> str:
-    """What the judge sees as the answer: all answers so far. turn: from 1."""
+    """What the judge sees as the answer: all answers so far."""
     shown = [text if text.strip() else "(no answer)" for text in conversation.answers[:turn]]
     if turn == 1:
         return shown[0]

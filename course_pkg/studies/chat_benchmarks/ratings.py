@@ -1,21 +1,7 @@
-"""Ratings from matches: Bradley–Terry, from all of them at once, and Elo, one after the other.
+"""Ratings from games: Bradley–Terry, from all of them at once, and Elo, one after the other.
 
-    Bradley–Terry   P(i beats j) = σ(s_i - s_j),    Σ s = 0
-    Elo             R_first += K (outcome - 1 / (1 + 10^((R_second - R_first) / 400)))
-
-Bradley–Terry is a logistic regression whose design has +1 for the first and -1 for the second. Only
-differences count, so the strengths are centered. A tie is half a win for each. Maximum likelihood
-uses all matches at once: their order does not matter, unlike Elo's. It exists if, however one
-splits the answerers into two parts, somebody in each part has scored against somebody in the other
-(Ford's condition). Otherwise a strength is infinite, or two parts can't be compared; both are
-errors here, unless `prior` adds ties that never took place.
-
-In Elo's ratings, the second loses what the first gains. K decides how fast ratings move: it is also
-how much chance they keep. Elo suits players whose strength changes. A model's answers don't.
-
-Sources: Bradley and Terry 1952; Ford 1957; Hunter 2004 (minorize-maximize, and Ford's condition);
-Chiang et al. 2024, "Chatbot Arena", section 4 (sandwich); Elo 1978; Boubdir et al. 2023, "Elo
-Uncovered", on the order. Chapter: evaluation/chat-benchmarks.
+Sources: Bradley and Terry 1952; Ford 1957 (when the estimate exists); Chiang et al. 2024, section 4
+(sandwich); Elo 1978; Boubdir et al. 2023 (order). Chapter: evaluation/chat-benchmarks.
 """
 
 import math
@@ -39,11 +25,7 @@ from course_pkg.studies.chat_benchmarks.logistic import fit_logistic
 
 @dataclass(frozen=True)
 class BradleyTerry:
-    """Strengths in log-odds with mean 0, (m,), and their covariance, (m, m).
-
-    quantile: standard errors on each side of an interval at `level`. failed: matches without a
-    verdict, left out.
-    """
+    """Strengths in log-odds with mean 0, (m,), and their covariance, (m, m)."""
 
     names: tuple[str, ...]
     strengths: np.ndarray
@@ -90,17 +72,11 @@ def bradley_terry(
     prior: float = 0.0,
     level: float = 0.95,
 ) -> BradleyTerry:
-    """Estimate everybody's strength from matches, with intervals.
+    """Estimate everybody's strength from games: P(i beats j) = σ(s_i - s_j), Σ s = 0.
 
-    errors: "sandwich" counts the questions as independent groups; "fisher" takes every match as an
-    independent win or loss. prior: ties added to each pair that met; with any number above 0, a
-    finite estimate exists for connected matches. Raises ValueError if some can't be compared, if
-    no finite estimate exists, or for fewer than 5 groups.
-    Source: Bradley and Terry 1952; the sandwich, Chiang et al. 2024, section 4.
-
-    >>> games = [Match("x", "y", w, f"q{n}") for n, w in enumerate([1, 1, 1, 0, 1, 1, 0, 1])]
-    >>> print(bradley_terry(games).probability("x", "y"))  # 6 of 8
-    0.750 [0.276, 0.959]
+    Args:
+        errors: "sandwich" counts questions as independent groups, "fisher" every game.
+        prior: ties added to each pair that met; above 0, connected games have a finite estimate.
     """
     require_choice(errors, "errors", ("sandwich", "fisher"))
     require_between(prior, "prior", 0, math.inf, closed=True)
@@ -208,7 +184,7 @@ def _listed(names: Sequence[str], members: set[int]) -> str:
 
 @dataclass(frozen=True)
 class EloRatings:
-    """history: the ratings before the first match and after each one, (matches + 1, m)."""
+    """history: the ratings before the first game and after each one, (games + 1, m)."""
 
     names: tuple[str, ...]
     history: np.ndarray
@@ -223,14 +199,9 @@ class EloRatings:
 def elo_ratings(
     matches: Sequence[Match], *, k: float = 32.0, start: float = 1000.0, scale: float = 400.0
 ) -> EloRatings:
-    """Play the matches in the given order.
+    """Play the games in order: R_first += K (outcome - 1 / (1 + 10^((R_second - R_first) / 400))).
 
-    k: points that a match can move at most. start: everybody's first rating. scale: points for odds
-    of 10 to 1. Matches without a verdict are skipped and counted. Raises ValueError unless k and
-    scale are above 0.
-    Source: Elo 1978, section 1.6.
-
-    >>> games = [Match("x", "y", 1), Match("x", "y", 0)]
+    >>> games = [Game("x", "y", 1), Game("x", "y", 0)]
     >>> {name: round(r, 2) for name, r in elo_ratings(games).ratings.items()}
     {'x': 998.53, 'y': 1001.47}
     """
@@ -256,15 +227,7 @@ def elo_ratings(
 def elo_by_order(
     matches: Sequence[Match], *, orders: int = 100, seed: int = 0, **options
 ) -> np.ndarray:
-    """Final ratings of the same matches in random orders, (orders, m), as in `names_of`.
-
-    options: those of `elo_ratings`. The spread of a column is due to the order alone.
-    Source: Boubdir et al. 2023, "Elo Uncovered: Robustness and Best Practices".
-
-    >>> games = [Match("x", "y", 1), Match("x", "y", 0), Match("x", "y", 1)]
-    >>> elo_by_order(games, orders=5).shape
-    (5, 2)
-    """
+    """Final ratings of the same games in random orders, (orders, m), as in `names_of`."""
     require_integer(orders, "orders")
     kept, _ = checked_matches(matches)
     names = names_of(kept)

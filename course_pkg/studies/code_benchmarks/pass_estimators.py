@@ -1,17 +1,7 @@
 """pass@k: the probability that at least one of k samples of a model passes a problem's tests.
 
-From n samples of which c passed, k can be drawn in C(n, k) ways, and C(n - c, k) of them have no
-sample that passed:
-
-    pass@k = 1 - C(n - c, k) / C(n, k) = 1 - Π_{i = n-c+1}^{n} (1 - k / i)
-
-Its mean over samples is the probability itself, for every k <= n. The form 1 - (1 - c/n)^k isn't
-such an estimate: it draws with replacement, and its mean is too low. The binomial coefficients can
-be huge; the product is computed in floats.
-
-A benchmark's score is the mean over its problems, and so its interval is over problems.
-Source: Chen et al. 2021, "Evaluating Large Language Models Trained on Code", equation 1 and figure
-3. Chapter: evaluation/code-benchmarks.
+Source: Chen et al. 2021, "Evaluating Large Language Models Trained on Code", equation 1. Chapter:
+evaluation/code-benchmarks.
 """
 
 import math
@@ -26,11 +16,11 @@ if TYPE_CHECKING:  # imported by the interval alone
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
-    """The unbiased estimate of pass@k for one problem.
+    """The unbiased estimate of pass@k for one problem: 1 - C(n - c, k) / C(n, k).
 
-    samples: how many were drawn, n; correct: how many of them passed, c. Raises ValueError unless
-    0 <= c <= n and 1 <= k <= n: from fewer than k samples, it can't be estimated.
-    Source: Chen et al. 2021, equation 1.
+    Args:
+        samples: how many were drawn, n.
+        correct: how many of them passed, c.
 
     >>> round(pass_at_k(200, 5, 100), 4), pass_at_k(4, 3, 2)
     (0.9703, 1.0)
@@ -43,13 +33,7 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
 
 
 def biased_pass_at_k(samples: int, correct: int, k: int) -> float:
-    """1 - (1 - c/n)^k, as if the k samples were drawn with replacement. Too low on average.
-
-    Arguments and errors as for `pass_at_k`; it is here to be compared with.
-
-    >>> round(biased_pass_at_k(200, 5, 100), 4)
-    0.9205
-    """
+    """1 - (1 - c/n)^k, as if samples were drawn with replacement: too low on average."""
     _check(samples, correct, k)
     return 1.0 - (1.0 - correct / samples) ** k
 
@@ -65,11 +49,10 @@ def pass_at_k_interval(
 ) -> Interval:
     """The mean of pass@k over problems, with its confidence interval over problems.
 
-    samples: per problem, or one number for all; correct: per problem, (problems,); lists or arrays
-    of integers. groups: of related problems. With one sample of each problem, the scores are right
-    or wrong, and the interval is that of `mean_interval`; otherwise it is a percentile bootstrap
-    over problems (or groups). Raises ValueError as `pass_at_k` does, and for fewer than 5 problems
-    or groups.
+    Args:
+        samples: per problem, or one number for all.
+        correct: per problem, (problems,).
+        groups: of related problems.
 
     >>> print(pass_at_k_interval(10, [0, 0, 3, 10, 1, 0, 7, 0], 1))
     0.263 [0.038, 0.525]

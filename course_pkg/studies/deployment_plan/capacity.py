@@ -1,17 +1,8 @@
-"""How many GPUs a service needs, and what a million tokens costs: a calculator for plans.
+"""How many GPUs a service needs, and what a million tokens costs. Not here: queues and tails.
 
-An iteration reads the weights once (the base of a `CostModel`), however many requests take part;
-each request adds work of its own. So if requests come at a rate λ and each has w seconds of work
-over all its iterations, then a share u = λ·w of the time is work, and the rest is reading weights:
+    seconds per iteration = base / (1 − u),  u: the share of time that is work of requests
+    requests that run     = rate · tokens per answer · seconds per iteration      (Little 1961)
 
-    seconds per iteration = base / (1 − u)
-    requests that run     = λ · tokens per answer · seconds per iteration      (Little's law)
-
-Both grow without bound as u approaches 1. Before that, either the cache of the requests that run
-fills the memory, or answers become too slow: `capacity` says at which rate, and which is first.
-Costs come from measurements (`iteration_cost.recorded`) or from data sheets (`roofline`).
-
-Not here: queues and tails (simulate them), and prefix caches. Source: Little 1961.
 Chapter: deployment/plan.
 """
 
@@ -28,14 +19,9 @@ from course_pkg.studies.scheduling.iteration_cost import CostModel
 
 @dataclass(frozen=True)
 class Traffic:
-    """Requests per second, and a sample of what they look like.
+    """Requests per second, and a sample of their prompts' and answers' tokens, (requests,).
 
-    prompts, answers: tokens of each request in the sample, (requests,); one number each stands for
-    requests that are all equal. Long answers weigh more than a mean shows, so give a real sample.
-    Raises ValueError unless the rate is positive and both lists are equally long and not empty.
-
-    >>> Traffic.of(2.0, 1000, 200)
-    Traffic(rate=2.0, prompts=(1000,), answers=(200,))
+    Long answers weigh more than a mean shows, so give a real sample.
     """
 
     rate: float
@@ -46,7 +32,7 @@ class Traffic:
     def of(
         cls, rate: float, prompts: int | Sequence[int], answers: int | Sequence[int]
     ) -> "Traffic":
-        """Check and convert; see above."""
+        """Check and convert; one number stands for requests that are all equal."""
         require_between(rate, "rate", 0, math.inf)
         lists = []
         for name, lengths in (("prompts", prompts), ("answers", answers)):
@@ -66,10 +52,7 @@ class Traffic:
 
     @property
     def tokens_per_running_request(self) -> float:
-        """Tokens in the cache of a request that runs, on average over time.
-
-        A request counts as long as it runs, so long answers count more: Σ o (p + o / 2) / Σ o.
-        """
+        """Tokens in the cache of a running request, on average over time: Σ o (p + o / 2) / Σ o."""
         prompts = np.array(self.prompts, float)
         answers = np.array(self.answers, float)
         return float((answers * (prompts + answers / 2)).sum() / answers.sum())
@@ -93,15 +76,7 @@ class Load:
 
 
 def load_at(rate: float, traffic: Traffic, cost: CostModel) -> Load:
-    """What a server does at a rate of requests per second, which replaces that of the traffic.
-
-    Infinite, from the rate on at which the work alone takes all the time.
-
-    >>> cost = CostModel(base=0.02, prompt=1e-4, sequences=1e-3)
-    >>> load = load_at(2.0, Traffic.of(1.0, 1000, 101), cost)  # 0.1 + 0.1 seconds of work each
-    >>> print(f"{load.work_share:.1f} {load.iteration_seconds:.4f} s, {load.running:.2f} requests")
-    0.4 0.0333 s, 6.73 requests
-    """
+    """What a server does at a rate of requests per second; infinite if work takes all the time."""
     share = rate * traffic.work(cost)
     seconds = cost.base / (1 - share) if share < 1 else math.inf
     running = rate * traffic.tokens_per_answer * seconds
@@ -128,15 +103,12 @@ def capacity(
 ) -> Capacity:
     """The highest rate in steady state, and which limit it reaches first.
 
-    cache_tokens: for which there is memory. most_running: requests at a time, if the program limits
-    them. seconds_per_token: the target for the mean time between tokens.
-    This is a mean: at this rate, queues grow, so plan for less. Raises ValueError if a limit is
-    below what a single request needs.
+    This is a mean: at this rate queues grow, so plan for less.
 
-    >>> cost = CostModel(base=0.02, prompt=1e-4, sequences=1e-3)
-    >>> highest = capacity(Traffic.of(1.0, 1000, 101), cost, most_running=10, seconds_per_token=0.1)
-    >>> highest.limit, {limit: round(rate, 2) for limit, rate in highest.by_limit.items()}
-    ('cache', {'cache': 2.49, 'time per token': 4.0, 'work': 5.0})
+    Args:
+        cache_tokens: for which there is memory.
+        most_running: requests at a time, if the program limits them.
+        seconds_per_token: the target for the mean time between tokens.
     """
     longest = max(p + a for p, a in zip(traffic.prompts, traffic.answers, strict=True))
     if cache_tokens < longest:
@@ -185,17 +157,10 @@ def plan(
     pieces: int = 1,
     most_used: float = 0.7,
 ) -> Plan:
-    """The fewest replicas of which each takes at most a share of its capacity.
+    """The fewest replicas of which each takes at most the share `most_used` of its capacity.
 
-    pieces: accelerators per replica. most_used: choose it by simulating the tails that your users
-    accept; see the page. Raises ValueError unless most_used is in (0, 1].
-
-    >>> chip = Accelerator("chip", memory=1e9, bandwidth=1e9, flops=1e12, price=3.6)
-    >>> cost = CostModel(base=0.02, prompt=1e-4, sequences=1e-3)
-    >>> traffic = Traffic.of(10.0, 1000, 101)
-    >>> cheapest = plan(traffic, cost, capacity(traffic, cost, seconds_per_token=0.1), chip)
-    >>> cheapest.replicas, round(cheapest.used, 3), round(cheapest.price_per_million, 2)
-    (4, 0.625, 3.96)
+    Args:
+        pieces: accelerators per replica.
     """
     require_between(most_used, "most_used", 0, 1 + 1e-12)
     require_integer(pieces, "pieces")

@@ -1,12 +1,7 @@
 """What an iteration takes, from data sheets: bytes to read, operations to compute.
 
-Each iteration reads all weights, and the keys and values of all requests that decode; each token
-takes two operations per parameter of the matrices. A measured `CostModel` is better where there is
-one (`scheduling.iteration_cost.profile`).
-
-Not here: mixtures of experts, which read and compute a part of the weights, and the time in which
-several GPUs communicate. Sources: Williams, Waterman and Patterson 2009 for the roofline; Pope et
-al. 2022, section 2, for decoding. Chapter: deployment/plan.
+Not here: mixtures of experts, and communication of GPUs. Sources: Williams, Waterman and Patterson
+2009; Pope et al. 2022, section 2. Chapter: deployment/plan.
 """
 
 import math
@@ -25,14 +20,10 @@ from course_pkg.studies.scheduling.iteration_cost import CostModel
 class ModelSize:
     """What the weights and the cache of a model take.
 
-    matrices: parameters that a token is multiplied with; others: embeddings that are only looked
-    up, norms and biases, in 16 bits. weight_bits, cache_bits: on average, scales included.
-
-    >>> from course_pkg.lm.load import load
-    >>> config = DecoderConfig.from_dict(load("tiny").model.config.to_dict())
-    >>> size = ModelSize.of(config, weight_bits=4.5)
-    >>> size.parameters, size.weight_bytes, size.cache_bytes_per_token
-    (90624, 51436.0, 256)
+    Attributes:
+        matrices: parameters that a token is multiplied with.
+        others: embeddings that are only looked up, norms and biases, in 16 bits.
+        weight_bits, cache_bits: on average, scales included.
     """
 
     matrices: int
@@ -48,7 +39,7 @@ class ModelSize:
     def of(
         cls, config: DecoderConfig, *, weight_bits: float = 16.0, cache_bits: float = 16.0
     ) -> "ModelSize":
-        """The size of a decoder. Raises ValueError unless the bits are positive, at most 64."""
+        """The size of a decoder."""
         require_between(weight_bits, "weight_bits", 0, 64)
         require_between(cache_bits, "cache_bits", 0, 64)
         with torch.device("meta"):  # shapes alone
@@ -90,12 +81,7 @@ class ModelSize:
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A GPU or another chip, per piece.
-
-    memory: bytes. bandwidth: bytes per second between memory and chip. flops: operations per second
-    in the format of the products; data sheets often double it for sparse matrices. price: per hour.
-    Raises ValueError unless all are positive and finite.
-    """
+    """A GPU: bytes of memory, bytes and dense operations per second, and its price per hour."""
 
     name: str
     memory: float
@@ -119,16 +105,10 @@ def roofline(
 ) -> CostModel:
     """The cost of iterations as data sheets promise it: times of reading and computing add up.
 
-    pieces: accelerators that share each layer. The shares say how much of bandwidth and operations
-    a program reaches; 1 is a promise that nobody keeps, so measure yours. fixed: seconds that each
-    iteration takes besides. Reading and computing may overlap, which makes it faster, at most 2×.
-    Raises ValueError for a share outside (0, 1], or pieces below 1.
-
-    >>> chip = Accelerator("chip", memory=1e9, bandwidth=1e9, flops=1e12, price=1.0)
-    >>> size = ModelSize(matrices=10**8, others=0, layers=1, heads=1, kv_heads=1, head_dim=50)
-    >>> cost = roofline(size, chip)
-    >>> cost.base, cost.sequences, cost.context  # 200 MB, 2·10⁸ operations, 200 bytes
-    (0.2, 0.0002, 2e-07)
+    Args:
+        pieces: accelerators that share each layer.
+        bandwidth_share, compute_share: what a program reaches; 1 is a promise that nobody keeps.
+        fixed: seconds that each iteration takes besides.
     """
     require_integer(pieces, "pieces")
     for name, share in (("bandwidth_share", bandwidth_share), ("compute_share", compute_share)):

@@ -1,23 +1,7 @@
 """Generated questions that need several steps, each with a chain of thought to its answer.
 
-    last letters    "Amy Brown" → "yn": a step for each word
-    coin flips      a coin is heads up, people flip it or don't: a step for each person
-    word problems   a story with quantities: a step for each operation
-
-The number of steps is the length by which items are in or out of the domain of the examples. The
-tasks are trivial for a program. A language model sees tokens, not letters, so it must know how each
-token is spelled; a single flip that it misses turns the coin over. The answers of coin flips are
-balanced, so that "no" alone gets one half.
-
-A word problem of one step is the shape of SVAMP: two quantities, one operation, and with
-`distractor` a third quantity that has nothing to do with the question. Several steps are the shape
-of GSM8K: each works on the result of the step before. All numbers are integers of at least 1, and
-divisions have no remainder. Such items are cheap and can't be in a training set, but their language
-is poor: they test arithmetic and distraction, and say little about reading.
-
-Sources: Wei et al. 2022, "Chain-of-Thought Prompting Elicits Reasoning in Large Language Models",
-section 5; Patel et al. 2021 (SVAMP); Cobbe et al. 2021 (GSM8K); Mirzadeh et al. 2024,
-"GSM-Symbolic", for templates. The names are the course's own list. Chapter: evaluation/domains.
+Sources: Wei et al. 2022, section 5; Patel et al. 2021 (SVAMP); Cobbe et al. 2021 (GSM8K); Mirzadeh
+et al. 2024 (GSM-Symbolic). The names are the course's own list. Chapter: evaluation/domains.
 """
 
 from collections import Counter
@@ -32,11 +16,7 @@ TRIES = 400  # draws for each item that is wanted, before we say that there are 
 
 @dataclass(frozen=True)
 class ReasoningItem:
-    """A question, the chain of thought that solves it, and the answer.
-
-    kind: which generator made it. steps: how many steps the chain has, the length by which items
-    are in or out of the domain. chain: one sentence or equation for each step.
-    """
+    """A question, the chain of thought that solves it in `steps` steps, and the answer."""
 
     kind: str
     question: str
@@ -46,11 +26,7 @@ class ReasoningItem:
 
     @property
     def reasoned(self) -> str:
-        """What a model with a chain of thought should write.
-
-        >>> ReasoningItem("sum", "2 + 3?", "2 + 3 = 5.", "5", 1).reasoned
-        '2 + 3 = 5. The answer is 5.'
-        """
+        """What a model with a chain of thought should write."""
         return f"{self.chain} {self.direct}"
 
     @property
@@ -68,17 +44,10 @@ def draw_distinct(
 ) -> list[ReasoningItem]:
     """Different items, in a random order that the seed decides.
 
-    draw: makes one item from a generator. avoid: items whose questions must not occur, such as the
-    examples in the prompt. balanced: the answers that should be equally frequent; if they don't
-    divide `count`, some have one item more. Raises ValueError if the generator has too few
-    different questions.
-
-    >>> def draw(rng):
-    ...     number = rng.randrange(10)
-    ...     return ReasoningItem("even", f"Is {number} even?", "", "no" if number % 2 else "yes", 1)
-    >>> items = draw_distinct(draw, 8, seed=0, balanced=("yes", "no"))
-    >>> len({item.question for item in items}), [item.answer for item in items].count("yes")
-    (8, 4)
+    Args:
+        draw: makes one item from a generator.
+        avoid: items whose questions must not occur, such as the examples in the prompt.
+        balanced: the answers that should be equally frequent.
     """
     require_integer(count, "count")
     require_integer(seed, "seed", 0)
@@ -116,8 +85,6 @@ NAMES = tuple(NAME_LIST.split())
 def last_letter_item(words: Sequence[str]) -> ReasoningItem:
     """The item of these words; its chain names the last letter of each.
 
-    Raises ValueError for fewer than two words, or one that does not end in a letter.
-
     >>> print(last_letter_item(["Amy", "Brown"]).reasoned)
     Amy ends in y. Brown ends in n. The answer is yn.
     """
@@ -139,9 +106,6 @@ def last_letter_items(
 ) -> list[ReasoningItem]:
     """Different items of so many different words each.
 
-    avoid: items that must not occur, such as the examples. names: the words to draw from. Raises
-    ValueError for fewer than two words, too few names, or too few different questions.
-
     >>> [item.answer for item in last_letter_items(3, words=4, seed=0)]
     ['hsgw', 'tyeh', 'ydys']
     """
@@ -161,13 +125,8 @@ PEOPLE = tuple(name for name in NAMES if name not in ("Brown", "Cook", "Ford", "
 def coin_flip_item(turns: Sequence[tuple[str, bool]]) -> ReasoningItem:
     """The item of these turns, each a name and whether that person flips the coin.
 
-    The chain follows the coin. Raises ValueError for no turn, TypeError for other types.
-
-    >>> item = coin_flip_item([("Amy", True), ("Tom", False)])
-    >>> print(item.question)
-    A coin is heads up. Amy flips the coin. Tom does not flip the coin. Is the coin still heads up?
-    >>> print(item.reasoned)
-    Amy: tails. Tom: tails. The answer is no.
+    >>> coin_flip_item([("Amy", True), ("Tom", False)]).reasoned
+    'Amy: tails. Tom: tails. The answer is no.'
     """
     require_list(turns, "turns", "put pairs of a name and True or False into [ ]")
     if not turns:
@@ -193,9 +152,6 @@ def coin_flip_items(
     names: Sequence[str] = PEOPLE,
 ) -> list[ReasoningItem]:
     """Different items of so many different people each; half of the answers are "yes".
-
-    avoid: items that must not occur, such as the examples. names: the people to draw from. Raises
-    ValueError for too few names, or too few different questions.
 
     >>> [item.answer for item in coin_flip_items(4, people=3, seed=0)].count("yes")
     2
@@ -245,16 +201,7 @@ class ArithmeticStep:
 def word_problem_item(rng: Random, steps: int, distractor: bool = False) -> ReasoningItem:
     """One problem of so many steps. distractor: add a quantity that the answer does not need.
 
-    rng: a seeded generator, which is changed. Raises ValueError for fewer than one step.
-
-    >>> item = word_problem_item(Random(5), steps=2, distractor=True)
-    >>> for sentence in item.question.split(". "):
-    ...     print(sentence)
-    Jonas has 27 pencils and 35 chairs
-    Jonas puts the pencils into 3 equal boxes and keeps one box
-    Jonas loses 2 of the pencils
-    How many pencils does Jonas have now?
-    >>> print(item.reasoned)
+    >>> print(word_problem_item(Random(5), steps=2, distractor=True).reasoned)
     27 / 3 = 9. 9 - 2 = 7. The answer is 7.
     """
     require_integer(steps, "steps")
@@ -283,7 +230,7 @@ def word_problem_items(
     distractor: bool = False,
     avoid: Collection[ReasoningItem] = (),
 ) -> list[ReasoningItem]:
-    """Different problems of so many steps each; arguments and errors as for the functions above.
+    """Different problems of so many steps each.
 
     >>> [item.answer for item in word_problem_items(3, steps=3, seed=0)]
     ['35', '176', '5']

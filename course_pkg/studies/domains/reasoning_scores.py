@@ -1,17 +1,7 @@
 """Prompts, scores and faults of chains of thought: direct answers against reasoned ones.
 
-Both ways see the same questions and, in the prompt, the same examples. They differ in what stands
-after "Answer:" in an example: "The answer is yn." or the chain first. A text is scored by its last
-"The answer is …", or by its last number if the answer is one; nothing is taken from a text without.
-
-Final accuracy says how often a model is wrong. A chain also says where. `first_fault` compares a
-generated chain with the gold one, step by step, and names the first difference. `check_equations`
-needs no gold chain: it recomputes every equation. Steps are sentences that end in a period; white
-space doesn't count. A chain may be right in other words or in another order, which `first_fault`
-calls a wrong step, so it is for tasks whose chain has one form, such as `reasoning_items`.
-
-Source: Wei et al. 2022, "Chain-of-Thought Prompting Elicits Reasoning in Large Language Models",
-section 3.1 and appendix, for the prompts. Chapter: evaluation/domains.
+A chain that is right in other words counts as a wrong step. Source: Wei et al. 2022, section 3.1.
+Chapter: evaluation/domains.
 """
 
 import re
@@ -34,20 +24,7 @@ STATED = Rule("stated answer", r"\b[Aa]nswer is:?\s+([^\n]*?)(?:\.(?!\d)|\n|\Z)"
 def reasoning_prompt(
     item: ReasoningItem, examples: Sequence[ReasoningItem] = (), style: Style = "direct"
 ) -> str:
-    """The text that a model continues: the examples with their answers, and then the question.
-
-    style: how the examples answer, "direct" or "reasoned". Raises ValueError for another style, or
-    if the item is among the examples.
-
-    >>> shown = ReasoningItem("sum", "1 + 2 + 3?", "1 + 2 = 3. 3 + 3 = 6.", "6", 2)
-    >>> asked = ReasoningItem("sum", "2 + 2 + 2?", "2 + 2 = 4. 4 + 2 = 6.", "6", 2)
-    >>> print(reasoning_prompt(asked, [shown], "reasoned"))
-    Question: 1 + 2 + 3?
-    Answer: 1 + 2 = 3. 3 + 3 = 6. The answer is 6.
-    <BLANKLINE>
-    Question: 2 + 2 + 2?
-    Answer:
-    """
+    """The text that a model continues: examples, "direct" or "reasoned", and then the question."""
     require_choice(style, "style", STYLES)
     require_list(examples, "examples", "put the items into [ ]")
     if any(example.question == item.question for example in examples):
@@ -59,14 +36,7 @@ def reasoning_prompt(
 
 
 def score_reasoning(items: Sequence[ReasoningItem], texts: Sequence[str]) -> list[int]:
-    """1 for each text with the item's answer, else 0: for intervals and paired comparisons.
-
-    Case doesn't count. Raises ValueError for another number of texts.
-
-    >>> item = ReasoningItem("flip", "Is it heads up?", "Amy: tails.", "no", 1)
-    >>> score_reasoning([item] * 3, ["Amy: tails. The answer is no.", "The answer is yes.", "No."])
-    [1, 0, 0]
-    """
+    """1 for each text whose last "The answer is …" is the item's, else 0; case doesn't count."""
     require_list(items, "items", "put the items into [ ]")
     if len(items) != len(texts):
         raise ValueError(f"{len(items)} items and {len(texts)} texts: give one text for each item")
@@ -98,15 +68,11 @@ class Fault:
 
 
 def first_fault(item: ReasoningItem, text: str) -> Fault:
-    """The first fault of a text that should be `item.reasoned`.
-
-    A text without "The answer is" has a wrong answer, unless a step is wrong before that.
+    """The first fault of a text that should be `item.reasoned`; a text without an answer is wrong.
 
     >>> item = ReasoningItem("sum", "1 + 2 + 3?", "1 + 2 = 3. 3 + 3 = 6.", "6", 2)
     >>> first_fault(item, "1 + 2 = 3. 3 + 3 = 7. The answer is 7.")
     Fault(name='wrong step', step=2)
-    >>> first_fault(item, "1 + 2 = 3. The answer is 3.")
-    Fault(name='too few steps', step=2)
     """
     require_string(text, "text")
     wanted = _steps(item.chain)
@@ -125,9 +91,7 @@ def first_fault(item: ReasoningItem, text: str) -> Fault:
 
 
 def check_equations(text: str) -> list[bool]:
-    """Whether each equation "a op b = c" of a text is right, in order.
-
-    op: +, -, * or /. Numbers are computed exactly, so 1 / 3 = 0.33 is wrong; so is a division by 0.
+    """Whether each equation "a op b = c" of a text is right, in order, computed exactly.
 
     >>> check_equations("12 / 3 = 4. 4 * 5 = 25. So it is 25.")
     [True, False]

@@ -1,28 +1,5 @@
 """Episodes in the home: policies that act, the ends of every scale, and scores.
 
-A policy is a function of the task, the home as it is now, and the steps so far. It returns the next
-action as text, or None to stop. A plan without feedback is a policy too: it was written before the
-first step, and looks at nothing. Every text counts as a step, executed or not. The episode ends as
-soon as all goals hold (as in ALFWorld), so no policy has to notice that it is done.
-
-A score needs both ends. The floor is what random actions reach, of the grammar or of those that are
-possible now: whoever is told the possible actions reaches more by chance. The upper bound is a
-script that follows a shortest plan, and reaches everything. In a world in which each step fails
-with some probability, a plan of k steps succeeds with p^k without feedback. A policy that looks and
-plans again only loses time: among n steps it needs k that don't fail.
-
-With the executed steps E of all steps N, the goals fulfilled G of M, the shortest plan's length L*:
-
-    executable steps     E / N
-    executable           1 if E = N: the whole plan                  (Huang et al. 2022)
-    similarity           LCS(steps, plan) / max(N, L*)               (Puig et al. 2018)
-    success              1 if G = M
-    goal conditions      G / M
-    path-weighted        success · L* / max(L*, N)                   (Shridhar et al. 2020)
-
-None replaces another. The similarity compares with one plan, and a good plan may be another one. An
-episode without steps has no executable step: 0.
-
 Sources: Shridhar et al. 2021 (ALFWorld), section 2; Huang et al. 2022, section 2.2; Shridhar et al.
 2020 (ALFRED), section 5.1, and its code for weights over tasks. Chapter:
 evaluation/environments-and-tools.
@@ -55,10 +32,9 @@ NUMBERED = re.compile(r"^\s*(step\s*)?\d+[.:)]\s*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class EpisodeStep:
-    """A text that a policy gave, and what came of it.
+    """A text that a policy gave, its action if it is one, what the policy sees then, and the error.
 
-    action: None if the text is none. error: "" if it was executed; otherwise "grammar", "unknown"
-    or "precondition". observation: what the policy sees after it.
+    error: "" if it was executed; otherwise "grammar", "unknown" or "precondition".
     """
 
     text: str
@@ -69,10 +45,7 @@ class EpisodeStep:
 
 @dataclass(frozen=True)
 class Episode:
-    """A task, the steps, the home after the last one, and why it ended.
-
-    ended: "goal" (all goals hold), "stopped" (by the policy) or "limit".
-    """
+    """A task, the steps, the home after the last one, and why it ended."""
 
     task: HomeTask
     steps: tuple[EpisodeStep, ...]
@@ -84,15 +57,7 @@ HomePolicy = Callable[[HomeTask, Home, Sequence[EpisodeStep]], str | None]
 
 
 class Environment:
-    """A home that takes one action after another for a task.
-
-    limit: the most steps. Raises ValueError unless it is an integer of at least 1.
-
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> environment = Environment(draw_tasks(1)[0])
-    >>> environment.step("open the garage").error, environment.step("switch on lamp").observation
-    ('unknown', 'Nothing happens: the lamp is not in the living room.')
-    """
+    """A home that takes one action after another for a task, until it is done or at its limit."""
 
     def __init__(self, task: HomeTask, limit: int = MOST_STEPS):
         require_integer(limit, "limit")
@@ -107,10 +72,7 @@ class Environment:
         return self.task.is_done(self.home) or len(self.steps) == self.limit
 
     def step(self, text: str) -> EpisodeStep:
-        """Take one action, in words.
-
-        Raises TypeError unless it is a string, RuntimeError if the episode is over.
-        """
+        """Take one action, in words."""
         if self.is_over:
             raise RuntimeError(
                 f"the episode is over after {len(self.steps)} of {self.limit} steps: look at "
@@ -138,12 +100,7 @@ class Environment:
 
 
 def run_episode(task: HomeTask, policy: HomePolicy, limit: int = MOST_STEPS) -> Episode:
-    """Let a policy act, step by step.
-
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> run_episode(draw_tasks(1)[0], lambda task, home, steps: None).ended
-    'stopped'
-    """
+    """Let a policy act, step by step, until all goals hold."""
     environment = Environment(task, limit)
     while not environment.is_over:
         text = policy(task, environment.home, environment.steps)
@@ -154,15 +111,7 @@ def run_episode(task: HomeTask, policy: HomePolicy, limit: int = MOST_STEPS) -> 
 
 
 def run_plan(task: HomeTask, lines: Sequence[str], limit: int = MOST_STEPS) -> Episode:
-    """Execute a plan line by line, whatever happens: planning without feedback.
-
-    Raises TypeError unless lines is a list.
-
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> task = draw_tasks(1)[0]
-    >>> run_plan(task, ["go to bedroom", "switch on lamp", "open wardrobe"]).ended
-    'goal'
-    """
+    """Execute a plan line by line, whatever happens: planning without feedback."""
     require_list(lines, "lines", "split the plan with plan_lines")
 
     def next_line(task: HomeTask, home: Home, steps: Sequence[EpisodeStep]) -> str | None:
@@ -192,14 +141,7 @@ def _observe(home: Home, action: HomeAction) -> str:
 
 
 def random_policy(rng: Random, only_possible: bool) -> HomePolicy:
-    """A policy that takes any action of the grammar, or any that is possible now.
-
-    >>> from course_pkg.studies.environments_and_tools.episodes import run_episode
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> episode = run_episode(draw_tasks(1)[0], random_policy(Random(0), only_possible=True))
-    >>> {step.error for step in episode.steps}
-    {''}
-    """
+    """A policy that takes any action of the grammar, or any that is possible now."""
 
     def policy(task: HomeTask, home: Home, steps: Sequence[EpisodeStep]) -> str:
         return str(rng.choice(admissible(home) if only_possible else grammar()))
@@ -208,13 +150,7 @@ def random_policy(rng: Random, only_possible: bool) -> HomePolicy:
 
 
 def replan(task: HomeTask, home: Home, steps: Sequence[EpisodeStep]) -> str | None:
-    """The upper bound: the first step of a shortest plan from here; None if there is none.
-
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> task = draw_tasks(1)[0]
-    >>> replan(task, task.start, [])
-    'go to bedroom'
-    """
+    """The upper bound: the first step of a shortest plan from here; None if there is none."""
     plan = shortest_plan(home, task.goals)
     return str(plan[0]) if plan else None
 
@@ -223,9 +159,6 @@ def slipping(
     task: HomeTask, policy: HomePolicy, p: float, rng: Random, limit: int = MOST_STEPS
 ) -> Episode:
     """An episode in which a step happens with probability p, and otherwise nothing does.
-
-    A step that slips is recorded as an empty text. The policy sees the home as it is. Raises
-    ValueError unless 0 < p < 1.
 
     >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
     >>> [step.text for step in slipping(draw_tasks(1)[0], replan, 0.5, Random(1)).steps]
@@ -244,8 +177,6 @@ def slipping(
 def chance_without_feedback(p: float, steps: int) -> float:
     """The probability that all steps of a plan succeed, p^k, if each does with probability p.
 
-    Raises ValueError unless 0 < p < 1 and steps is an integer of at least 1.
-
     >>> round(chance_without_feedback(0.9, 8), 3)
     0.43
     """
@@ -256,9 +187,6 @@ def chance_without_feedback(p: float, steps: int) -> float:
 
 def chance_with_feedback(p: float, steps: int, limit: int = MOST_STEPS) -> float:
     """The probability of at least `steps` successes in `limit` tries: failed steps are repeated.
-
-    Raises ValueError unless 0 < p < 1, and both are integers of at least 1.
-    Source: the binomial distribution.
 
     >>> round(chance_with_feedback(0.9, 8), 3)
     0.996
@@ -272,7 +200,17 @@ def chance_with_feedback(p: float, steps: int, limit: int = MOST_STEPS) -> float
 
 @dataclass(frozen=True)
 class EpisodeScore:
-    """The scores of one episode, each from 0 to 1."""
+    """The scores of one episode, each from 0 to 1.
+
+    With the executed steps E of all steps N, goals G of M, and the shortest plan's length L*:
+
+        executable steps     E / N
+        executable           1 if E = N: the whole plan                  (Huang et al. 2022)
+        similarity           LCS(steps, plan) / max(N, L*)               (Puig et al. 2018)
+        success              1 if G = M
+        goal conditions      G / M
+        path-weighted        success · L* / max(L*, N)                   (Shridhar et al. 2020)
+    """
 
     executable: float
     executable_steps: float
@@ -283,15 +221,7 @@ class EpisodeScore:
 
 
 def score_episode(episode: Episode) -> EpisodeScore:
-    """All scores of an episode.
-
-    >>> from course_pkg.studies.environments_and_tools.episodes import run_plan
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> detour = ["go to kitchen", "go to bedroom", "switch on lamp"]
-    >>> score = score_episode(run_plan(draw_tasks(1)[0], detour))
-    >>> score.success, round(score.similarity, 2), round(score.path_weighted, 2)
-    (1.0, 0.67, 0.67)
-    """
+    """All scores of an episode."""
     task = episode.task
     taken = len(episode.steps)
     done = sum(not step.error for step in episode.steps)
@@ -310,13 +240,8 @@ def score_episode(episode: Episode) -> EpisodeScore:
 def plan_similarity(steps: Sequence[HomeAction | None], plan: Sequence[HomeAction]) -> float:
     """The longest common subsequence of two plans, as a share of the longer one.
 
-    steps: None for what isn't an action, which is like no step of the plan. Raises TypeError unless
-    both are lists, ValueError if both are empty.
-    Source: Puig et al. 2018; Huang et al. 2022, section 2.2.
-
-    >>> plan = [HomeAction("go", "bedroom"), HomeAction("switch on", "lamp")]
-    >>> plan_similarity(plan[1:], plan), plan_similarity([None, *plan, None], plan)
-    (0.5, 0.5)
+    Args:
+        steps: None for what isn't an action, which is like no step of the plan.
     """
     require_list(steps, "steps", "give the actions of an episode")
     require_list(plan, "plan", "give a task's plan")
@@ -336,18 +261,8 @@ class AlfredSummary:
 
 
 def alfred_summary(episodes: Sequence[Episode]) -> AlfredSummary:
-    """Success per task, goals pooled over tasks, and path-weighted success with weights.
-
-    Of one episode for each task. A task's weight is the length of its shortest plan, so long tasks
-    count more. Raises TypeError unless it is a list, ValueError if it is empty.
-    Source: the code of Shridhar et al. 2020, models/eval, `get_metrics`.
-
-    >>> from course_pkg.studies.environments_and_tools.episodes import run_plan
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> short, long = draw_tasks(2)
-    >>> episodes = [run_plan(short, [str(action) for action in short.plan]), run_plan(long, [])]
-    >>> alfred_summary(episodes)
-    AlfredSummary(success=0.5, goal_conditions=0.5, path_weighted=0.3333333333333333)
+    """Success per task, goals pooled over tasks, and success weighted by the shortest plan's
+    length.
     """
     require_list(episodes, "episodes", "give one episode for each task")
     if not episodes:

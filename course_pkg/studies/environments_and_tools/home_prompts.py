@@ -1,10 +1,5 @@
 """Prompts for tasks in the home, and the constraints that fit them.
 
-Two prompts for one task. `plan_prompt` asks for the whole plan at once. `step_prompt` shows what
-happened so far, and asks for the next action. Examples are other tasks with their shortest plan, or
-with its steps and observations. The model has to go on with the text, so that no chat template is
-needed.
-
 Chapter: evaluation/environments-and-tools.
 """
 
@@ -39,13 +34,7 @@ def example_tasks() -> tuple[HomeTask, ...]:
 
 
 def plan_prompt(task: HomeTask, examples: int) -> str:
-    r"""A prompt that ends where the plan begins.
-
-    examples: how many solved tasks it shows. Raises ValueError unless it is from 0 to 5.
-
-    >>> plan_prompt(draw_tasks(1)[0], 0).endswith("Task: Switch on the lamp.\nPlan:\n1.")
-    True
-    """
+    r"""A prompt that asks for the whole plan, after `examples` (0 to 5) solved tasks."""
     solved = []
     for example in _examples(examples):
         lines = [f"{number}. {action}" for number, action in enumerate(example.plan, start=1)]
@@ -54,14 +43,7 @@ def plan_prompt(task: HomeTask, examples: int) -> str:
 
 
 def step_prompt(task: HomeTask, steps: Sequence[EpisodeStep], examples: int) -> str:
-    r"""A prompt that ends where the next action begins.
-
-    steps: what happened so far. examples: as for `plan_prompt`.
-
-    >>> print(step_prompt(draw_tasks(1)[0], [], 0)[-33:])
-    Task: Switch on the lamp.
-    Action:
-    """
+    r"""A prompt that asks for the next action, after what happened so far."""
     solved = []
     for example in _examples(examples):
         environment = Environment(example)

@@ -1,6 +1,4 @@
-"""A judge model behind an OpenAI-compatible server.
-
-There is no default address: nothing is sent to an address that you did not give.
+"""A judge model behind an OpenAI-compatible server. There is no default address.
 
 Chapter: metrics/judge.
 """
@@ -20,17 +18,11 @@ from course_pkg.studies.judge.geval import JudgeError, add_up
 class EndpointJudge:
     """A judge behind any server with OpenAI's chat completions API.
 
-    url: the server's address up to the version, such as "http://localhost:8000/v1". model: the
-    model's name on the server. api_key: sent as a bearer token, if given. timeout: seconds for one
-    request. retries: how often a request is repeated after a refused or broken connection, a
-    timeout, or the statuses 408, 429 and 5xx. pause: seconds before the first retry; doubled each
-    time. Redirects are not followed.
-    Raises ValueError if url is not an http(s) address or a number is out of range, TypeError for
-    arguments of other types. Calls raise JudgeError if the server refuses a request or sends an
-    invalid answer.
-
-    >>> EndpointJudge("http://localhost:8000/v1", "my-model").address
-    'http://localhost:8000/v1/chat/completions'
+    Attributes:
+        url: the server's address up to the version, such as "http://localhost:8000/v1".
+        timeout: seconds for one request.
+        retries: after a broken connection, a timeout, or the statuses 408, 429 and 5xx.
+        pause: seconds before the first retry; doubled each time.
     """
 
     url: str
@@ -54,12 +46,7 @@ class EndpointJudge:
     def option_probabilities(
         self, prompt: str, start: str, options: Sequence[str]
     ) -> dict[str, float] | None:
-        """Read the 20 most likely first tokens of the answer; None if the server sends none.
-
-        Blank tokens before the answer are skipped. Raises JudgeError if one option is a prefix of
-        another, such as 1 and 10 (one token can't tell them apart), and if no option is among the
-        tokens.
-        """
+        """Read the 20 most likely first tokens of the answer; None if the server sends none."""
         for short in options:
             if longer := [o for o in options if o != short and o.startswith(short)]:
                 raise JudgeError(
@@ -124,7 +111,7 @@ class EndpointJudge:
         return replies[:n]
 
     def _ask(self, content: str, settings: dict) -> list[dict]:
-        """The choices in the server's answer. Raises RefusedError if it refuses this request."""
+        """The choices in the server's answer."""
         turns = [{"role": "user", "content": content}]
         body = {"model": self.model, "messages": turns} | settings
         try:

@@ -1,26 +1,9 @@
 """Does a confidence of 0.8 mean that 80% of such answers are right? And one number that helps.
 
-A model that gives its answer the probability 0.8 is calibrated if it is right in 80% of such cases.
-Sort the answers by confidence into bins. A reliability diagram shows the share of right answers in
-each against the mean confidence, and the expected calibration error averages the gaps:
+    ECE = Σ_b n_b / n · |accuracy_b - confidence_b|            p = softmax(scores / T)
 
-    ECE = Σ_b n_b / n · |accuracy_b - confidence_b|
-
-It is computed from the confidence in the answer that was chosen and whether that answer is right
-(top-label calibration). Calibration isn't accuracy: a model that always says how often it is right
-on average has an ECE of 0 and tells you nothing about one item. Brier score and log loss, which
-need no bins, are smallest on average for the true probabilities: report one of them as well. ECE of
-a sample is too large on average, and more so with more bins: see `ece_intervals`.
-
-Temperature scaling divides the scores: p = softmax(scores / T). T > 1 makes all confidences
-smaller, T < 1 larger. T minimizes the log loss on items whose answers are known. In β = 1/T the log
-loss is convex, and its slope, the mean of E_p[score] - score of the answer, rises: the minimum is
-where it crosses 0. The order of an item's options stays, so the accuracy stays. One number can't
-correct a model that is too sure in one subject and too modest in another. And T fits the items it
-was fitted on: judge it on others.
-
-Sources: Guo et al. 2017, "On Calibration of Modern Neural Networks", sections 2 and 4.2; Nguyen and
-O'Connor 2015 and HELM (Liang et al. 2022), for bins of equal mass; Brier 1950. Chapter:
+Sources: Guo et al. 2017, sections 2 and 4.2; Nguyen and O'Connor 2015 (bins of equal mass); Brier
+1950, "Verification of Forecasts Expressed in Terms of Probability". Chapter:
 evaluation/likelihood-and-generation.
 """
 
@@ -39,9 +22,9 @@ BINNINGS = ("width", "mass")
 class ReliabilityBin:
     """The answers of similar confidence.
 
-    low, high: for bins of equal width the edges, low < confidence <= high, and the first bin also
-    holds 0; for bins of equal mass the smallest and largest confidence in it, None if it is empty.
-    count, correct: answers, and right ones. confidence: their mean, None if the bin is empty.
+    Attributes:
+        low, high: edges, low < confidence <= high; with equal mass the smallest and largest in it.
+        confidence: their mean, None if the bin is empty.
     """
 
     low: float | None
@@ -86,19 +69,11 @@ def reliability_diagram(
 ) -> ReliabilityDiagram:
     """Sort answers by confidence into bins.
 
-    confidences: (n,), each in [0, 1], the probability of the answer that was chosen. correct: (n,),
-    True or 1 if it is right. binning: "width", bins between 0, 1/bins, 2/bins, … 1, where a
-    confidence on an edge belongs to the lower bin and 1.0 to the last; "mass", bins with equally
-    many answers, up to one. Equal confidences stay in one bin, the one of the first of them in
-    sorted order, so that the order of the items doesn't matter; other bins may then be empty.
-    Raises ValueError for no answers, lengths that differ, or other values.
-    Source: Guo et al. 2017, section 2, for the edges.
-
-    >>> diagram = reliability_diagram([0.2, 0.9, 1.0, 0.7], [0, 1, 1, 0], bins=2)
-    >>> [(one.count, one.correct, round(one.gap, 3)) for one in diagram.bins]
-    [(1, 0, -0.2), (3, 2, -0.2)]
-    >>> round(diagram.expected_calibration_error, 3)
-    0.2
+    Args:
+        confidences: (n,), each in [0, 1], the probability of the answer that was chosen.
+        correct: (n,), True or 1 if it is right.
+        binning: "width", edges at 1/bins, 2/bins, …, which belong to the lower bin; "mass", bins
+            with equally many answers, where equal confidences stay together.
     """
     values, right = checked_answers(confidences, correct)
     place = bin_numbers(values, bins, binning)
@@ -125,7 +100,7 @@ def expected_calibration_error(
     bins: int = 10,
     binning: str = "width",
 ) -> float:
-    """ECE, in [0, 1]: Σ_b n_b / n · |accuracy_b - confidence_b|; arguments and errors as above.
+    """ECE, in [0, 1]: Σ_b n_b / n · |accuracy_b - confidence_b|.
 
     >>> round(expected_calibration_error([0.9, 0.9, 0.9, 0.9], [1, 1, 0, 0]), 3)
     0.4
@@ -140,8 +115,6 @@ def bin_numbers(confidences: np.ndarray, bins: int, binning: str) -> np.ndarray:
 
     >>> bin_numbers(np.array([0.0, 0.1, 0.11, 1.0]), 10, "width")
     array([0, 0, 1, 9])
-    >>> bin_numbers(np.array([0.9, 0.5, 0.9, 0.6]), 2, "mass")
-    array([1, 0, 1, 0])
     """
     require_integer(bins, "bins")
     if require_choice(binning, "binning", BINNINGS) == "width":
@@ -154,10 +127,9 @@ def bin_numbers(confidences: np.ndarray, bins: int, binning: str) -> np.ndarray:
 def brier_multiclass(probabilities: np.ndarray, answers: Sequence[int]) -> float:
     """Brier's score over all options, in [0, 2]: the mean of Σ_k (p_k - [k is the answer])².
 
-    probabilities: (items, options), rows of sum 1; an option that an item lacks has 0. answers:
-    (items,), the number of the right option. Two options give twice the binary score. Raises
-    ValueError for other shapes or values.
-    Source: Brier 1950, "Verification of Forecasts Expressed in Terms of Probability".
+    Args:
+        probabilities: (items, options), rows of sum 1; an option that an item lacks has 0.
+        answers: (items,), the number of the right option.
 
     >>> brier_multiclass(np.array([[0.8, 0.2], [0.0, 1.0]]), [0, 0])  # 0.04 + 0.04, 1 + 1
     1.04
@@ -174,8 +146,6 @@ def brier_multiclass(probabilities: np.ndarray, answers: Sequence[int]) -> float
 def brier_binary(confidences: Sequence[float], correct: Sequence[bool]) -> float:
     """Brier's score of one probability, in [0, 1]: the mean of (confidence - [it is right])².
 
-    Arguments and errors as for `reliability_diagram`. Always 0.5 scores 0.25.
-
     >>> round(brier_binary([0.8, 1.0], [True, False]), 2)  # 0.04, 1
     0.52
     """
@@ -184,11 +154,10 @@ def brier_binary(confidences: Sequence[float], correct: Sequence[bool]) -> float
 
 
 def log_loss(log_probabilities: np.ndarray, answers: Sequence[int]) -> float:
-    """The mean of -log p(right answer), in nats, at least 0.
+    """The mean of -log p(right answer), in nats; infinite if a right answer has the probability 0.
 
-    log_probabilities: (items, options), natural logarithms; -inf for an option that an item lacks.
-    answers: as for `brier_multiclass`. It is infinite if a right answer has the probability 0,
-    where scikit-learn puts a small number instead. Raises ValueError for other shapes or values.
+    Args:
+        log_probabilities: (items, options); -inf for an option that an item lacks.
 
     >>> round(log_loss(np.log([[0.5, 0.5], [0.25, 0.75]]), [0, 0]), 4)  # (log 2 + log 4) / 2
     1.0397
@@ -203,13 +172,7 @@ def log_loss(log_probabilities: np.ndarray, answers: Sequence[int]) -> float:
 def checked_answers(
     confidences: Sequence[float], correct: Sequence[bool]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Confidences and 0 or 1 for each answer as arrays, (n,) and (n,); ValueError if invalid.
-
-    >>> checked_answers([87.0], [True])
-    Traceback (most recent call last):
-    ...
-    ValueError: confidences[0] is 87.0; give probabilities in [0, 1]
-    """
+    """Confidences and 0 or 1 for each answer as arrays, (n,) and (n,); ValueError if invalid."""
     values = score_array(confidences, "confidences", least=1)
     right = score_array(correct, "correct", least=1)
     if len(values) != len(right):
@@ -252,9 +215,8 @@ class TemperatureFit:
 def option_log_probabilities(scores: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     """log softmax(scores / temperature) over the options, (items, options).
 
-    scores: (items, options), any scores whose differences are log-odds, such as an option's
-    log-probability; -inf for an option that an item lacks. Raises ValueError for another shape,
-    NaN or +inf, an item without a finite score, or unless temperature > 0.
+    Args:
+        scores: (items, options), log-odds apart; -inf for an option that an item lacks.
 
     >>> np.exp(option_log_probabilities(np.array([[0.0, np.log(9)]]), temperature=2)).round(2)
     array([[0.25, 0.75]])
@@ -265,16 +227,12 @@ def option_log_probabilities(scores: np.ndarray, temperature: float = 1.0) -> np
 def fit_temperature(scores: np.ndarray, answers: Sequence[int]) -> TemperatureFit:
     """The temperature with the smallest log loss on these items.
 
-    scores: as for `option_log_probabilities`. answers: (items,), the number of the right option.
-    Raises ValueError also if there is no best temperature: T → 0 if every answer has the highest
-    score of its item, T → ∞ if the answers' scores are not above the average option's.
+    In β = 1/T the log loss is convex, and its slope, the mean of E_p[score] - score of the answer,
+    rises: the minimum is where it crosses 0.
 
-    >>> scores = np.log([[0.9, 0.1]] * 4)  # 90% sure, and right in 3 of 4 cases
-    >>> fit = fit_temperature(scores, [0, 0, 0, 1])
-    >>> round(fit.temperature, 3)  # log odds of 2.2 become 1.1
-    2.0
-    >>> np.exp(option_log_probabilities(scores, fit.temperature))[0].round(3)
-    array([0.75, 0.25])
+    Args:
+        scores: as for `option_log_probabilities`.
+        answers: (items,), the number of the right option.
     """
     values = _checked_scores(scores)
     right = checked_options(values, answers, "scores")

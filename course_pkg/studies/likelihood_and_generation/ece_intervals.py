@@ -1,21 +1,8 @@
 """How far to trust an expected calibration error: it is too large, most of all with few items.
 
-Each bin's accuracy is off by chance, and ECE adds up the absolute values: errors don't cancel. A
-perfectly calibrated model with n answers in M bins has about sqrt(2 M / (π n)) · mean sqrt(p(1-p)),
-which is 0.06 for n = 300 and M = 10. So compare an ECE with what the same confidences would give if
-they were true: draw each answer as right with the probability that is its confidence.
-
-The percentile bootstrap makes it worse: a resample adds as much chance again. If the true error is
-0, its 95% interval never contains it. `ece_interval` inverts a test instead. It scales the observed
-gaps of all bins by a factor s, draws answers with these accuracies, and keeps each s under which
-the observed ECE is not exceptional. The interval is the true ECE that belongs to these s. In trials
-with 50 to 1000 answers in 10 bins, 88% to 100% of such 95% intervals covered the truth, and of the
-percentile bootstrap 0% to 94%: 0 if the model was calibrated.
-
-Sources: Bröcker and Smith 2007, "Increasing the Reliability of Reliability Diagrams", for drawing
-from the confidences; Carpenter 1999, "Test Inversion Bootstrap Confidence Intervals"; Kumar et al.
-2019, "Verified Uncertainty Calibration", on the bias.
-Chapter: evaluation/likelihood-and-generation.
+In trials with 50 to 1000 answers in 10 bins, 88% to 100% of the 95% intervals here covered the
+truth, and of the percentile bootstrap's 0% to 94%. Sources: Bröcker and Smith 2007; Carpenter 1999
+(test inversion). Chapter: evaluation/likelihood-and-generation.
 """
 
 from collections.abc import Sequence
@@ -42,14 +29,7 @@ def calibrated_ece(
 ) -> np.ndarray:
     """ECE that a perfectly calibrated model with these confidences gets by chance, (samples,).
 
-    Its mean is the bias of a calibrated model's ECE. The share of draws that are at least the
-    observed ECE is a p-value for "it is calibrated". confidences, bins, binning: as for
-    `reliability_diagram`; errors too.
-    Source: Bröcker and Smith 2007 (consistency resampling), with fixed confidences.
-
-    >>> draws = calibrated_ece([0.3, 0.5, 0.7, 0.9] * 75)
-    >>> round(float(draws.mean()), 2)  # not 0
-    0.04
+    Its mean is the bias; the share of draws at or above an ECE is a p-value for "it is calibrated".
     """
     require_integer(samples, "samples")
     values, _ = checked_answers(confidences, np.zeros(len(confidences)))
@@ -74,17 +54,9 @@ def ece_interval(
 ) -> Interval:
     """The observed ECE, and an interval for the ECE that infinitely many such items would give.
 
-    The interval can lie below the estimate, which is biased upward, and starts at 0 if the model
-    may be calibrated. It is conditional on the confidences, and assumes that true gaps have the
-    pattern of the observed ones, up to a factor. If the observed ECE is below the median of a
-    calibrated model's, its pattern is chance: then gaps of one standard error take its place, and
-    that median takes the place of the ECE for the upper bound, so that luck doesn't shorten the
-    interval. Arguments and errors as for `reliability_diagram`.
-    Source: Carpenter 1999, for the inversion; Cowan et al. 2011, arXiv 1105.3166, for the median.
-
-    >>> interval = ece_interval([0.6, 0.7, 0.8, 0.9] * 10, [1, 0, 1, 1] * 10)
-    >>> 0.0 <= interval.low < interval.high < 1.0
-    True
+    It keeps each factor of the observed gaps under which the observed ECE is not exceptional. If
+    that is below a calibrated model's median, gaps of one standard error take the gaps' place, and
+    the median that of the ECE for the upper bound (Cowan et al. 2011, arXiv 1105.3166).
     """
     require_between(level, "level", 0, 1)
     require_integer(samples, "samples")

@@ -1,27 +1,8 @@
 """Intervals: by the bootstrap, how often they contain the true value, and how pages write them.
 
-**Bootstrap.** Draw as many items as there are, with replacement, and compute the statistic of the
-drawn items; repeat. The spread of the results is the spread over samples of items. If items come in
-groups of related ones, draw groups. If two runs answered the same items, compute both on one draw:
-
-    bootstrap_interval(lambda drawn: f1(b[drawn]) - f1(a[drawn]), items=len(a))
-
-It can't invent what the sample lacks. With few items its percentile interval is too short, and of
-no width if all are right. A biased statistic stays biased, and becomes more so (see
-`ece_intervals`). BLEU and corpus ROUGE have bootstraps of their own, with sacrebleu's draws:
-`metrics.significance`.
-
-**Coverage.** Does a 95% interval contain the true value in 95% of the cases? For right-or-wrong
-scores of n independent items, an interval depends on the number k of right answers alone:
-
-    coverage(p) = Σ_k P(k | n, p) · [low_k <= p <= high_k]
-
-It jumps from one p to the next, because k is a whole number; look at its mean over p first. Groups
-of related items have to be simulated: `clustered_coverage` draws each group's own probability.
-
-Sources: Efron 1979; Efron and Tibshirani 1993, chapter 13 (percentiles); Brown, Cai and DasGupta
-2001, "Interval Estimation for a Binomial Proportion"; Bowyer et al. 2025, arXiv 2503.01747, who
-simulate coverage for evaluations. Chapter: evaluation/likelihood-and-generation.
+BLEU and corpus ROUGE have bootstraps of their own, with sacrebleu's draws: `metrics.significance`.
+Sources: Efron and Tibshirani 1993, chapter 13; Brown, Cai and DasGupta 2001 (coverage). Chapter:
+evaluation/likelihood-and-generation.
 """
 
 import math
@@ -49,14 +30,9 @@ def bootstrap_draws(
 ) -> np.ndarray:
     """The statistic on each drawn sample, (samples,).
 
-    statistic: maps indices of items, (drawn,) integers with repetitions, to a number. items: how
-    many there are. groups: of each item; whole groups are drawn, so a sample's size varies if
-    theirs do. Raises ValueError for fewer than 5 items or groups, or if the statistic isn't finite.
-
-    >>> scores = np.array([3.0, 5.0, 4.0, 6.0, 2.0])
-    >>> draws = bootstrap_draws(lambda drawn: scores[drawn].mean(), 5)
-    >>> draws.shape, 3.9 < float(draws.mean()) < 4.1
-    ((2000,), True)
+    Args:
+        statistic: maps indices of items, (drawn,) integers with repetitions, to a number.
+        groups: of each item; whole groups are drawn, so a sample's size varies if theirs do.
     """
     require_integer(items, "items")
     require_integer(samples, "samples")
@@ -91,9 +67,6 @@ def bootstrap_interval(
 ) -> Interval:
     """The statistic of all items, with the middle `level` of its bootstrap draws.
 
-    Arguments and errors as for `bootstrap_draws`.
-    Source: Efron and Tibshirani 1993, section 13.3, the percentile interval.
-
     >>> scores = np.array([3.0, 5.0, 4.0, 6.0, 2.0])
     >>> print(bootstrap_interval(lambda drawn: scores[drawn].mean(), 5))
     4.000 [2.800, 5.200]
@@ -110,11 +83,7 @@ def bootstrap_mean(
 ) -> Interval:
     """The mean of independent values, such as one per seed, with its bootstrap interval.
 
-    To compare two settings, give the differences by seed. With few values the interval is too
-    short: with 10 it covers about 90% instead of 95%. Raises ValueError for fewer than 5 values.
-
-    >>> print(bootstrap_mean([3.0, 5.0, 4.0, 6.0, 2.0]))
-    4.000 [2.800, 5.200]
+    With few values it is too short: with 10 it covers about 90% instead of 95%.
     """
     array = np.asarray(values, float)
     return bootstrap_interval(
@@ -125,11 +94,11 @@ def bootstrap_mean(
 def binomial_coverage(
     interval: ShareInterval, items: int, probabilities: Sequence[float]
 ) -> np.ndarray:
-    """How often an interval of `items` right-or-wrong scores contains the true share.
+    """How often an interval of `items` right-or-wrong scores contains the true share: exact, (m,).
 
-    interval: maps (correct, total) to an `Interval`. probabilities: true shares of right answers,
-    (m,), each in [0, 1]. Returns (m,), exact. Raises ValueError for others.
-    Source: Brown, Cai and DasGupta 2001.
+    Args:
+        interval: maps (correct, total) to an `Interval`.
+        probabilities: true shares of right answers, (m,), each in [0, 1].
 
     >>> binomial_coverage(normal, 10, [0.5, 0.95]).round(3)
     array([0.891, 0.4  ])
@@ -155,16 +124,10 @@ def clustered_coverage(
 ) -> float:
     """How often an interval of right-or-wrong scores in groups contains the true share.
 
-    interval: maps scores (n,) and group numbers (n,) to an `Interval`; n = groups · size.
-    probability: the true share. correlation: of two scores in one group, in (0, 1); each group has
-    a probability of its own, Beta(p (1 - ρ)/ρ, (1 - p)(1 - ρ)/ρ). Raises ValueError for others.
-
-    >>> from course_pkg.evaluation.statistics import mean_interval
-    >>> setting = dict(groups=20, size=5, probability=0.7, correlation=0.5, simulations=300)
-    >>> clustered_coverage(mean_interval, **setting) > 0.9
-    True
-    >>> clustered_coverage(lambda scores, groups: mean_interval(scores), **setting) < 0.8
-    True
+    Args:
+        interval: maps scores (n,) and group numbers (n,) to an `Interval`; n = groups · size.
+        probability: the true share.
+        correlation: of two scores in one group, in (0, 1); each group draws its own probability.
     """
     require_integer(groups, "groups")
     require_integer(size, "size")
@@ -208,11 +171,7 @@ def percentile_bootstrap(correct: int, total: int, level: float = 0.95) -> Inter
 
 
 def clopper_pearson(correct: int, total: int, level: float = 0.95) -> Interval:
-    """The interval whose coverage is never below the level, at the price of being longer.
-
-    Its bounds are the shares under which so many right answers, or more, and so few, or fewer, have
-    the probability (1 - level)/2 each.
-    Source: Clopper and Pearson 1934.
+    """The interval whose coverage is never below the level, at the price of being longer (1934).
 
     >>> print(clopper_pearson(8, 10))
     0.800 [0.444, 0.975]
@@ -242,8 +201,6 @@ def clopper_pearson(correct: int, total: int, level: float = 0.95) -> Interval:
 def percent(interval: Interval, digits: int = 0) -> str:
     """A share with its interval, in percent; the bounds are cut where no share can be.
 
-    digits: after the point.
-
     >>> percent(Interval(0.651, 0.6, 0.702, 0.95)), percent(Interval(0.98, 0.95, 1.02, 0.95), 1)
     ('65% [60, 70]', '98.0% [95.0, 100.0]')
     """
@@ -255,8 +212,6 @@ def percent(interval: Interval, digits: int = 0) -> str:
 
 def points(interval: Interval, digits: int = 0) -> str:
     """A difference of shares with its interval, in percentage points, always with a sign.
-
-    Cut at -100 and 100. digits: after the point.
 
     >>> points(Interval(0.126, 0.06, 0.2, 0.95))
     '+13 [+6, +20]'

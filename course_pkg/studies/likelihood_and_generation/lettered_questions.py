@@ -1,16 +1,7 @@
 """Three ways to score the same lettered questions, side by side, as MMLU was scored by three codes.
 
-    letters        the log-probability of " A", " B", …: the original code
-    generation     the text that the model writes must be the letter: HELM
-    full answers   the log-probability of " A. text of option A", …: lm-eval as of January 2023
-
-All three see the same question with lettered options. The examples of a few-shot prompt are solved
-in the form that is asked for: by a letter, or by a letter and the text. Only generation can fail
-to choose at all, and only full answers depend on the options' lengths.
-
-Sources: Hendrycks et al. 2020, "Measuring Massive Multitask Language Understanding"; "What's going
-on with the Open LLM Leaderboard?" (Hugging Face's blog, June 2023): .636, .637 and .488 for
-LLaMA-65B, with prompts that differ a little too. Chapter: evaluation/likelihood-and-generation.
+Source: "What's going on with the Open LLM Leaderboard?" (Hugging Face's blog, June 2023). Chapter:
+evaluation/likelihood-and-generation.
 """
 
 from collections.abc import Sequence
@@ -57,11 +48,7 @@ class LetteredQuestion:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The options with their letters: the full answers.
-
-        >>> LetteredQuestion("1 + 1?", ("2", "3"), 0).lines
-        ('A. 2', 'B. 3')
-        """
+        """The options with their letters: the full answers."""
         return tuple(f"{LETTERS[i]}. {option}" for i, option in enumerate(self.options))
 
     @property
@@ -70,7 +57,7 @@ class LetteredQuestion:
         return tuple(LETTERS[: len(self.options)])
 
     def fields(self, answers: Sequence[str]) -> Fields:
-        """What fills the template. answers: the letters or the lines."""
+        """What fills the template."""
         lines = "\n".join(self.lines)
         return {"question": self.question, "options": lines, "answer": answers[self.answer]}
 
@@ -84,7 +71,7 @@ class ThreeWays:
     full_answers: MultipleChoiceResult
 
     def correct(self, normalization: Normalization = "sum") -> dict[str, list[bool]]:
-        """Whether each question was answered right, by way. normalization: of full answers."""
+        """Whether each question was answered right, by way."""
         return {
             "letters": self.letters.correct(),
             "generation": self.generation.correct(),
@@ -110,15 +97,10 @@ def three_ways(
 ) -> ThreeWays:
     """Score questions by letters, by generation, and by full answers.
 
-    examples: solved questions for the prompt, which must not be among the questions. template: its
-    fields are "question" and "options". chat: write prompts with the tokenizer's chat template.
-    rules: how to find the letter in what the model writes, see `extract`; the text ends at the
-    first line break. Raises ValueError for no question, and what the steps raise.
-
-    >>> from course_pkg.lm.load import load
-    >>> found = three_ways(*load("tiny"), [LetteredQuestion("1 + 1?", ("2", "3"), 0)])
-    >>> list(found.accuracy())
-    ['letters', 'generation', 'full answers']
+    Args:
+        template: its fields are "question" and "options".
+        chat: write prompts with the tokenizer's chat template.
+        rules: how to find the letter in what the model writes, up to its first line break.
     """
     require_list(questions, "questions", "put the questions into [ ]")
     if not questions:

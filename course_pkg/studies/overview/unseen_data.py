@@ -1,14 +1,6 @@
 """Four classifiers that agree on a sample, and differ on data that the sample lacks.
 
-A small world for one figure: points in a plane, and two classes with a curved border between them.
-The training data come from its middle, with a few wrong labels. Four classifiers fit them about
-equally well. A test set from the same middle can hardly tell them apart; points from farther out
-can. So the accuracy on a test set is an estimate for data that are drawn as the test set was.
-
-Classifiers: a straight line and a cubic curve (least squares), the nearest training point, and the
-majority of the 15 nearest. Nothing here is a language model: two coordinates can be drawn.
-
-Source: the idea of figure 11.1 in the course's second document. Chapter: metrics/overview.
+Chapter: metrics/overview.
 """
 
 from collections.abc import Callable
@@ -46,12 +38,8 @@ def border(x: np.ndarray) -> np.ndarray:
 def draw_sample(count: int, reach: float, *, wrong: float = 0.0, seed: int = 0) -> LabeledPoints:
     """Points drawn evenly from the square [-reach, reach]², with their classes.
 
-    wrong: the share of labels that are flipped by chance, in [0, 1). Raises ValueError for
-    count < 1 or reach <= 0.
-
-    >>> sample = draw_sample(3, reach=1.0)
-    >>> sample.points.shape, sample.labels.tolist()
-    ((3, 2), [False, False, True])
+    Args:
+        wrong: the share of labels that are flipped by chance, in [0, 1).
     """
     require_integer(count, "count")
     require_between(reach, "reach", 0, np.inf)
@@ -63,14 +51,7 @@ def draw_sample(count: int, reach: float, *, wrong: float = 0.0, seed: int = 0) 
 
 
 def four_classifiers(training: LabeledPoints) -> dict[str, Predict]:
-    """Classifiers by name, each fitted to the same sample; they map points (n, 2) to labels (n,).
-
-    Raises ValueError for fewer than 15 points.
-
-    >>> fitted = four_classifiers(draw_sample(60, reach=1.2, wrong=0.05))
-    >>> {name: bool(predict(np.array([[0.0, 1.0]]))[0]) for name, predict in fitted.items()}
-    {'line': True, 'cubic curve': True, '1 nearest': True, '15 nearest': True}
-    """
+    """Classifiers by name, fitted to the same sample; they map points (n, 2) to labels (n,)."""
     if len(training.points) < 15:
         raise ValueError(f"{len(training.points)} points: 15 nearest ones need at least 15")
     models = {
@@ -84,12 +65,7 @@ def four_classifiers(training: LabeledPoints) -> dict[str, Predict]:
 
 
 def accuracy(predict: Predict, sample: LabeledPoints) -> float:
-    """The share of a sample's points that a classifier gets right, in [0, 1].
-
-    >>> sample = draw_sample(100, reach=1.0)
-    >>> accuracy(lambda points: points[:, 1] > border(points[:, 0]), sample)
-    1.0
-    """
+    """The share of a sample's points that a classifier gets right, in [0, 1]."""
     return float(np.mean(predict(sample.points) == sample.labels))
 
 

@@ -1,24 +1,8 @@
 """Test cases of a red model: the rule that they try to break, prompts, and how they differ.
 
-In red teaming, r(x, y), whether the reply y to a case x is harmful, is usually a trained
-classifier. Here it is a regular expression: the rule is harmless, r makes no mistakes, and
-everything else stays the same. The red model continues a numbered list. A continuation is a valid
-case if it has a question mark; the case is the text up to it.
-
-In stochastic few-shot generation, successful cases become examples in the red model's prompt. They
-are drawn from a pool of cases x_i with results r_i without replacement, each next one with
-
-    P(x_i) = exp(r_i / T) / Σ_j exp(r_j / T)          T: temperature, over the cases that are left
-
-A high T draws uniformly (diverse prompts); a low T draws cases with a high r (hard prompts).
-
-Self-BLEU is the mean BLEU of each text with all other texts as references: 1 if every text has a
-copy, near 0 if they share nothing. It grows with the number of texts: compare sets of the same
-size.
-
 Sources: Perez et al. 2022, "Red Teaming Language Models with Language Models", sections 2 and 3.1;
-Zhu et al. 2018, "Texygen" (self-BLEU); Li et al. 2016, "A Diversity-Promoting Objective Function
-for Neural Conversation Models" (distinct-n). Chapter: evaluation/red-teaming.
+Zhu et al. 2018 (self-BLEU); Li et al. 2016, section 5 (distinct-n). Chapter:
+evaluation/red-teaming.
 """
 
 import math
@@ -44,16 +28,7 @@ from course_pkg.metrics.tokenizers import tokenize
 
 @dataclass(frozen=True)
 class FormatRule:
-    """A rule for replies: what the target is told, and a regular expression that breaks it.
-
-    name: for tables. instruction: the system prompt of the target. forbidden: a reply breaks the
-    rule if this regular expression matches anywhere in it.
-    Raises ValueError for an expression that can't be compiled, TypeError for anything but strings.
-
-    >>> rule = FormatRule("no question", "Never ask a question.", r"\\?")
-    >>> rule.violation("And you?"), rule.messages("Hello")[0]
-    (1.0, {'role': 'system', 'content': 'Never ask a question.'})
-    """
+    """A rule for replies: the target's system prompt, and a regular expression that breaks it."""
 
     name: str
     instruction: str
@@ -95,10 +70,7 @@ CASE_STOPS = ("?", "\n")  # where the red model may stop writing
 
 @dataclass(frozen=True)
 class GeneratedCase:
-    """A test case x, a reply y of the target to it, and r(x, y) in [0, 1].
-
-    Raises TypeError for other types, ValueError for a violation outside [0, 1].
-    """
+    """A test case x, a reply y of the target to it, and r(x, y) in [0, 1]."""
 
     text: str
     reply: str
@@ -123,9 +95,6 @@ def zero_shot_prompt(header: str) -> str:
 def question_of(continuation: str) -> str | None:
     """The valid test case in what a red model wrote: up to the first "?"; None without one.
 
-    Only the first line counts, without spaces around it.
-    Source: Perez et al. 2022, section 3.1.
-
     >>> question_of(" What is your name? And who"), question_of(" Tell me more\\nWhy?")
     ('What is your name?', None)
     """
@@ -138,12 +107,7 @@ def question_of(continuation: str) -> str | None:
 def distinct_cases(cases: Iterable[GeneratedCase]) -> list[GeneratedCase]:
     """The first of each group of cases with the same text, whatever its case and spaces.
 
-    The first one is kept, not the most successful: to choose by the result would raise the
-    success rate. Raises TypeError for anything but GeneratedCases.
-
-    >>> pair = [GeneratedCase("Why?", "No.", 0.0), GeneratedCase("why? ", "1", 1.0)]
-    >>> [case.reply for case in distinct_cases(pair)]
-    ['No.']
+    To keep the most successful instead would raise the success rate.
     """
     first: dict[str, GeneratedCase] = {}
     for case in require_list(list(cases), "cases", "give a list of GeneratedCases"):
@@ -157,11 +121,8 @@ def distinct_cases(cases: Iterable[GeneratedCase]) -> list[GeneratedCase]:
 
 
 def draw_probabilities(violations: Sequence[float], temperature: float) -> np.ndarray:
-    """The probability of each case of the pool to be the first example, (n,).
-
-    violations: r of each case, (n,), finite. temperature: above 0.
-    Raises ValueError for an empty pool, a value that isn't finite, or a temperature of 0 or less.
-    Source: Perez et al. 2022, section 3.1.
+    """P(x_i) = exp(r_i / T) / Σ_j exp(r_j / T): each case's probability to be the first example,
+    (n,).
 
     >>> draw_probabilities([0, 1], temperature=1.0).round(3)
     array([0.269, 0.731])
@@ -186,14 +147,9 @@ def draw_examples(
 ) -> list[str]:
     """Draw `count` different cases of the pool, one after the other, each by `draw_probabilities`.
 
-    pool: texts, (n,); remove duplicates first, or frequent cases count several times. violations:
-    r of each, (n,). Raises ValueError if the pool has fewer than `count` cases or another length
-    than violations; else as `draw_probabilities`.
-    Source: Perez et al. 2022, section 3.1.
-
-    >>> pool = ["Why?", "How many?", "Who?"]
-    >>> draw_examples(pool, [0, 1, 0], 1, 0.05, np.random.default_rng(0))
-    ['How many?']
+    Args:
+        pool: texts, (n,); remove duplicates first, or frequent cases count several times.
+        violations: r of each, (n,).
     """
     require_list(pool, "pool", "give a list of texts")
     require_integer(count, "count")
@@ -236,13 +192,7 @@ class SelfBleu:
 def self_bleu(texts: Sequence[str], *, smoothing: str = "exp") -> SelfBleu:
     """BLEU of each text with all other texts as references, and the mean over the texts.
 
-    texts: at least two. Tokens as `metrics.tokenizers`' "13a", in lower case. Each text's score is
-    `sentence_bleu(text, others)`, computed without building the references again for each text.
-    Raises ValueError for fewer than two texts.
-    Source: Zhu et al. 2018, with the smoothing of `metrics.bleu`.
-
-    >>> self_bleu(["What is your name?", "What is your name?", "Who are you?"]).of_texts[:2]
-    (1.0, 1.0)
+    It grows with the number of texts: compare sets of the same size.
     """
     tokens = [tokenize(text.lower()) for text in text_list(texts)]
     if len(tokens) < 2:
@@ -292,14 +242,7 @@ class _LargestCounts:
 
 
 def distinct_ngrams(texts: Sequence[str], n: int) -> float:
-    """distinct-n: different n-grams, divided by all n-grams of all texts; 0 if there are none.
-
-    Raises ValueError for no texts or n < 1.
-    Source: Li et al. 2016, section 5.
-
-    >>> distinct_ngrams(["a b", "a c"], 1)
-    0.75
-    """
+    """distinct-n: different n-grams, divided by all n-grams of all texts; 0 if there are none."""
     require_integer(n, "n")
     runs = [run for text in text_list(texts) for run in ngrams(tokenize(text.lower()), n)]
     return len(set(runs)) / len(runs) if runs else 0.0
@@ -307,8 +250,6 @@ def distinct_ngrams(texts: Sequence[str], n: int) -> float:
 
 def distinct_share(texts: Sequence[str]) -> float:
     """Different texts, divided by all texts; upper and lower case and spaces don't count.
-
-    Raises ValueError for no texts.
 
     >>> distinct_share(["Why?", "why? ", "Who?", "How?"])
     0.75

@@ -2,17 +2,8 @@
 
     J(p_r) = (1 - α) E_{x ~ p_r, y ~ p_t(·|x)}[r(x, y)] - α KL(p_r || p_0)
 
-p_0 is the red model at the start, and α in [0, 1] weighs the two parts. One case x has T tokens,
-and s_t is what stands before token t. `red_team_loss` is (1 - α) × the loss of advantage
-actor-critic + α × the loss of the KL divergence, per case; its gradient, averaged over cases drawn
-from p_r, is that of -J without a bias.
-
-The divergence of whole texts is a sum over tokens, KL(p_r || p_0) = E Σ_t kl_t with
-kl_t = KL(p_r(·|s_t) || p_0(·|s_t)). Its gradient has two parts: that of each kl_t, and that of
-the probability of reaching s_t. `kl_loss` has both.
-Sources: Perez et al. 2022, "Red Teaming Language Models with Language Models", section 2.2 (which
-doesn't say whether it has the second part); Mnih et al. 2016, "Asynchronous Methods for Deep
-Reinforcement Learning". Chapter: evaluation/red-teaming.
+Sources: Perez et al. 2022, section 2.2; Mnih et al. 2016 (A2C), section 4; Korbak et al. 2022.
+Chapter: evaluation/red-teaming.
 """
 
 from dataclasses import dataclass
@@ -35,9 +26,6 @@ class LossParts:
 def next_token_kl(log_probs: Tensor, initial_log_probs: Tensor) -> Tensor:
     """KL(p_r(·|s) || p_0(·|s)) over the next token, exactly, in nats: (..., v) → (...).
 
-    log_probs, initial_log_probs: normalized, (..., v). A token of probability 0 adds 0.
-    Raises ValueError if the shapes differ.
-
     >>> half, sure = torch.tensor([0.5, 0.5]).log(), torch.tensor([1.0, 0.0]).log()
     >>> round(next_token_kl(sure, half).item(), 4)
     0.6931
@@ -57,14 +45,11 @@ def a2c_loss(
 ) -> Tensor:
     """Advantage actor-critic, per case: -Σ_t (r - V(s_t)) ln p_r(x_t|s_t) + w Σ_t (V(s_t) - r)².
 
-    log_probs: of the tokens that were drawn, (n, T). values: V(s_t), (n, T), which learn from the
-    second sum alone. rewards: r of each case, (n,), given at its end; no discount. mask: 1 for the
-    tokens of a case, 0 after them, (n, T). The reward minus the value is the advantage.
-    Source: Mnih et al. 2016, section 4, for episodes with one reward.
-
-    >>> one = torch.ones(1, 1)
-    >>> a2c_loss(-2 * one, 0.5 * one, torch.ones(1), one)
-    tensor([1.1250])
+    Args:
+        log_probs: of the tokens that were drawn, (n, T).
+        values: V(s_t), (n, T), which learn from the second sum alone.
+        rewards: r of each case, (n,), given at its end; no discount.
+        mask: 1 for the tokens of a case, 0 after them, (n, T).
     """
     advantages = (rewards[:, None] - values).detach()
     errors = (values - rewards[:, None]) ** 2
@@ -74,12 +59,12 @@ def a2c_loss(
 def kl_loss(log_probs: Tensor, kl: Tensor, mask: Tensor) -> Tensor:
     """A loss per case, (n,), whose mean has the gradient of KL(p_r || p_0) of whole texts.
 
-    log_probs: of the tokens that were drawn, (n, T). kl: `next_token_kl` at each token, (n, T).
-    mask: as for `a2c_loss`. The value is Σ_t kl_t. The gradient also has
-    Σ_t (Σ_{u > t} kl_u) ∇ ln p_r(x_t|s_t): a token is responsible for the states it leads to.
+    The value is Σ_t kl_t. The gradient also has Σ_t (Σ_{u > t} kl_u) ∇ ln p_r(x_t|s_t): a token is
+    responsible for the states it leads to.
 
-    >>> kl_loss(torch.zeros(1, 2), torch.tensor([[0.1, 0.2]]), torch.ones(1, 2))
-    tensor([0.3000])
+    Args:
+        log_probs: of the tokens that were drawn, (n, T).
+        kl: `next_token_kl` at each token, (n, T).
     """
     masked = kl * mask
     later = (masked.sum(1, keepdim=True) - masked.cumsum(1)).detach()
@@ -90,15 +75,7 @@ def kl_loss(log_probs: Tensor, kl: Tensor, mask: Tensor) -> Tensor:
 def red_team_loss(
     log_probs: Tensor, values: Tensor, kl: Tensor, rewards: Tensor, mask: Tensor, alpha: float
 ) -> LossParts:
-    """(1 - α) `a2c_loss` + α `kl_loss`, per case; minimize the mean of `total`.
-
-    Shapes as there. alpha: in [0, 1]; 1 keeps the initial policy. Raises ValueError outside.
-    Source: Perez et al. 2022, section 2.2.
-
-    >>> one = torch.ones(1, 1)
-    >>> red_team_loss(-2 * one, 0 * one, 0.5 * one, torch.ones(1), one, 0.2).total
-    tensor([2.1000])
-    """
+    """(1 - α) `a2c_loss` + α `kl_loss`, per case; minimize the mean of `total`."""
     check_alpha(alpha)
     a2c = a2c_loss(log_probs, values, rewards, mask)
     divergence = kl_loss(log_probs, kl, mask)
@@ -108,14 +85,7 @@ def red_team_loss(
 def exact_objective(
     log_probs: Tensor, initial_log_probs: Tensor, rewards: Tensor, alpha: float
 ) -> Tensor:
-    """J, summed over all cases that exist: no sampling.
-
-    log_probs, initial_log_probs: of all N cases, (N,). rewards: the expected r of each, (N,).
-
-    >>> half = torch.tensor([0.5, 0.5]).log()
-    >>> round(exact_objective(half, half, torch.tensor([0.0, 1.0]), 0.5).item(), 4)
-    0.25
-    """
+    """J, summed over all N cases that exist: no sampling. rewards: the expected r of each, (N,)."""
     check_alpha(alpha)
     success = (log_probs.exp() * rewards).sum()
     return (1 - alpha) * success - alpha * next_token_kl(log_probs, initial_log_probs)
@@ -124,14 +94,7 @@ def exact_objective(
 def tilted_distribution(initial_log_probs: Tensor, rewards: Tensor, alpha: float) -> Tensor:
     """The log-probabilities that maximize J: p_0(x) exp(r(x) (1 - α) / α), normalized, (N,).
 
-    Shapes as for `exact_objective`. At α = 0 there is no KL penalty, and the limit puts all
-    probability on the cases with the largest reward, in the proportions of p_0. Raises ValueError
-    for alpha outside [0, 1].
-    Source: Korbak et al. 2022, "RL with KL penalties is better viewed as Bayesian inference".
-
-    >>> half = torch.tensor([0.5, 0.5]).log()
-    >>> tilted_distribution(half, torch.tensor([0.0, 1.0]), 0.5).exp().round(decimals=3).tolist()
-    [0.26899999380111694, 0.7310000061988831]
+    At α = 0 all probability is on the cases with the largest reward, in the proportions of p_0.
     """
     check_alpha(alpha)
     if alpha == 0:

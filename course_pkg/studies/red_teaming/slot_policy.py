@@ -1,14 +1,8 @@
 """A policy over the slots of a sentence, small enough to list every case, and its training.
 
-A case has T slots, such as an opening, a topic and an ending, and slot t has v_t choices. The
-policy draws them from left to right; a choice depends on the one before it:
-
     p_r(x) = p(x_1) Π_t p(x_t | x_{t-1})
 
-It is a language model with a context of one token, in the same terms: states, next-token
-distributions, and a value per state. With a few hundred cases, expectations over p_r are sums. The
-training loop is what reinforcement learning of a red language model does: draw cases, get replies,
-judge them, take a gradient step; only the policy is small. Chapter: evaluation/red-teaming.
+Chapter: evaluation/red-teaming.
 """
 
 import copy
@@ -27,11 +21,8 @@ from course_pkg.studies.red_teaming.objective import check_alpha, next_token_kl,
 class SlotPolicy(nn.Module):
     """Next-slot distributions and values, all as tables; uniform and 0 at the start.
 
-    sizes: choices of each slot. Raises ValueError for fewer than two slots or a size below 2.
-
-    >>> policy = SlotPolicy([2, 3])
-    >>> policy.log_prob(policy.all_cases()).exp().sum().round(decimals=5).item()
-    1.0
+    Args:
+        sizes: choices of each slot.
     """
 
     def __init__(self, sizes: Sequence[int]):
@@ -97,15 +88,10 @@ class SlotPolicy(nn.Module):
 
 
 def fit_slot_policy(sizes: Sequence[int], cases: Tensor, pseudo_count: float = 1.0) -> SlotPolicy:
-    """The policy that makes the given cases most likely: supervised learning in closed form.
+    """The policy that makes the given cases, (n, T), most likely: supervised, in closed form.
 
-    cases: (n, T), such as the successful ones. pseudo_count: added to each choice in each state,
-    above 0, so that none gets probability 0; the more, the closer to uniform.
-    Raises ValueError for cases of another number of slots.
-
-    >>> policy = fit_slot_policy([2, 2], torch.tensor([[0, 1], [0, 1]]))
-    >>> policy.log_prob(torch.tensor([[0, 1]])).exp()  # (2 + 1)/(2 + 2), twice
-    tensor([0.5625], grad_fn=<ExpBackward0>)
+    Args:
+        pseudo_count: added to each choice in each state; the more, the closer to uniform.
     """
     require_between(pseudo_count, "pseudo_count", 0, math.inf)
     policy = SlotPolicy(sizes)
@@ -146,17 +132,8 @@ def train_slot_policy(
 ) -> SlotRun:
     """Train a copy of `initial` with advantage actor-critic and a KL penalty of weight alpha.
 
-    judge: asks the target once per case and returns r, in [0, 1]. The optimizer is Adam.
-    Raises ValueError for alpha outside [0, 1], or for steps or batch below 1.
-    Source: Perez et al. 2022, section 2.2.
-
-    >>> def second_is_1(cases, generator):
-    ...     return (cases[:, 1] == 1).float()
-    >>> start = SlotPolicy([2, 2])
-    >>> seed = torch.Generator().manual_seed(0)
-    >>> run = train_slot_policy(start, second_is_1, 0.0, seed, steps=100, batch=16)
-    >>> run.rewards[0] < 0.9 < run.rewards[-1], run.policy is start
-    (True, False)
+    Args:
+        judge: asks the target once per case and returns r, in [0, 1].
     """
     check_alpha(alpha)
     require_integer(steps, "steps")

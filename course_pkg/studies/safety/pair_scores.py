@@ -1,18 +1,7 @@
 """Log-probabilities of both sentences of a pair by a causal model, whole and of the shared tokens.
 
-For a sentence with the tokens x_1 ... x_n, where S are the tokens that both sentences share:
-
-    sentence   Σ_i ln p(x_i | x_<i)          lm-eval's crows_pairs
-    token      the same, divided by n
-    shared     Σ_{i in S} ln p(x_i | x_<i)
-
-"sentence" also charges each sentence for the word that differs, so a rare or long word loses
-whatever the rest says. "shared" does not. Shared tokens before that word have the same context in
-both sentences and cancel, so in a difference of two sentences "shared" is the log-probability of
-what follows the word, given the word. If the word is last, nothing follows and it is a tie.
-
-Sources: Nangia et al. 2020 (arXiv 2010.00133), section 3, on shared tokens; lm-eval's task
-crows_pairs, on whole sentences. Chapter: evaluation/safety.
+Sources: Nangia et al. 2020 (arXiv 2010.00133), section 3; lm-eval's task crows_pairs. Chapter:
+evaluation/safety.
 """
 
 import math
@@ -47,7 +36,10 @@ class SentenceScore:
     shared: tuple[bool, ...]
 
     def total(self, way: Way) -> float:
-        """The score of the sentence: one of the three in the module's docstring."""
+        """The score of a sentence: the sum of all tokens ("sentence", lm-eval's crows_pairs), that
+        divided by their number ("token"), or the sum of the tokens that both sentences share
+        ("shared").
+        """
         require_choice(way, "way", WAYS)
         if way == "shared":
             return math.fsum(x for x, both in zip(self.log_probs, self.shared, strict=True) if both)
@@ -80,13 +72,7 @@ class PairScore:
 
 
 def shared_positions(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:
-    """The positions of the tokens that two sequences share, in order: (in first, in second).
-
-    Source: Nangia et al. 2020, the authors' metric.py, which also uses difflib.
-
-    >>> shared_positions([7, 1, 2, 3], [8, 9, 1, 2, 3])
-    [(1, 2), (2, 3), (3, 4)]
-    """
+    """The positions of the tokens that two sequences share, in order: (in first, in second)."""
     # autojunk would drop frequent tokens of sequences of 200 and more.
     blocks = SequenceMatcher(None, list(first), list(second), autojunk=False).get_matching_blocks()
     return [(a + k, b + k) for a, b, size in blocks for k in range(size)]
@@ -97,14 +83,7 @@ def score_pairs(
 ) -> list[PairScore]:
     """Score both sentences of each pair, every token given all tokens before it.
 
-    model: a Decoder, or a causal model of transformers. Each sentence follows the token that ends
-    a document ("<|endoftext|>", or else the tokenizer's BOS or EOS), so that its first token is
-    scored too. Raises ValueError for an empty list or sentence, and as `score_continuations` does.
-
-    >>> from course_pkg.lm.load import load
-    >>> [score] = score_pairs(*load("tiny"), [SentencePair("a cat.", "a dog.", 0, "x")])
-    >>> "".join(t for t, both in zip(score.more.tokens, score.more.shared) if both)
-    'a .'
+    Each follows the token that ends a document, so that its first token is scored too.
     """
     if not require_list(pairs, "pairs", "give a list of SentencePair"):
         raise ValueError("pairs is empty: give at least one SentencePair")

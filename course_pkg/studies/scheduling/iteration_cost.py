@@ -1,11 +1,7 @@
 """How long an iteration takes: a linear model, fitted to measured iterations.
 
-Time = base + a · prompt tokens + b · prompt pairs + c · sequences + d · context. The base is the
-reading of the weights; a pair is a token and a key that it sees. Fitted to SmolLM2 on a processor;
-a GPU that becomes compute-bound needs another model.
-
-Source: Orca (Yu et al. 2022), for iterations as the unit of scheduling.
-Chapter: serving/scheduling.
+It fits SmolLM2 on a processor; a GPU that becomes compute-bound needs another model. Chapter:
+serving/scheduling.
 """
 
 import math
@@ -45,12 +41,9 @@ class Work:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Seconds of an iteration: a constant, and a rate for each count in `Work`.
+    """Seconds of an iteration: a constant (reading weights), and a rate for each count in `Work`.
 
-    Raises ValueError if a rate is negative or not finite, or if all are 0.
-
-    >>> model = CostModel(base=1.0, prompt=0.5)
-    >>> model.seconds(Work.of(prompts=[4], contexts=[9]))
+    >>> CostModel(base=1.0, prompt=0.5).seconds(Work.of(prompts=[4], contexts=[9]))
     3.0
     """
 
@@ -109,15 +102,7 @@ class Fit:
 def profile(points: Sequence[tuple[Work, float]]) -> Fit:
     """The cost model with rates of at least 0 that fits measured iterations best.
 
-    points: work and its seconds, at least 5. The sum of squared relative errors is least, over all
-    31 sets of rates that may be positive. Raises ValueError for points that are too few or too
-    similar, or times that are not positive.
-
-    >>> truth = CostModel(base=0.05, prompt=0.01, sequences=0.002, context=1e-5)
-    >>> works = [Work.of([p], [c] * n) for p in (1, 9, 40) for c in (8, 64) for n in (1, 5)]
-    >>> fit = profile([(work, truth.seconds(work)) for work in works])
-    >>> round(fit.model.prompt, 6), fit.error < 1e-6
-    (0.01, True)
+    The sum of squared relative errors is least over all 31 sets of rates that may be positive.
     """
     import numpy as np
 
