@@ -19,7 +19,7 @@ from functools import cache
 from record import main
 
 from course_pkg.lm.load import load
-from course_pkg.studies.chat_benchmarks.conversations import (
+from course_pkg.studies.chat_benchmarks.held_conversations import (
     HeldConversation,
     greedy_writer,
     hold_conversations,

@@ -39,7 +39,9 @@ from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
-from course_pkg.studies.red_teaming.cases import (
+from course_pkg.studies.red_teaming.language_model_policy import LanguageModelPolicy
+from course_pkg.studies.red_teaming.objective import red_team_loss
+from course_pkg.studies.red_teaming.red_team_cases import (
     CASE_STOPS,
     NO_DIGITS,
     GeneratedCase,
@@ -49,8 +51,6 @@ from course_pkg.studies.red_teaming.cases import (
     question_of,
     zero_shot_prompt,
 )
-from course_pkg.studies.red_teaming.language_model_policy import LanguageModelPolicy
-from course_pkg.studies.red_teaming.objective import red_team_loss
 from course_pkg.studies.red_teaming.slot_policy import (
     SlotPolicy,
     fit_slot_policy,

@@ -54,7 +54,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Match:
+class JudgedMatch:
     """A comparison's result. question: the group of related ones; None: each is its own group.
 
     outcome: 1 if `first` wins, 0.5 for a tie, 0 if it loses, or a probability; None: no verdict.
@@ -66,15 +66,16 @@ class Match:
     question: str | None = None
 
 
-def matches_of(comparisons: Iterable[Comparison], rule: OutcomeRule = "agree") -> list[Match]:
-    """One game for each comparison, under a rule for the two orders."""
+def matches_of(comparisons: Iterable[Comparison], rule: OutcomeRule = "agree") -> list[JudgedMatch]:
+    """One match for each comparison, under a rule for the two orders."""
     return [
-        Match(pair.first, pair.second, pair.outcome(rule), pair.question) for pair in comparisons
+        JudgedMatch(pair.first, pair.second, pair.outcome(rule), pair.question)
+        for pair in comparisons
     ]
 
 
-def checked_matches(matches: Sequence[Match]) -> tuple[list[Match], int]:
-    """The games that have an outcome, and how many have none."""
+def checked_matches(matches: Sequence[JudgedMatch]) -> tuple[list[JudgedMatch], int]:
+    """The matches that have an outcome, and how many have none."""
     require_list(matches, "matches", "put the matches into [ ]")
     kept = []
     for number, match in enumerate(matches):
@@ -92,7 +93,7 @@ def checked_matches(matches: Sequence[Match]) -> tuple[list[Match], int]:
     return kept, len(matches) - len(kept)
 
 
-def names_of(matches: Iterable[Match]) -> tuple[str, ...]:
+def names_of(matches: Iterable[JudgedMatch]) -> tuple[str, ...]:
     """Everybody who played, in order of appearance."""
     return tuple(dict.fromkeys(name for match in matches for name in (match.first, match.second)))
 

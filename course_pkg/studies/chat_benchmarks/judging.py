@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from course_pkg.common.arguments import require_string
 from course_pkg.studies.chat_benchmarks.comparisons import Comparison
-from course_pkg.studies.chat_benchmarks.conversations import HeldConversation
+from course_pkg.studies.chat_benchmarks.held_conversations import HeldConversation
 from course_pkg.studies.judge.bias import prefer_first
 from course_pkg.studies.judge.geval import Judge, JudgeError, JudgeTask, g_eval
 

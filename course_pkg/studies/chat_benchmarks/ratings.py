@@ -1,4 +1,4 @@
-"""Ratings from games: Bradley–Terry, from all of them at once, and Elo, one after the other.
+"""Ratings from matches: Bradley–Terry, from all of them at once, and Elo, one after the other.
 
 Sources: Bradley and Terry 1952; Ford 1957 (when the estimate exists); Chiang et al. 2024, section 4
 (sandwich); Elo 1978; Boubdir et al. 2023 (order). Chapter: evaluation/chat-benchmarks.
@@ -16,7 +16,7 @@ from course_pkg.evaluation.distributions import normal_quantile, t_quantile
 from course_pkg.evaluation.statistics import Interval
 from course_pkg.studies.chat_benchmarks.comparisons import (
     ELO_SCALE,
-    Match,
+    JudgedMatch,
     checked_matches,
     names_of,
 )
@@ -66,17 +66,17 @@ class BradleyTerry:
 
 
 def bradley_terry(
-    matches: Sequence[Match],
+    matches: Sequence[JudgedMatch],
     *,
     errors: Literal["sandwich", "fisher"] = "sandwich",
     prior: float = 0.0,
     level: float = 0.95,
 ) -> BradleyTerry:
-    """Estimate everybody's strength from games: P(i beats j) = σ(s_i - s_j), Σ s = 0.
+    """Estimate everybody's strength from matches: P(i beats j) = σ(s_i - s_j), Σ s = 0.
 
     Args:
-        errors: "sandwich" counts questions as independent groups, "fisher" every game.
-        prior: ties added to each pair that met; above 0, connected games have a finite estimate.
+        errors: "sandwich" counts questions as independent groups, "fisher" every match.
+        prior: ties added to each pair that met; above 0, connected matches have a finite estimate.
     """
     require_choice(errors, "errors", ("sandwich", "fisher"))
     require_between(prior, "prior", 0, math.inf, closed=True)
@@ -97,7 +97,7 @@ def bradley_terry(
 
 
 def _arrays(
-    matches: Sequence[Match], names: Sequence[str]
+    matches: Sequence[JudgedMatch], names: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     number = {name: place for place, name in enumerate(names)}
     first = np.array([number[match.first] for match in matches])
@@ -105,7 +105,7 @@ def _arrays(
     return first, second, np.array([match.outcome for match in matches], float)
 
 
-def _groups(matches: Sequence[Match]) -> list:
+def _groups(matches: Sequence[JudgedMatch]) -> list:
     """The question of each match, or a group of its own."""
     return [
         (number,) if match.question is None else match.question
@@ -184,7 +184,7 @@ def _listed(names: Sequence[str], members: set[int]) -> str:
 
 @dataclass(frozen=True)
 class EloRatings:
-    """history: the ratings before the first game and after each one, (games + 1, m)."""
+    """history: the ratings before the first match and after each one, (matches + 1, m)."""
 
     names: tuple[str, ...]
     history: np.ndarray
@@ -197,11 +197,15 @@ class EloRatings:
 
 
 def elo_ratings(
-    matches: Sequence[Match], *, k: float = 32.0, start: float = 1000.0, scale: float = 400.0
+    matches: Sequence[JudgedMatch],
+    *,
+    k: float = 32.0,
+    start: float = 1000.0,
+    scale: float = 400.0,
 ) -> EloRatings:
-    """Play the games in order: R_first += K (outcome - 1 / (1 + 10^((R_second - R_first) / 400))).
+    """Play the matches: R_first += K (outcome - 1 / (1 + 10^((R_second - R_first) / 400))).
 
-    >>> games = [Game("x", "y", 1), Game("x", "y", 0)]
+    >>> games = [JudgedMatch("x", "y", 1), JudgedMatch("x", "y", 0)]
     >>> {name: round(r, 2) for name, r in elo_ratings(games).ratings.items()}
     {'x': 998.53, 'y': 1001.47}
     """
@@ -225,9 +229,9 @@ def elo_ratings(
 
 
 def elo_by_order(
-    matches: Sequence[Match], *, orders: int = 100, seed: int = 0, **options
+    matches: Sequence[JudgedMatch], *, orders: int = 100, seed: int = 0, **options
 ) -> np.ndarray:
-    """Final ratings of the same games in random orders, (orders, m), as in `names_of`."""
+    """Final ratings of the same matches in random orders, (orders, m), as in `names_of`."""
     require_integer(orders, "orders")
     kept, _ = checked_matches(matches)
     names = names_of(kept)

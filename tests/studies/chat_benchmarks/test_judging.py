@@ -5,7 +5,7 @@ import json
 import pytest
 
 from course_pkg.lm.load import load
-from course_pkg.studies.chat_benchmarks.conversations import (
+from course_pkg.studies.chat_benchmarks.held_conversations import (
     HeldConversation,
     greedy_writer,
     hold_conversations,

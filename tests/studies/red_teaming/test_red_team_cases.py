@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from course_pkg.metrics.bleu import sentence_bleu
-from course_pkg.studies.red_teaming.cases import (
+from course_pkg.studies.red_teaming.red_team_cases import (
     NO_DIGITS,
     FormatRule,
     GeneratedCase,

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from course_pkg.adapters.accounting import count_parameters
 from course_pkg.lm.decoder import Decoder
-from course_pkg.studies.compression.students import (
+from course_pkg.studies.compression.layer_removal import (
     block_influence,
     evenly_spaced,
     keep_layers,
