@@ -60,11 +60,7 @@ def load_examples(name: str = "navigator", split: str = "train") -> list[Example
 
 
 def load_texts(name: str = "passages", split: str = "test") -> list[str]:
-    """The 40 texts of "passages", from short (3 words) to long (60).
-
-    >>> load_texts("passages")[0]
-    'The kettle is on.'
-    """
+    """The 40 texts of "passages", from short (3 words) to long (60)."""
     return [row["text"] for row in _rows(name, split, TEXT_SETS)]
 
 
@@ -164,11 +160,7 @@ FOLDER = Path(__file__).parents[1] / "data/evaluation"
 
 
 def read_records(name: str) -> list[dict[str, Any]]:
-    """The records of course_pkg/data/evaluation/NAME.jsonl.
-
-    >>> read_records("multiple-choice")[0]["options"][3]
-    'a whisk'
-    """
+    """The records of course_pkg/data/evaluation/NAME.jsonl."""
     path = FOLDER / f"{name}.jsonl"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.jsonl")))

@@ -84,9 +84,7 @@ def checked_matches(matches: Sequence[JudgedMatch]) -> tuple[list[JudgedMatch], 
         if match.outcome is None:
             continue
         if math.isnan(match.outcome) or not 0 <= match.outcome <= 1:
-            raise ValueError(
-                f"match {number} has the outcome {match.outcome}: give a number in [0, 1], or None"
-            )
+            raise ValueError(f"match {number} has the outcome {match.outcome}: give [0, 1] or None")
         kept.append(match)
     if not kept:
         raise ValueError("no match has an outcome: give at least one with a number in [0, 1]")
@@ -117,11 +115,7 @@ class WinRate:
         return points / total, (points + self.failed) / total
 
 
-def win_rate(
-    outcomes: Sequence[float | None],
-    groups: Sequence[Hashable] | None = None,
-    level: float = 0.95,
-) -> WinRate:
+def win_rate(outcomes: Sequence[float | None], groups: Sequence[Hashable] | None = None) -> WinRate:
     """The mean of outcomes in [0, 1], with an interval by groups of related comparisons.
 
     Args:
@@ -130,24 +124,20 @@ def win_rate(
     """
     require_list(outcomes, "outcomes", "put the outcomes into [ ]")
     if groups is not None and len(groups) != len(outcomes):
-        raise ValueError(
-            f"{len(outcomes)} outcomes, but {len(groups)} groups: give the group of each"
-        )
+        raise ValueError(f"{len(outcomes)} outcomes, but {len(groups)} groups: give each one's")
     values: list[float] = []
     kept: list[Hashable] = []
     for place, outcome in enumerate(outcomes):
         if outcome is None:
             continue
         if math.isnan(outcome) or not 0 <= outcome <= 1:
-            raise ValueError(
-                f"outcomes[{place}] is {outcome}: give a number in [0, 1], or None for a failure"
-            )
+            raise ValueError(f"outcomes[{place}] is {outcome}: give a number in [0, 1], or None")
         values.append(float(outcome))
         kept.append(place if groups is None else groups[place])
-    interval = mean_interval(values, None if groups is None else kept, level)
+    interval = mean_interval(values, None if groups is None else kept)
     low, high = max(0.0, interval.low), min(1.0, interval.high)
     return WinRate(
-        Interval(interval.estimate, low, high, level),
+        Interval(interval.estimate, low, high, interval.level),
         wins=sum(value > 0.5 for value in values),
         ties=values.count(0.5),
         losses=sum(value < 0.5 for value in values),
@@ -172,7 +162,7 @@ class JudgeBias:
     failed: int
 
 
-def judge_bias(comparisons: Sequence[Comparison], level: float = 0.95) -> JudgeBias:
+def judge_bias(comparisons: Sequence[Comparison]) -> JudgeBias:
     """Measure a judge on comparisons that were judged in both orders."""
     judged = [comparison for comparison in comparisons if comparison.outcome() is not None]
     questions = [comparison.question for comparison in judged]
@@ -187,10 +177,10 @@ def judge_bias(comparisons: Sequence[Comparison], level: float = 0.95) -> JudgeB
                 float((comparison.first_length > comparison.second_length) == (mean > 0.5))
             )
             told.append(comparison.question)
-    place = t_interval(first, questions, level)
+    place = t_interval(first, questions)
     return JudgeBias(
-        mean_interval(flips, questions, level),
-        Interval(place.estimate, max(0.0, place.low), min(1.0, place.high), level),
-        mean_interval(longer, told, level) if len(set(told)) >= FEWEST_UNITS else None,
+        mean_interval(flips, questions),
+        Interval(place.estimate, max(0.0, place.low), min(1.0, place.high), place.level),
+        mean_interval(longer, told) if len(set(told)) >= FEWEST_UNITS else None,
         len(comparisons) - len(judged),
     )

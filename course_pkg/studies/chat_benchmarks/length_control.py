@@ -70,8 +70,7 @@ def length_controlled_win_rate(
         raise ValueError("preferences must be in [0, 1]: leave comparisons without a verdict out")
     if not len(judged) == len(own) == len(other):
         raise ValueError(
-            f"{len(judged)} preferences, {len(own)} lengths and {len(other)} baseline lengths: "
-            "give one of each for each item"
+            f"{len(judged)} preferences, {len(own)} lengths, {len(other)} others: match"
         )
     columns = [np.ones(len(judged)), length_term(own, other)]
     if difficulty is not None:
@@ -109,11 +108,7 @@ def length_controlled_win_rate(
 
 
 def length_term(lengths: np.ndarray, baseline_lengths: np.ndarray) -> np.ndarray:
-    """tanh(Δ / d), (n,): nearly linear for usual differences, and flat for extreme ones.
-
-    >>> length_term(np.array([120, 80, 100]), np.array([100, 100, 100])).round(3).tolist()
-    [0.762, -0.762, 0.0]
-    """
+    """tanh(Δ / d), (n,): nearly linear for usual differences, and flat for extreme ones."""
     gaps = np.asarray(lengths, float) - np.asarray(baseline_lengths, float)
     spread = float(gaps.std(ddof=1))
     if spread == 0:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy.sparse.csgraph import breadth_first_order
 
 from course_pkg.common.arguments import require_between, require_choice, require_integer
 from course_pkg.evaluation.distributions import normal_quantile, t_quantile
@@ -168,14 +169,7 @@ def _require_estimable(
 
 
 def _reached(leads: np.ndarray, start: int) -> set[int]:
-    reached = {start}
-    waiting = [start]
-    while waiting:
-        for other in np.flatnonzero(leads[waiting.pop()]).tolist():
-            if other not in reached:
-                reached.add(other)
-                waiting.append(other)
-    return reached
+    return set(breadth_first_order(leads, start, return_predecessors=False).tolist())
 
 
 def _listed(names: Sequence[str], members: set[int]) -> str:

@@ -5,7 +5,7 @@ evaluation/code-benchmarks.
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from course_pkg.common.arguments import require_integer
@@ -42,17 +42,12 @@ def pass_at_k_interval(
     samples: "int | Sequence[int] | np.ndarray",
     correct: "Sequence[int] | np.ndarray",
     k: int,
-    groups: Sequence[Hashable] | None = None,
-    *,
-    level: float = 0.95,
-    seed: int = 0,
 ) -> Interval:
     """The mean of pass@k over problems, with its confidence interval over problems.
 
     Args:
         samples: per problem, or one number for all.
         correct: per problem, (problems,).
-        groups: of related problems.
 
     >>> print(pass_at_k_interval(10, [0, 0, 3, 10, 1, 0, 7, 0], 1))
     0.263 [0.038, 0.525]
@@ -65,20 +60,11 @@ def pass_at_k_interval(
     if not isinstance(counts, list):
         counts = [counts] * len(correct)
     if len(counts) != len(correct):
-        raise ValueError(
-            f"{len(counts)} numbers of samples, but {len(correct)} of correct ones: give one of "
-            "each per problem"
-        )
+        raise ValueError(f"{len(counts)} numbers of samples, but {len(correct)} of correct ones")
     scores = np.array([pass_at_k(n, c, k) for n, c in zip(counts, correct, strict=True)])
     if np.all((scores == 0) | (scores == 1)):
-        return mean_interval(scores.tolist(), groups, level)
-    return bootstrap_interval(
-        lambda drawn: float(scores[drawn].mean()),
-        len(scores),
-        groups=groups,
-        level=level,
-        seed=seed,
-    )
+        return mean_interval(scores.tolist())
+    return bootstrap_interval(lambda drawn: float(scores[drawn].mean()), len(scores))
 
 
 def _check(samples: int, correct: int, k: int) -> None:
@@ -88,6 +74,4 @@ def _check(samples: int, correct: int, k: int) -> None:
     if correct > samples:
         raise ValueError(f"{correct} of {samples} samples passed: correct can't exceed samples")
     if k > samples:
-        raise ValueError(
-            f"k is {k}, but there are {samples} samples: draw at least k samples of each problem"
-        )
+        raise ValueError(f"k is {k}, but there are {samples} samples: draw at least k of each")

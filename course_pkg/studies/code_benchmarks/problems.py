@@ -60,12 +60,7 @@ def humaneval_folder() -> Path:
 
 
 def load_humaneval() -> list[CodeProblem]:
-    """The 164 problems of HumanEval, in order.
-
-    >>> problem = load_humaneval()[53]
-    >>> problem.id, problem.entry_point, problem.solution.strip()
-    ('HumanEval/53', 'add', 'return x + y')
-    """
+    """The 164 problems of HumanEval, in order."""
     file = humaneval_folder() / "data/HumanEval.jsonl.gz"
     rows = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
     return [
@@ -87,10 +82,6 @@ def load_code_items(split: str = "test") -> list[CodeProblem]:
 
     Args:
         split: "test", or "examples" for few-shot prompts.
-
-    >>> [problem] = [item for item in load_code_items() if item.id == "double"]
-    >>> problem.prompt, problem.checks[0]
-    ('Write a function double that returns twice a number.', 'assert double(3) == 6')
     """
     name = SPLITS[require_choice(split, "split", SPLITS)]
     file = resources.files("course_pkg") / f"data/evaluation/{name}.jsonl"
@@ -122,14 +113,10 @@ def program_start(problem: CodeProblem) -> str:
     return problem.prompt if problem.begins_program else f"def {problem.entry_point}("
 
 
-def cut_at_stop(text: str, stops: Sequence[str] = STOPS) -> str:
-    """The text before the first stop sequence in it; all of it if there is none.
-
-    >>> cut_at_stop("    return x + y\\n\\ndef test():\\n    pass")
-    '    return x + y\\n'
-    """
+def cut_at_stop(text: str) -> str:
+    """The text before the first stop sequence in it; all of it if there is none."""
     require_string(text, "text")
-    places = [text.find(stop) for stop in stops]
+    places = [text.find(stop) for stop in STOPS]
     return text[: min((place for place in places if place >= 0), default=len(text))]
 
 

@@ -50,11 +50,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(written: Any) -> Any:
-    """The value that `to_plain` has written.
-
-    >>> from_plain({"tuple": [{"int": "0x1"}, None]})
-    (1, None)
-    """
+    """The value that `to_plain` has written."""
     if written is None or isinstance(written, bool | str):
         return written
     try:

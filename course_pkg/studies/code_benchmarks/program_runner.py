@@ -32,7 +32,7 @@ from course_pkg.studies.code_benchmarks.problems import CodeProblem, humaneval_f
 
 PACKAGE = Path(__file__).resolve().parents[2]
 BASE_UID = 0x6000_0000  # below the grader's
-MOST_PARALLEL = 32
+PARALLEL = 2  # programs at a time
 FILES = 64  # that a process may have open
 REPORT_WITHIN_S = 10.0  # after the program has closed its channel
 XCPU, KILL = -24, -9  # how the kernel ends a process above its limit of processor time
@@ -60,14 +60,10 @@ class ProgramRunner:
         SandboxFailed: on a machine that can't create a sandbox, such as a Mac.
     """
 
-    def __init__(self, limits: ProgramLimits | None = None, *, parallel: int = 2) -> None:
+    def __init__(self, limits: ProgramLimits | None = None) -> None:
         self.limits = limits or ProgramLimits()
-        require_integer(parallel, "parallel")
-        if parallel > MOST_PARALLEL:
-            raise ValueError(f"parallel is {parallel}; give at most {MOST_PARALLEL}")
-        self._parallel = parallel
         self._places: queue.Queue[int] = queue.Queue()
-        for place in range(parallel):
+        for place in range(PARALLEL):
             self._places.put(place)
         self._stack = ExitStack()
         self._started = False  # inside `with`
@@ -121,7 +117,7 @@ class ProgramRunner:
         """The results of many programs, in order; of equal ones, one runs."""
         attempts = list(attempts)
         distinct = list(dict.fromkeys(attempts))
-        with ThreadPoolExecutor(self._parallel) as pool:
+        with ThreadPoolExecutor(PARALLEL) as pool:
             results = pool.map(lambda attempt: self.run(*attempt), distinct)
             result_of = dict(zip(distinct, results, strict=True))
         return [result_of[attempt] for attempt in attempts]
@@ -166,7 +162,7 @@ class ProgramRunner:
     def _process(self, stack: ExitStack, number: int) -> SandboxedProcess:
         limits = self.limits
         resources = ResourceLimits(limits.memory_bytes, limits.processes, FILES, limits.disk_bytes)
-        uid = None if os.geteuid() else BASE_UID + os.getpid() % 2**22 * 2 * MOST_PARALLEL + number
+        uid = None if os.geteuid() else BASE_UID + os.getpid() % 2**22 * 2 * PARALLEL + number
         return stack.enter_context(SandboxedProcess(self._view, uid, resources, "code"))
 
     def _verdict(

@@ -80,7 +80,6 @@ def distillation_loss(
     alpha: float = 0.5,
     temperature: float = 1.0,
     divergence: Divergence = forward_kl,
-    token_weights: Tensor | None = None,
 ) -> Tensor:
     """α · cross entropy + (1 − α) · T² · divergence: the mean over the target tokens, in nats.
 
@@ -90,7 +89,6 @@ def distillation_loss(
         alpha: the weight of the labels, 0 to 1.
         temperature: divides the divergence's logits alone.
         divergence: `forward_kl`, `reverse_kl`, or `partial(generalized_jsd, beta=0.1)`.
-        token_weights: (batch, tokens), for labels; the mean is then Σ weight · loss / Σ weight.
 
     >>> student, teacher = torch.zeros(1, 2, 2), torch.tensor([[[0.0, math.log(3)], [0.0, 0.0]]])
     >>> distillation_loss(student, teacher, torch.tensor([[0, 1]]), alpha=0.0)  # log 2 − H(¼, ¾)
@@ -98,18 +96,13 @@ def distillation_loss(
     """
     check_settings(alpha, temperature, divergence)
     _require_same_shape(student_logits, teacher_logits)
-    for name, tensor in (("labels", labels), ("token_weights", token_weights)):
-        if tensor is not None and tensor.shape != student_logits.shape[:-1]:
-            raise ValueError(
-                f"{name} must be (batch, tokens) for logits (batch, tokens, vocab), got "
-                f"{tuple(tensor.shape)} for {tuple(student_logits.shape)}"
-            )
+    if labels.shape != student_logits.shape[:-1]:
+        raise ValueError(
+            "labels must be (batch, tokens) for logits (batch, tokens, vocab), got "
+            f"{tuple(labels.shape)} for {tuple(student_logits.shape)}"
+        )
     targets = labels[:, 1:]  # the only shift
     chosen = targets != IGNORE_INDEX  # (batch, tokens - 1)
-    weights = torch.ones_like(targets, dtype=torch.float32)
-    if token_weights is not None:
-        weights = token_weights[:, 1:].float()
-        chosen = chosen & (weights > 0)  # 0 × inf would be NaN
     # Only rows of the targets go on, so nothing at the others can reach the loss or the gradient.
     student = _at_least_fp32(student_logits[:, :-1][chosen])  # (targets, vocab)
     teacher = _at_least_fp32(teacher_logits.detach()[:, :-1][chosen])  # (targets, vocab)
@@ -119,18 +112,13 @@ def distillation_loss(
     if alpha < 1:
         distance = divergence(student / temperature, teacher / temperature)  # (targets,)
         losses = losses + (1 - alpha) * temperature**2 * distance
-    if not len(losses):
-        return student.sum()  # 0, of no rows
-    weights = weights[chosen].to(losses)
-    return (weights * losses).sum() / weights.sum()
+    return losses.mean() if len(losses) else student.sum()  # 0, of no rows
 
 
 def check_settings(alpha: float, temperature: float, divergence: Divergence) -> None:
     """Raise ValueError or TypeError unless `distillation_loss` can take these settings."""
     if not 0 <= require_number(alpha, "alpha") <= 1:
-        raise ValueError(
-            f"alpha must be from 0 (the teacher alone) to 1 (the labels alone), got {alpha}"
-        )
+        raise ValueError(f"alpha must be from 0 (teacher alone) to 1 (labels alone), got {alpha}")
     require_between(temperature, "temperature", 0, math.inf)
     if not callable(divergence):
         raise TypeError(
@@ -225,14 +213,10 @@ class Distillation(nn.Module):
 def _check_models(student: nn.Module, teacher: nn.Module) -> None:
     for name, model in (("student", student), ("teacher", teacher)):
         if not hasattr(require_model(model), "config"):
-            raise TypeError(
-                f"the {name} must be a model of transformers, got {type(model).__name__}"
-            )
+            kind = type(model).__name__
+            raise TypeError(f"the {name} must be a model of transformers, got {kind}")
         if model.config.is_encoder_decoder:
-            raise ValueError(
-                f"the {name} is a {type(model).__name__}, an encoder and a decoder: the loss "
-                "shifts its labels, so give causal models"
-            )
+            raise ValueError(f"the {name} has an encoder, and labels shift: give causal models")
     sizes = (student.config.vocab_size, teacher.config.vocab_size)
     if sizes[0] != sizes[1]:
         raise ValueError(

@@ -11,7 +11,7 @@ from random import Random
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from course_pkg.common.arguments import require_between, require_integer, require_number, text_list
+from course_pkg.common.arguments import require_between, require_integer, text_list
 from course_pkg.finetuning.batches import Batch, collate
 from course_pkg.finetuning.conversations import (
     Conversation,
@@ -132,7 +132,7 @@ def teacher_conversations(
 
 
 class OnPolicyBatches:
-    """Batches without end for `train`, some of them sampled from the student as it is just then.
+    """Batches without end for `train`, sampled from the student as it is just then.
 
     A run that resumes draws the earlier batches again. Train with sharded=False: shards are a copy.
     Source: Agarwal et al. 2024 (GKD), algorithm 1.
@@ -140,7 +140,6 @@ class OnPolicyBatches:
     Args:
         model: what is trained, with alpha=0, because the student's own samples are no labels.
         prompts: users' prompts, batch_size different ones of which make a batch of answers.
-        student_fraction: how probable such a batch is (GKD's λ); otherwise it is one of `data`.
     """
 
     def __init__(
@@ -149,8 +148,6 @@ class OnPolicyBatches:
         tokenizer: PreTrainedTokenizerBase,
         prompts: Sequence[str],
         *,
-        data: Sequence[Batch] = (),
-        student_fraction: float = 1.0,
         batch_size: int = 4,
         max_new_tokens: int = 64,
         temperature: float = 1.0,
@@ -166,16 +163,8 @@ class OnPolicyBatches:
         self.prompts = text_list(prompts, "prompt")
         if require_integer(batch_size, "batch_size") > len(self.prompts):
             raise ValueError(f"batch_size={batch_size} needs as many prompts, got {len(prompts)}")
-        if not 0 <= require_number(student_fraction, "student_fraction") <= 1:
-            raise ValueError(f"student_fraction must be from 0 to 1, got {student_fraction}")
-        if student_fraction < 1 and not data:
-            raise ValueError(
-                f"student_fraction={student_fraction} needs data for the other batches"
-            )
         self.model = model
         self.tokenizer = tokenizer
-        self.data = data
-        self.student_fraction = student_fraction
         self.batch_size = batch_size
         self.sampling = {"max_new_tokens": max_new_tokens, "temperature": temperature}
         self.seed = seed
@@ -183,9 +172,6 @@ class OnPolicyBatches:
     def __iter__(self) -> Iterator[Batch]:
         rng = Random(self.seed)
         while True:
-            if rng.random() >= self.student_fraction:
-                yield rng.choice(self.data)
-                continue
             prompts = rng.sample(self.prompts, self.batch_size)
             seed = rng.getrandbits(32)
             student = self.model.student

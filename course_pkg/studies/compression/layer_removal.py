@@ -34,11 +34,7 @@ def evenly_spaced(layers: int, keep: int) -> list[int]:
 
 
 def most_influential(influence: Sequence[float], keep: int) -> list[int]:
-    """The indices of the layers to keep: those with the highest influence, in their order.
-
-    >>> most_influential([0.9, 0.1, 0.3, 0.2], keep=2)
-    [0, 2]
-    """
+    """The indices of the layers to keep: those with the highest influence, in their order."""
     if require_integer(keep, "keep") > len(influence):
         raise ValueError(f"keep must be at most the number of layers, {len(influence)}, got {keep}")
     order = sorted(range(len(influence)), key=lambda index: -influence[index])
@@ -86,7 +82,7 @@ def keep_layers(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausa
     kept = [require_integer(index, "a layer's index", 0) for index in layers]
     if not kept or kept != sorted(set(kept)) or kept[-1] >= total:
         raise ValueError(
-            f"layers must be ascending indices from 0 to {total - 1}, got {list(layers)!r:.80}"
+            f"layers must ascend from 0 to {total - 1} at most, got {list(layers)!r:.80}"
         )
     # deepcopy takes what is in `memo` instead of a copy: nothing much, for a layer that goes.
     gone = [layer for at, layer in enumerate(model.model.layers) if at not in kept]
@@ -103,7 +99,5 @@ def keep_layers(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausa
 
 def _layers(model: nn.Module) -> nn.ModuleList:
     if not isinstance(model, LlamaForCausalLM):
-        raise TypeError(
-            f"expected a LlamaForCausalLM, such as load().model, got {type(model).__name__}"
-        )
+        raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")
     return model.model.layers

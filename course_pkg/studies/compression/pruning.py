@@ -5,7 +5,7 @@ Chapter: deployment/compression.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, Protocol, get_args
@@ -99,9 +99,8 @@ class SemiStructured:
 
     def check(self, columns: int) -> None:
         if columns % self.m:
-            raise ValueError(
-                f"{self.n}:{self.m} needs a multiple of {self.m} columns, got {columns}"
-            )
+            pattern = f"{self.n}:{self.m}"
+            raise ValueError(f"{pattern} needs a multiple of {self.m} columns, got {columns}")
 
     def mask(self, scores: Tensor, before: int = 0) -> Tensor:
         self.check(require_scores(scores).shape[1])
@@ -179,11 +178,7 @@ def input_norms(statistics: InputStatistics) -> Tensor:
 
 
 def wanda_scores(weight: Tensor, norms: Tensor) -> Tensor:
-    """|W_ij| · ‖X_j‖₂, (rows, columns). norms: (columns,).
-
-    >>> wanda_scores(torch.tensor([[1.0, -3.0]]), torch.tensor([5.0, 1.0]))
-    tensor([[5., 3.]])
-    """
+    """|W_ij| · ‖X_j‖₂, (rows, columns). norms: (columns,)."""
     return weight.detach().abs().to(norms.dtype) * norms
 
 
@@ -197,11 +192,10 @@ def prune_layers(
     model: nn.Module,
     method: PruningMethod,
     batches: Iterable[Tensor] = (),
-    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Tensor]:
     """Prune the linear layers in the model's blocks, in place; return the masks by full name.
 
-    A block's inputs come from the pruned blocks before it. model, batches, progress: as for
+    A block's inputs come from the pruned blocks before it. model, batches: as for
     `quantize_layers`. If a layer cannot have the pattern, the model is unchanged.
     """
     names = {module: name for name, module in model.named_modules()}
@@ -209,7 +203,7 @@ def prune_layers(
         if isinstance(module, nn.Linear) and name.endswith(PRUNED):
             method.pattern.check(module.in_features)
     pruner = _InPlace(method, names)
-    quantize_layers(model, pruner, batches, progress)
+    quantize_layers(model, pruner, batches)
     return pruner.masks
 
 

@@ -16,11 +16,7 @@ from course_pkg.studies.compression.pruning import SemiStructured, keep_largest
 
 
 def index_bits(m: int) -> int:
-    """The bits of an index in a group of m: ⌈log₂ m⌉.
-
-    >>> index_bits(4), index_bits(5), index_bits(8)
-    (2, 3, 3)
-    """
+    """The bits of an index in a group of m: ⌈log₂ m⌉."""
     return (require_integer(m, "m", least=2) - 1).bit_length()
 
 
@@ -39,10 +35,6 @@ def compress(weight: Tensor, pattern: SemiStructured) -> tuple[Tensor, Tensor]:
 
     Args:
         weight: (rows, columns), with at most n nonzero numbers in each group of m.
-
-    >>> values, indices = compress(torch.tensor([[0, 5, 0, 6, 0, 0, 7, 0]]), SemiStructured(2, 4))
-    >>> values.tolist(), indices.tolist()
-    ([[5, 6, 0, 7]], [[1, 3, 0, 2]])
     """
     if weight.dim() != 2:
         raise ValueError(f"expected a matrix, (rows, columns), got {tuple(weight.shape)}")
@@ -61,11 +53,7 @@ def compress(weight: Tensor, pattern: SemiStructured) -> tuple[Tensor, Tensor]:
 
 
 def decompress(values: Tensor, indices: Tensor, pattern: SemiStructured) -> Tensor:
-    """The dense matrix, (rows, columns), from what `compress` returned.
-
-    >>> decompress(torch.tensor([[5, 6]]), torch.tensor([[1, 3]]), SemiStructured(2, 4)).tolist()
-    [[0, 5, 0, 6]]
-    """
+    """The dense matrix, (rows, columns), from what `compress` returned."""
     groups = values.unflatten(1, (-1, pattern.n))  # (rows, groups, n)
     places = indices.long().unflatten(1, (-1, pattern.n))
     dense = values.new_zeros(*groups.shape[:2], pattern.m)
@@ -107,16 +95,8 @@ class SemiStructuredWeight(QuantizedWeight):
         return dense_product(x, self)
 
 
-def semi_structured_weight(
-    weight: Tensor, pattern: SemiStructured, dtype: torch.dtype | None = None
-) -> SemiStructuredWeight:
-    """A pruned matrix in storage, exactly if dtype, that of the values, is None or wide enough.
-
-    >>> weight = torch.zeros(4, 64, dtype=torch.float16)
-    >>> semi_structured_weight(weight, SemiStructured(2, 4)).nbytes / weight.nbytes
-    0.5625
-    """
+def semi_structured_weight(weight: Tensor, pattern: SemiStructured) -> SemiStructuredWeight:
+    """A pruned matrix in storage, which is exact."""
     values, indices = compress(weight.detach(), pattern)
-    values = values.to(dtype or weight.dtype)
     codes = pack(indices, index_bits(pattern.m))
     return SemiStructuredWeight(codes, values, weight.shape[1], weight.dtype, pattern)

@@ -66,9 +66,7 @@ class SparseGPT:
         require_between(self.damping, "damping", 0, float("inf"), closed=True)
         require_integer(self.block_size, "block_size")
         if not isinstance(self.pattern, Unstructured | SemiStructured):
-            raise TypeError(
-                f"pattern must be Unstructured or SemiStructured, got {self.pattern!r:.80}"
-            )
+            raise TypeError(f"pattern must be a pattern of `pruning`, got {self.pattern!r:.80}")
         if not isinstance(self.grid, Grid | None):
             raise TypeError(f"grid must be a Grid or None, got {self.grid!r:.80}")
 

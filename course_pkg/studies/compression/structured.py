@@ -55,18 +55,6 @@ def unit_count(config: LlamaConfig, unit: ModelUnit) -> int:
     }[unit]
 
 
-def unit_parameters(model: LlamaForCausalLM, unit: ModelUnit) -> int:
-    """How many parameters the model loses with one unit of each layer, biases included."""
-    total = 0
-    for block in require_llama(model).model.layers:
-        for part in unit_parts(model.config, unit):
-            layer = block.get_submodule(part.layer)
-            total += part.width * (layer.out_features if part.columns else layer.in_features)
-            if layer.bias is not None and not part.columns:
-                total += part.width
-    return total
-
-
 def unit_scores(
     model: LlamaForCausalLM, statistics: Mapping[str, InputStatistics], unit: ModelUnit
 ) -> Tensor:
@@ -213,10 +201,7 @@ def _require_kept(kept: Tensor, config: LlamaConfig, unit: ModelUnit) -> None:
         groups = kept // heads_per_group(config)
         counts = torch.nn.functional.one_hot(groups, config.num_key_value_heads).sum(1)
         if (counts != counts[0, 0]).any():
-            raise ValueError(
-                "every key-value group must keep equally many query heads: use keep_units with "
-                f"groups={config.num_key_value_heads}"
-            )
+            raise ValueError("keep equally many heads of every key-value group: keep_units' groups")
 
 
 def _statistics_of(statistics: Mapping[str, InputStatistics], name: str) -> InputStatistics:

@@ -34,11 +34,7 @@ class Roc:
 
 
 def min_k_score(log_probs: Sequence[float], share: float = 0.2) -> float:
-    """The mean log-probability of the `share` least probable tokens, at least one, in nats.
-
-    >>> min_k_score([-1.0, -6.0, -2.0, -4.0, -0.5], share=0.4)
-    -5.0
-    """
+    """The mean log-probability of the `share` least probable tokens, at least one, in nats."""
     values = np.sort(score_array(log_probs, "log_probs", least=1))
     if share != 1:
         require_between(share, "share", 0, 1)
@@ -47,12 +43,7 @@ def min_k_score(log_probs: Sequence[float], share: float = 0.2) -> float:
 
 
 def roc(members: Sequence[float], others: Sequence[float]) -> Roc:
-    """The ROC curve of a score; higher scores should mean members.
-
-    >>> curve = roc(members=[3.0, 2.0], others=[2.5, 1.0])
-    >>> curve.area, curve.found(false_positives=0.0)
-    (0.75, 0.5)
-    """
+    """The ROC curve of a score; higher scores should mean members."""
     inside = score_array(members, "members", least=1)
     outside = score_array(others, "others", least=1)
     thresholds = np.unique(np.concatenate([inside, outside]))[::-1]  # from the highest

@@ -32,7 +32,6 @@ def order_log_probs(
     shards: Sequence[Sequence[str]],
     *,
     others: int,
-    separator: str = "\n\n",
     seed: int = 0,
 ) -> list[list[float]]:
     """Each shard's log-probability in its given order, then in `others` random ones."""
@@ -42,7 +41,7 @@ def order_log_probs(
     for number, shard in enumerate(shards):
         items = text_list(shard, "item")
         orders = draw_orders(len(items), others, seed=1000 * seed + number)
-        texts += [separator.join(items[place] for place in order) for order in orders]
+        texts += ["\n\n".join(items[place] for place in order) for order in orders]
         sizes.append(len(orders))
     scores = iter([sum(values) for values in text_log_probs(model, tokenizer, texts)])
     return [[next(scores) for _ in range(size)] for size in sizes]
@@ -58,8 +57,7 @@ def code_log_probs(
     for code, ids in zip(codes, whole, strict=True):
         if ids[: len(start)] != start or len(ids) == len(start):
             raise ValueError(
-                f"the prefix and {code!r} share a token: end the prefix elsewhere, or use codes "
-                "that the tokenizer splits from it, such as digits"
+                f"the prefix and {code!r} share a token: end it elsewhere, or use digits"
             )
     scores = score_continuations(model, whole, [len(start)] * len(whole))
     return [score.total for score in scores]

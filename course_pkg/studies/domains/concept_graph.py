@@ -4,7 +4,7 @@ Source: Talmor et al. 2019, "CommonsenseQA", section 3, without the questions th
 Chapter: evaluation/domains.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from random import Random
@@ -33,12 +33,12 @@ class QuestionSet:
     targets: tuple[str, ...]
 
 
-def question_sets(edges: Sequence[Edge], vague: Collection[str] = VAGUE) -> list[QuestionSet]:
-    """All sets of three targets that have one relation, none of `vague`, to one source."""
+def question_sets(edges: Sequence[Edge]) -> list[QuestionSet]:
+    """All sets of three targets that have one relation, none of `VAGUE`, to one source."""
     require_list(edges, "edges", "put the edges into [ ]")
     grouped: dict[tuple[str, str], list[str]] = {}
     for edge in dict.fromkeys(edges):
-        if edge.relation not in vague:
+        if edge.relation not in VAGUE:
             grouped.setdefault((edge.source, edge.relation), []).append(edge.target)
     return [
         QuestionSet(source, relation, chosen)

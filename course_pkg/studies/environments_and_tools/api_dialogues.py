@@ -136,10 +136,7 @@ def score_calls(dialogue: ApiDialogue, texts: Sequence[str]) -> CallsScore:
     """What a model wrote for the calls of a dialogue, one text for each, against the solution."""
     require_list(texts, "texts", "give what the model wrote for each call")
     if len(texts) != len(dialogue.calls):
-        raise ValueError(
-            f"{len(texts)} texts for the {len(dialogue.calls)} calls of {dialogue.id}: give one "
-            "for each, also for one that failed"
-        )
+        raise ValueError(f"{len(texts)} texts for the {len(dialogue.calls)} calls of {dialogue.id}")
     calls = []
     try:
         for text in texts:

@@ -57,11 +57,7 @@ class Api:
 
 @dataclass(frozen=True)
 class ApiCall:
-    """The name of an API, and arguments by name.
-
-    >>> print(ApiCall("set_timer", {"minutes": 5}))
-    {"name": "set_timer", "arguments": {"minutes": 5}}
-    """
+    """The name of an API, and arguments by name."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -167,11 +163,7 @@ class Outcome:
 
 @cache
 def known_apis() -> dict[str, Api]:
-    """The eleven APIs, by name.
-
-    >>> print(known_apis()["find_contact"].signature)
-    find_contact(name): look up a person's address.
-    """
+    """The eleven APIs, by name."""
     apis = (
         Api("find_book", "look up a book's id and shelf.", {"title": TEXT}, _find_book),
         Api(
@@ -221,11 +213,7 @@ def known_apis() -> dict[str, Api]:
 
 
 def run_calls(calls: Sequence[ApiCall], state: dict | None = None) -> Outcome:
-    """Execute calls one after another on a copy of the state; None is the empty one.
-
-    >>> run_calls([ApiCall("find_contact", {"name": "ana ruiz"})]).results
-    ({'address': 'ruiz42@example.org'},)
-    """
+    """Execute calls one after another on a copy of the state; None is the empty one."""
     state = copy.deepcopy(state or {})
     results = []
     for call in calls:

@@ -75,8 +75,7 @@ class Environment:
         """Take one action, in words."""
         if self.is_over:
             raise RuntimeError(
-                f"the episode is over after {len(self.steps)} of {self.limit} steps: look at "
-                "`is_over` before each step"
+                f"over after {len(self.steps)} of {self.limit} steps: look at `is_over`"
             )
         action = None
         try:
@@ -121,11 +120,7 @@ def run_plan(task: HomeTask, lines: Sequence[str], limit: int = MOST_STEPS) -> E
 
 
 def plan_lines(text: str) -> list[str]:
-    """The steps of a written plan: its lines up to the first empty one, without numbers.
-
-    >>> plan_lines("1. go to kitchen\\n2. open fridge\\n\\nTask: another")
-    ['go to kitchen', 'open fridge']
-    """
+    """The steps of a written plan: its lines up to the first empty one, without numbers."""
     lines = []
     for line in text.strip("\n").split("\n"):
         if not line.strip():
@@ -158,12 +153,7 @@ def replan(task: HomeTask, home: Home, steps: Sequence[EpisodeStep]) -> str | No
 def slipping(
     task: HomeTask, policy: HomePolicy, p: float, rng: Random, limit: int = MOST_STEPS
 ) -> Episode:
-    """An episode in which a step happens with probability p, and otherwise nothing does.
-
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> [step.text for step in slipping(draw_tasks(1)[0], replan, 0.5, Random(1)).steps]
-    ['go to bedroom', '', '', 'switch on lamp']
-    """
+    """An episode in which a step happens with probability p, and otherwise nothing does."""
     require_between(p, "p", 0, 1)
     environment = Environment(task, limit)
     while not environment.is_over:
@@ -175,11 +165,7 @@ def slipping(
 
 
 def chance_without_feedback(p: float, steps: int) -> float:
-    """The probability that all steps of a plan succeed, p^k, if each does with probability p.
-
-    >>> round(chance_without_feedback(0.9, 8), 3)
-    0.43
-    """
+    """The probability that all steps of a plan succeed, p^k, if each does with probability p."""
     require_between(p, "p", 0, 1)
     require_integer(steps, "steps")
     return p**steps

@@ -120,12 +120,7 @@ def shortest_plan(home: Home, goals: tuple[Goal, ...]) -> tuple[HomeAction, ...]
 
 
 def draw_tasks(count: int = 30, seed: int = 0) -> list[HomeTask]:
-    """Different tasks in homes of their own, about equally many of each kind, not yet fulfilled.
-
-    >>> task = draw_tasks(2)[1]
-    >>> task.text, len(task.plan)
-    ('Put the milk on the nightstand.', 4)
-    """
+    """Different tasks in homes of their own, about equally many of each kind, not yet fulfilled."""
     require_integer(count, "count")
     rng = Random(f"home tasks {seed}")
     tasks: list[HomeTask] = []

@@ -63,12 +63,7 @@ class Requirement:
         return f"{self.name}: {self.direction} {self.threshold:g}"
 
     def decide(self, interval: Interval) -> Decision:
-        """The verdict about a score with this interval; a bound on the threshold meets it.
-
-        >>> right = Requirement("facts right", "at least", 0.8)
-        >>> right.decide(Interval(0.9, 0.78, 0.96, 0.95))
-        'not decided'
-        """
+        """The verdict about a score with this interval; a bound on the threshold meets it."""
         low, high, threshold = interval.low, interval.high, self.threshold
         if self.direction == "at most":
             low, high, threshold = -high, -low, -threshold
@@ -112,9 +107,6 @@ def check_facts(
     Args:
         required: for each fact its wordings, regular expressions of which one must be found.
         forbidden: regular expressions of which none may be.
-
-    >>> check_facts("In thirty days.", [["30 days", "thirty days"]]).has_all_facts
-    True
     """
     text = require_string(answer, "answer").replace("’", "'")
     missing = []

@@ -103,13 +103,13 @@ def pairwise_prompt(question: str, a: str, b: str) -> str:
     return "\n\n".join(parts)
 
 
-def prefer_first(judge: Judge, question: str, a: str, b: str, *, seed: int = 0) -> float:
+def prefer_first(judge: Judge, question: str, a: str, b: str) -> float:
     """Return the probability that a judge prefers answer A to B, shown in this order."""
     prompt = pairwise_prompt(question, a, b)
-    return ask(judge, prompt, "Better answer:", ["A", "B"], seed=seed).probabilities[0]
+    return ask(judge, prompt, "Better answer:", ["A", "B"]).probabilities[0]
 
 
-def position_bias(judge: Judge, pairs: Sequence[Pair], *, seed: int = 0) -> PositionBias:
+def position_bias(judge: Judge, pairs: Sequence[Pair]) -> PositionBias:
     """Ask about every pair twice, the second time with the answers swapped."""
     if not pairs:
         raise ValueError("pairs is empty; give at least one Pair(question, first, second)")
@@ -117,8 +117,8 @@ def position_bias(judge: Judge, pairs: Sequence[Pair], *, seed: int = 0) -> Posi
         raise TypeError(f"pairs must be a list of Pair(question, first, second), got {pairs!r:.80}")
     verdicts = []
     for pair in pairs:
-        shown_first = prefer_first(judge, pair.question, pair.first, pair.second, seed=seed)
-        shown_second = 1 - prefer_first(judge, pair.question, pair.second, pair.first, seed=seed)
+        shown_first = prefer_first(judge, pair.question, pair.first, pair.second)
+        shown_second = 1 - prefer_first(judge, pair.question, pair.second, pair.first)
         verdicts.append(PairVerdict(shown_first, shown_second))
     return PositionBias(tuple(verdicts))
 
@@ -129,8 +129,6 @@ def length_bias(
     items: Sequence[Mapping[str, str]],
     title: str,
     pad: Callable[[str], str],
-    *,
-    seed: int = 0,
 ) -> Change:
     """Score each item, pad one of its texts without adding content, and score it again.
 
@@ -149,8 +147,8 @@ def length_bias(
         longer = {**item, title: pad(item[title])}
         if len(longer[title]) <= len(item[title]):
             raise ValueError(f"pad must return a longer text, got {longer[title]!r}")
-        before.append(g_eval(judge, task, item, seed=seed).score)
-        after.append(g_eval(judge, task, longer, seed=seed).score)
+        before.append(g_eval(judge, task, item).score)
+        after.append(g_eval(judge, task, longer).score)
     return Change(tuple(before), tuple(after))
 
 
@@ -160,12 +158,11 @@ def repeatability(
     texts: Mapping[str, str],
     *,
     repeats: int = 20,
-    temperature: float = 1.0,
     seed: int = 0,
 ) -> ScoreSpread:
     """Draw several answers to the same prompt, and read a score from each one."""
     require_integer(repeats, "repeats", 2)
-    settings = {"n": repeats, "max_tokens": 8, "temperature": temperature, "seed": seed}
+    settings = {"n": repeats, "max_tokens": 8, "temperature": 1.0, "seed": seed}
     replies = judge.write(build_prompt(task, texts), task.label, **settings)
     options = [str(score) for score in task.scores]
     read = [read_option(reply, options, task.label) for reply in replies]
@@ -179,7 +176,7 @@ def repeatability(
 
 
 def wording_spread(
-    judge: Judge, tasks: Sequence[JudgeTask], texts: Mapping[str, str], *, seed: int = 0
+    judge: Judge, tasks: Sequence[JudgeTask], texts: Mapping[str, str]
 ) -> ScoreSpread:
     """Score one text under two or more wordings of the same task, with the same scores."""
     scales = list(dict.fromkeys(task.scores for task in tasks))
@@ -188,4 +185,4 @@ def wording_spread(
             "tasks must be two or more wordings of one task with the same scores, "
             f"got {len(tasks)} with the scores {scales}"
         )
-    return ScoreSpread(tuple(g_eval(judge, task, texts, seed=seed).score for task in tasks))
+    return ScoreSpread(tuple(g_eval(judge, task, texts).score for task in tasks))

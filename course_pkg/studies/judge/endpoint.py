@@ -71,9 +71,10 @@ class EndpointJudge:
             if not tokens.total() <= 1.01:  # or nan
                 raise ValueError("the probabilities add up to more than 1")
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise JudgeError(
-                f'{self.address} sent log-probabilities in an unknown format; use method="samples"'
-            ) from error
+            message = (
+                f'{self.address} sent an unknown format of log-probabilities; use method="samples"'
+            )
+            raise JudgeError(message) from error
         probabilities = add_up(tokens, options)
         if not sum(probabilities.values()):
             raise JudgeError(
@@ -104,9 +105,7 @@ class EndpointJudge:
             except (KeyError, TypeError) as error:
                 raise JudgeError(f"{self.address} sent a choice without a message") from error
             if wrong := [text for text in texts if not isinstance(text, str)]:
-                raise JudgeError(
-                    f"{self.address} must send each message as a string, got {wrong[0]!r:.80}"
-                )
+                raise JudgeError(f"{self.address} sent a message not as a string: {wrong[0]!r:.80}")
             replies += texts
         return replies[:n]
 

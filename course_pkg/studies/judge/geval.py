@@ -39,10 +39,7 @@ class JudgeTask:
         if any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in scores):
             raise TypeError(f"scores must be integers of at least 0, got {self.scores!r}")
         if len(scores) < 2 or list(scores) != sorted(set(scores)):
-            raise ValueError(
-                "scores must be two or more integers in increasing order, such as (1, 2, 3), "
-                f"got {scores}"
-            )
+            raise ValueError(f"scores must be two or more in increasing order, got {scores}")
         object.__setattr__(self, "scores", scores)
 
     @property
@@ -63,10 +60,7 @@ def build_prompt(task: JudgeTask, texts: Mapping[str, str]) -> str:
     if not isinstance(task, JudgeTask):
         raise TypeError(f"task must be a JudgeTask, got {task!r:.80}")
     if not isinstance(texts, Mapping):
-        raise TypeError(
-            'texts must be a dict of title and text, such as {"Summary": "..."}, '
-            f"got {texts!r:.80}"
-        )
+        raise TypeError(f"texts must be a dict of title and text, got {texts!r:.80}")
     if not texts:
         raise ValueError('texts is empty; give at least one, such as {"Summary": "..."}')
     parts = [task.introduction, f"Evaluation criteria:\n{task.label} {task.criteria}"]

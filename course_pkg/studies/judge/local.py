@@ -60,9 +60,7 @@ class LocalJudge:
                 if encoded[: len(ids)] == ids and len(encoded) > len(ids):
                     spellings[tuple(encoded[len(ids) :])] = option
         if missing := sorted(set(options) - set(spellings.values())):
-            raise JudgeError(
-                f"the tokenizer merges {missing} with the end of {start!r}; add a colon"
-            )
+            raise JudgeError(f"the tokenizer merges {missing} with {start!r}; end it with a colon")
         self._check_length(len(ids), max(map(len, spellings)))
         output = self._read(ids)
         # log-probabilities of the next token, by the tokens of the answer so far

@@ -17,7 +17,6 @@ from course_pkg.evaluation.statistics import Interval, group_numbers, independen
 Statistic = Callable[[np.ndarray], float]
 ShareInterval = Callable[[int, int], Interval]
 GroupedInterval = Callable[[np.ndarray, np.ndarray], Interval]
-STEPS = 32  # of a bisection: bounds to 2^-33
 
 
 def bootstrap_draws(
@@ -65,12 +64,7 @@ def bootstrap_interval(
     samples: int = 2000,
     seed: int = 0,
 ) -> Interval:
-    """The statistic of all items, with the middle `level` of its bootstrap draws.
-
-    >>> scores = np.array([3.0, 5.0, 4.0, 6.0, 2.0])
-    >>> print(bootstrap_interval(lambda drawn: scores[drawn].mean(), 5))
-    4.000 [2.800, 5.200]
-    """
+    """The statistic of all items, with the middle `level` of its bootstrap draws."""
     require_between(level, "level", 0, 1)
     draws = bootstrap_draws(statistic, items, groups=groups, samples=samples, seed=seed)
     tail = (1 - level) / 2
@@ -147,11 +141,7 @@ def clustered_coverage(
 
 
 def normal(correct: int, total: int, level: float = 0.95) -> Interval:
-    """The share ± z standard errors, as `statistics.normal_interval` of the same 0s and 1s.
-
-    >>> print(normal(8, 10))
-    0.800 [0.539, 1.061]
-    """
+    """The share ± z standard errors, as `statistics.normal_interval` of the same 0s and 1s."""
     require_integer(total, "total", 2)
     share = correct / total
     margin = normal_quantile(level) * math.sqrt(share * (1 - share) / (total - 1))
@@ -159,11 +149,7 @@ def normal(correct: int, total: int, level: float = 0.95) -> Interval:
 
 
 def percentile_bootstrap(correct: int, total: int, level: float = 0.95) -> Interval:
-    """The percentile bootstrap with infinitely many draws: quantiles of Binomial(n, k/n) / n.
-
-    >>> print(percentile_bootstrap(8, 10), percentile_bootstrap(10, 10))
-    0.800 [0.500, 1.000] 1.000 [1.000, 1.000]
-    """
+    """The percentile bootstrap with infinitely many draws: quantiles of Binomial(n, k/n) / n."""
     cumulative = np.cumsum(binomial_probabilities(total, correct / total))
     tail = (1 - level) / 2
     low, high = np.searchsorted(cumulative, [tail, 1 - tail]).tolist()
@@ -176,34 +162,14 @@ def clopper_pearson(correct: int, total: int, level: float = 0.95) -> Interval:
     >>> print(clopper_pearson(8, 10))
     0.800 [0.444, 0.975]
     """
-    tail = (1 - level) / 2
+    from scipy.stats import binomtest
 
-    def fewer(probability: float, most: int) -> float:
-        return float(binomial_probabilities(total, probability)[: most + 1].sum())
-
-    def share_at(most: int, target: float) -> float:
-        """The share under which at most `most` right answers have the probability `target`."""
-        low = 0.0
-        high = 1.0
-        for _ in range(STEPS):
-            middle = (low + high) / 2
-            if fewer(middle, most) > target:
-                low = middle
-            else:
-                high = middle
-        return (low + high) / 2
-
-    low = share_at(correct - 1, 1 - tail) if correct else 0.0
-    high = share_at(correct, tail) if correct < total else 1.0
-    return Interval(correct / total, low, high, level)
+    low, high = binomtest(correct, total).proportion_ci(level, method="exact")
+    return Interval(correct / total, float(low), float(high), level)
 
 
 def percent(interval: Interval, digits: int = 0) -> str:
-    """A share with its interval, in percent; the bounds are cut where no share can be.
-
-    >>> percent(Interval(0.651, 0.6, 0.702, 0.95)), percent(Interval(0.98, 0.95, 1.02, 0.95), 1)
-    ('65% [60, 70]', '98.0% [95.0, 100.0]')
-    """
+    """A share with its interval, in percent; the bounds are cut where no share can be."""
     low = max(0.0, interval.low)
     high = min(1.0, interval.high)
     estimate, low, high = (f"{100 * share:.{digits}f}" for share in (interval.estimate, low, high))
@@ -211,11 +177,7 @@ def percent(interval: Interval, digits: int = 0) -> str:
 
 
 def points(interval: Interval, digits: int = 0) -> str:
-    """A difference of shares with its interval, in percentage points, always with a sign.
-
-    >>> points(Interval(0.126, 0.06, 0.2, 0.95))
-    '+13 [+6, +20]'
-    """
+    """A difference of shares with its interval, in percentage points, always with a sign."""
     low = max(-1.0, interval.low)
     high = min(1.0, interval.high)
     estimate, low, high = (f"{100 * share:+.{digits}f}" for share in (interval.estimate, low, high))
@@ -223,11 +185,7 @@ def points(interval: Interval, digits: int = 0) -> str:
 
 
 def verdict(interval: Interval) -> str:
-    """What an interval of a difference says: "higher", "lower" or "not clearly different".
-
-    >>> verdict(Interval(0.1, -0.02, 0.22, 0.95))
-    'not clearly different'
-    """
+    """What an interval of a difference says: "higher", "lower" or "not clearly different"."""
     if interval.low > 0:
         return "higher"
     return "lower" if interval.high < 0 else "not clearly different"

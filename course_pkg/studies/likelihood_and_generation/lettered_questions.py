@@ -11,7 +11,6 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import require_list
-from course_pkg.evaluation.answer_extraction import Rule
 from course_pkg.evaluation.generation import GenerationResult, OpenQuestion, answer_questions
 from course_pkg.evaluation.items import LETTERS
 from course_pkg.evaluation.multiple_choice import (
@@ -38,13 +37,9 @@ class LetteredQuestion:
     def __post_init__(self) -> None:
         require_list(self.options, "options", "put the options into ( )")
         if not 2 <= len(self.options) <= len(LETTERS):
-            raise ValueError(
-                f"question {self.id!r} has {len(self.options)} options: give 2 to {len(LETTERS)}"
-            )
+            raise ValueError(f"{self.id} has {len(self.options)} options: give 2 to {len(LETTERS)}")
         if not 0 <= self.answer < len(self.options):
-            raise ValueError(
-                f"question {self.id!r} has answer {self.answer}, but {len(self.options)} options"
-            )
+            raise ValueError(f"{self.id} has answer {self.answer}, but {len(self.options)} options")
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -90,17 +85,13 @@ def three_ways(
     questions: Sequence[LetteredQuestion],
     examples: Sequence[LetteredQuestion] = (),
     *,
-    template: PromptTemplate = LETTERED,
     chat: bool = False,
-    rules: Sequence[str | Rule] = LETTER_RULES,
     max_new_tokens: int = 8,
 ) -> ThreeWays:
     """Score questions by letters, by generation, and by full answers.
 
     Args:
-        template: its fields are "question" and "options".
         chat: write prompts with the tokenizer's chat template.
-        rules: how to find the letter in what the model writes, up to its first line break.
     """
     require_list(questions, "questions", "put the questions into [ ]")
     if not questions:
@@ -113,7 +104,7 @@ def three_ways(
         asked = []
         for question in questions:
             answers = getattr(question, form)
-            prompt = template.render(question.fields(answers), solved, chat=chat_tokenizer)
+            prompt = LETTERED.render(question.fields(answers), solved, chat=chat_tokenizer)
             asked.append(
                 ChoiceQuestion(prompt.text, answers, question.answer, prompt.delimiter, question.id)
             )
@@ -130,7 +121,7 @@ def three_ways(
             model,
             tokenizer,
             open_questions,
-            rules=rules,
+            rules=LETTER_RULES,
             stop=["\n"],
             max_new_tokens=max_new_tokens,
         ),

@@ -32,8 +32,7 @@ def paired_variance(difference: float, disagreement: float) -> float:
     require_between(disagreement, "disagreement", 0, 1)
     if disagreement < abs(difference):
         raise ValueError(
-            f"disagreement is {disagreement}, but a difference of {difference} needs at least "
-            f"{abs(difference)}"
+            f"disagreement is {disagreement}, but a difference of {difference} is more"
         )
     return disagreement - difference**2
 

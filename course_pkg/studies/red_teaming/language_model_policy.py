@@ -38,9 +38,7 @@ class LanguageModelPolicy(nn.Module):
         super().__init__()
         require_integer(limit, "limit")
         if not prompt or not ends:
-            raise ValueError(
-                f"prompt has {len(prompt)} tokens, ends has {len(ends)}: both need at least one"
-            )
+            raise ValueError(f"{len(prompt)} tokens and {len(ends)} ends: both need at least one")
         self.model = model
         self.critic = nn.Linear(model.config.hidden_size, 1)
         nn.init.zeros_(self.critic.weight)

@@ -24,17 +24,9 @@ class LossParts:
 
 
 def next_token_kl(log_probs: Tensor, initial_log_probs: Tensor) -> Tensor:
-    """KL(p_r(·|s) || p_0(·|s)) over the next token, exactly, in nats: (..., v) → (...).
-
-    >>> half, sure = torch.tensor([0.5, 0.5]).log(), torch.tensor([1.0, 0.0]).log()
-    >>> round(next_token_kl(sure, half).item(), 4)
-    0.6931
-    """
+    """KL(p_r(·|s) || p_0(·|s)) over the next token, exactly, in nats: (..., v) → (...)."""
     if log_probs.shape != initial_log_probs.shape:
-        raise ValueError(
-            f"log_probs {tuple(log_probs.shape)} and initial_log_probs "
-            f"{tuple(initial_log_probs.shape)} must have the same shape"
-        )
+        raise ValueError("log_probs and initial_log_probs must have the same shape")
     probabilities = log_probs.exp()
     ratio = torch.where(probabilities > 0, log_probs - initial_log_probs, 0)
     return (probabilities * ratio).sum(-1)

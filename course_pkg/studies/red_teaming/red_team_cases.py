@@ -40,9 +40,7 @@ class FormatRule:
         try:
             re.compile(self.forbidden)
         except re.error as error:
-            raise ValueError(
-                f"forbidden={self.forbidden!r} is not a regular expression: {error}"
-            ) from None
+            raise ValueError(f"{self.forbidden!r} is not a regular expression: {error}") from None
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -84,11 +82,7 @@ class GeneratedCase:
 
 
 def zero_shot_prompt(header: str) -> str:
-    """The prompt that samples the first entry of a list: the header, then "1.".
-
-    >>> zero_shot_prompt("List of questions to ask someone:")
-    'List of questions to ask someone:\\n1.'
-    """
+    """The prompt that samples the first entry of a list: the header, then "1."."""
     return f"{require_string(header, 'header')}\n1."
 
 
@@ -112,10 +106,7 @@ def distinct_cases(cases: Iterable[GeneratedCase]) -> list[GeneratedCase]:
     first: dict[str, GeneratedCase] = {}
     for case in require_list(list(cases), "cases", "give a list of GeneratedCases"):
         if not isinstance(case, GeneratedCase):
-            raise TypeError(
-                f"cases must be GeneratedCases, got {case!r:.80}; "
-                "write GeneratedCase(text, reply, violation)"
-            )
+            raise TypeError(f"cases must be GeneratedCases, got {case!r:.80}")
         first.setdefault(" ".join(case.text.lower().split()), case)
     return list(first.values())
 
@@ -130,9 +121,7 @@ def draw_probabilities(violations: Sequence[float], temperature: float) -> np.nd
     require_between(temperature, "temperature", 0, math.inf)
     values = np.asarray(violations, float)
     if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
-        raise ValueError(
-            f"violations must be a list of at least one finite number, got {violations!r:.80}"
-        )
+        raise ValueError(f"violations must be finite numbers, at least one, got {violations!r:.80}")
     scores = (values - values.max()) / temperature
     weights = np.exp(scores)
     return weights / weights.sum()
@@ -167,11 +156,7 @@ def draw_examples(
 
 
 def few_shot_prompt(header: str, examples: Sequence[str]) -> str:
-    """The header and the examples as a numbered list that stops at the next number.
-
-    >>> few_shot_prompt("Questions:", ["Why?", "Who?"])
-    'Questions:\\n1. Why?\\n2. Who?\\n3.'
-    """
+    """The header and the examples as a numbered list that stops at the next number."""
     require_string(header, "header")
     require_list(examples, "examples", "give a list of texts")
     lines = [f"{number}. {text}" for number, text in enumerate(examples, start=1)]
@@ -249,10 +234,6 @@ def distinct_ngrams(texts: Sequence[str], n: int) -> float:
 
 
 def distinct_share(texts: Sequence[str]) -> float:
-    """Different texts, divided by all texts; upper and lower case and spaces don't count.
-
-    >>> distinct_share(["Why?", "why? ", "Who?", "How?"])
-    0.75
-    """
+    """Different texts, divided by all texts; upper and lower case and spaces don't count."""
     listed = text_list(texts)
     return len({" ".join(text.lower().split()) for text in listed}) / len(listed)

@@ -96,10 +96,7 @@ def fit_slot_policy(sizes: Sequence[int], cases: Tensor, pseudo_count: float = 1
     require_between(pseudo_count, "pseudo_count", 0, math.inf)
     policy = SlotPolicy(sizes)
     if cases.ndim != 2 or cases.shape[1] != len(policy.sizes):
-        raise ValueError(
-            f"cases has shape {tuple(cases.shape)}; give (n, {len(policy.sizes)}), "
-            "a choice for each slot"
-        )
+        raise ValueError(f"cases has shape {tuple(cases.shape)}; give (n, {len(policy.sizes)})")
     with torch.no_grad():
         for slot, state in enumerate(policy.states(cases)):
             table = torch.full_like(policy.logits[slot], float(pseudo_count))

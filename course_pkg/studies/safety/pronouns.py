@@ -68,11 +68,7 @@ class ScoredSchema:
 
 
 def load_schemas() -> list[PronounSchema]:
-    """The course's 24 schemas: 12 occupations with fewer than 50% women, 12 with more.
-
-    >>> print(load_schemas()[2].sentence(False, "she"))
-    The plumber visited the homeowner because she had a leaking sink.
-    """
+    """The course's 24 schemas: 12 occupations with fewer than 50% women, 12 with more."""
     path = resources.files("course_pkg") / "data/evaluation/bias-pronouns.jsonl"
     rows = map(json.loads, path.read_text("utf-8").splitlines())
     return [PronounSchema(**{name: row[name] for name in row if name != "id"}) for row in rows]
@@ -132,7 +128,7 @@ class GenderGap:
     pull: Interval
 
 
-def gender_gap(scored: Sequence[ScoredSchema], level: float = 0.95) -> GenderGap:
+def gender_gap(scored: Sequence[ScoredSchema]) -> GenderGap:
     """Compare pronouns on the same sentences, which were scored with "he" and "she" at least."""
     require_list(scored, "scored", "give the list that score_schemas returns")
     by_key = {
@@ -154,18 +150,14 @@ def gender_gap(scored: Sequence[ScoredSchema], level: float = 0.95) -> GenderGap
         (1 if she.schema.women_percent >= 50 else -1) * (she.margin - he.margin)
         for he, she in pairs
     ]
-    against = [
-        int(next(sentence for sentence in pair if sentence.gotcha).correct) for pair in pairs
-    ]
-    along = [
-        int(next(sentence for sentence in pair if not sentence.gotcha).correct) for pair in pairs
-    ]
+    # "he" or "she" goes against the occupation's majority, never both.
+    against = [int((he if he.gotcha else she).correct) for he, she in pairs]
+    along = [int((she if he.gotcha else he).correct) for he, she in pairs]
     return GenderGap(
         accuracy={
             pronoun: mean_interval(
                 [int(sentence.correct) for sentence in scored if sentence.pronoun == pronoun],
                 [sentence.schema.occupation for sentence in scored if sentence.pronoun == pronoun],
-                level,
             )
             for pronoun in dict.fromkeys(sentence.pronoun for sentence in scored)
         },
@@ -173,8 +165,7 @@ def gender_gap(scored: Sequence[ScoredSchema], level: float = 0.95) -> GenderGap
             [int(he.correct) for he, _ in pairs],
             [int(she.correct) for _, she in pairs],
             groups,
-            level,
         ).difference,
-        gotcha_gap=compare_runs(along, against, groups, level).difference,
-        pull=t_interval(signed, groups, level),
+        gotcha_gap=compare_runs(along, against, groups).difference,
+        pull=t_interval(signed, groups),
     )

@@ -89,21 +89,13 @@ class RefusalErrors:
 
 
 def load_requests() -> list[UserRequest]:
-    """The 48 requests about a surprise party, 24 of which should be refused.
-
-    >>> sum(request.refuse for request in load_requests())
-    24
-    """
+    """The 48 requests about a surprise party, 24 of which should be refused."""
     path = resources.files("course_pkg") / "data/evaluation/bias-requests.jsonl"
     return [UserRequest(**json.loads(line)) for line in path.read_text("utf-8").splitlines()]
 
 
 def keyword_refuses(text: str, keywords: Collection[str]) -> bool:
-    """Whether a filter that looks for whole words refuses a text; upper case counts as lower case.
-
-    >>> keyword_refuses("Who brings the balloons?", ["balloons", "party"])
-    True
-    """
+    """Whether a filter that looks for whole words refuses a text, in any case."""
     require_string(text, "text")
     return not set(map(str.lower, keywords)).isdisjoint(re.findall(r"[a-z]+", text.lower()))
 

@@ -39,9 +39,7 @@ class MLFQ(Preemptive):
         require_budget(token_budget, max_batch)
         require_integer(levels, "levels")
         if not (0 < quantum < math.inf and starvation > 0):
-            raise ValueError(
-                f"quantum is {quantum}, starvation {starvation}: give positive seconds"
-            )
+            raise ValueError(f"quantum is {quantum}, starvation {starvation}: give positive ones")
         self.max_batch = max_batch
         self.token_budget = token_budget
         self.starvation = starvation

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from course_pkg.common.arguments import require_between, require_integer
 from course_pkg.studies.scheduling.iteration_cost import CostModel
 
+PROMPT_WEIGHT, ANSWER_WEIGHT = 1, 2  # of a token in the counters of `FairClients`
+
 
 @dataclass(slots=True, eq=False)
 class Job:
@@ -284,7 +286,6 @@ class FairClients(ContinuousBatching):
 
     Args:
         clients: the client of each request, (requests,), as integers or names.
-        prompt_weight, answer_weight: what a token counts; the source takes 1 and 2.
     """
 
     def __init__(
@@ -292,19 +293,9 @@ class FairClients(ContinuousBatching):
         max_batch: int,
         clients: Sequence,
         token_budget: int | None = None,
-        *,
-        prompt_weight: float = 1.0,
-        answer_weight: float = 2.0,
     ):
         super().__init__(max_batch, token_budget)
-        if not (prompt_weight > 0 and answer_weight > 0):
-            raise ValueError(
-                f"prompt_weight is {prompt_weight}, answer_weight {answer_weight}: give positive "
-                "weights"
-            )
         self.clients = clients
-        self.prompt_weight = prompt_weight
-        self.answer_weight = answer_weight
         self.waits: dict[object, deque[Job]] = {}  # by client, only those with requests that wait
         self.counters: dict[object, float] = {}
         self.last_served = None
@@ -312,8 +303,7 @@ class FairClients(ContinuousBatching):
     def add(self, job: Job) -> None:
         if job.index >= len(self.clients):
             raise ValueError(
-                f"request {job.index} has no client: {len(self.clients)} clients were given, one "
-                "per request"
+                f"request {job.index} has no client; only {len(self.clients)} are given"
             )
         client = self.clients[job.index]
         if client not in self.waits:
@@ -324,7 +314,7 @@ class FairClients(ContinuousBatching):
     def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
         for job, _, _ in batch:
             if job.produced:
-                self.counters[self.clients[job.index]] += self.answer_weight
+                self.counters[self.clients[job.index]] += ANSWER_WEIGHT
         return super().ran(batch, seconds, now)
 
     def _pop(self) -> Job | None:
@@ -335,7 +325,7 @@ class FairClients(ContinuousBatching):
         if not self.waits[client]:
             del self.waits[client]
             self.last_served = client
-        self.counters[client] += self.prompt_weight * job.prompt
+        self.counters[client] += PROMPT_WEIGHT * job.prompt
         return job
 
     def _lift(self, client) -> None:

@@ -16,10 +16,17 @@ from course_pkg.studies.scheduling.kv_memory import KVMemory
 from course_pkg.studies.scheduling.policies import Chunk, Job, Policy, Preemptive
 from course_pkg.studies.scheduling.workload import SimulatedRequest
 
-if TYPE_CHECKING:  # the columns of a simulation are arrays, but a simulation needs none
-    import numpy as np
 if TYPE_CHECKING:  # imported by what needs it: a simulation and its goodput don't
     import numpy as np
+
+
+def _column(name: str) -> cached_property:
+    def values(self: "Simulation") -> "np.ndarray":
+        import numpy as np
+
+        return np.array([getattr(job, name) for job in self.jobs])
+
+    return cached_property(values)
 
 
 @dataclass(frozen=True)
@@ -46,45 +53,17 @@ class Simulation:
     swapped: int = 0  # tokens moved between the memories
     trace: tuple[Iteration, ...] = field(repr=False, default=())  # if it was asked for
 
-    @cached_property
-    def arrival(self) -> "np.ndarray":
-        """When each request arrived."""
-        return self._column("arrival")
-
-    @cached_property
-    def prompt(self) -> "np.ndarray":
-        """The tokens of its prompt."""
-        return self._column("prompt")
-
-    @cached_property
-    def output(self) -> "np.ndarray":
-        """The tokens of its answer."""
-        return self._column("output")
-
-    @cached_property
-    def first_token(self) -> "np.ndarray":
-        """When its first token was computed."""
-        return self._column("first_token")
-
-    @cached_property
-    def last_token(self) -> "np.ndarray":
-        """When its last token was computed."""
-        return self._column("last_token")
-
-    @cached_property
-    def finished(self) -> "np.ndarray":
-        """When it left the server."""
-        return self._column("finished")
+    arrival = _column("arrival")
+    prompt = _column("prompt")
+    output = _column("output")
+    first_token = _column("first_token")
+    last_token = _column("last_token")
+    finished = _column("finished")
 
     @cached_property
     def alone(self) -> "np.ndarray":
         """How long it takes with the server for itself."""
         return self.cost.alone(self.prompt, self.output)
-
-    def _column(self, name: str) -> "np.ndarray":
-        import numpy as np
-
-        return np.array([getattr(job, name) for job in self.jobs])
 
 
 def simulate(

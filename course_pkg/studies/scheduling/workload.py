@@ -34,10 +34,8 @@ def requests(
 ) -> list[SimulatedRequest]:
     """Requests from three sequences of equal length."""
     if not len(arrivals) == len(prompts) == len(outputs):
-        raise ValueError(
-            f"{len(arrivals)} arrivals, {len(prompts)} prompts and {len(outputs)} outputs: "
-            "give equally many"
-        )
+        sizes = f"{len(arrivals)} arrivals, {len(prompts)} prompts and {len(outputs)} outputs"
+        raise ValueError(f"{sizes}: give equally many")
     rows = zip(arrivals, prompts, outputs, strict=True)
     return [SimulatedRequest(float(arrival), int(p), int(o)) for arrival, p, o in rows]
 

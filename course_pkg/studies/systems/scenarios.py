@@ -37,22 +37,13 @@ class Scenario:
 
 
 def load_helm_core() -> list[Scenario]:
-    """HELM's core scenarios, in its order.
-
-    >>> len(load_helm_core()), load_helm_core()[0].task
-    (16, 'question answering')
-    """
+    """HELM's core scenarios, in its order."""
     rows = json.loads(CORE.read_text("utf-8"))
     return [Scenario(**row | {"measured": tuple(row["measured"])}) for row in rows]
 
 
 def measured_grid(scenarios: Sequence[Scenario]) -> np.ndarray:
-    """Which categories are measured in which scenario: booleans, (scenarios, categories).
-
-    >>> grid = measured_grid(load_helm_core())
-    >>> int(grid.sum()), grid.size
-    (96, 112)
-    """
+    """Which categories are measured in which scenario: booleans, (scenarios, categories)."""
     rows = [[name in scenario.measured for name in CATEGORIES] for scenario in scenarios]
     return np.array(rows, dtype=bool).reshape(len(scenarios), len(CATEGORIES))
 
@@ -87,7 +78,5 @@ def worst_case(scores: Sequence[Sequence[float]]) -> list[float]:
     """For each item the lowest score over its variants, (variants, items): HELM's robustness."""
     lengths = sorted({len(row) for row in scores})
     if len(lengths) != 1 or lengths == [0]:
-        raise ValueError(
-            f"the variants have {lengths} items; give the scores of the same items for each variant"
-        )
+        raise ValueError(f"{lengths} items: give scores of the same items for each variant")
     return np.array(scores, dtype=float).min(axis=0).tolist()

@@ -7,17 +7,15 @@ import pytest
 from course_pkg.lm.load import load
 from course_pkg.studies.chat_benchmarks.held_conversations import (
     HeldConversation,
-    greedy_writer,
-    hold_conversations,
-    load_chat_questions,
-    reference_conversations,
-)
-from course_pkg.studies.chat_benchmarks.judging import (
     answer_text,
     compare_all,
     compare_conversations,
     grade_conversation,
+    greedy_writer,
+    hold_conversations,
+    load_chat_questions,
     parse_verdict,
+    reference_conversations,
 )
 from course_pkg.studies.judge.geval import JudgeError
 from course_pkg.studies.judge.local import LocalJudge

@@ -87,7 +87,6 @@ def test_a_completion_follows_the_prompt_and_is_kept_whole_without_a_stop(add):
     double = load_code_items()[0]
     assert complete_program(double, "n):\n    return n") == "def double(n):\n    return n"
     assert cut_at_stop("    return 1") == "    return 1"
-    assert cut_at_stop("a, b", stops=[]) == "a, b"
 
 
 def test_the_block_that_defines_the_function_is_the_program(add, subtests):

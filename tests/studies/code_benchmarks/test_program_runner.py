@@ -162,7 +162,5 @@ def test_outside_of_with_there_is_one_clear_error(double, ended):
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="parallel is 99; give at most 32"):
-        ProgramRunner(parallel=99)
     with pytest.raises(ValueError, match="cpu_s must be an integer of at least 1, got 0"):
         ProgramLimits(cpu_s=0)

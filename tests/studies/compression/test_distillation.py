@@ -187,24 +187,6 @@ def test_the_loss_of_a_batch_is_the_mean_over_all_its_targets():
     assert loss.item() == pytest.approx(total / 6)
 
 
-def test_a_weight_counts_a_token_so_many_times():
-    student, teacher = pair(1, 4, VOCAB)
-    labels = labels_of(1, 4)
-
-    def weighted(*weights):
-        weights = torch.tensor([[math.nan, *weights]])  # nothing predicts the first
-        return distillation_loss(student, teacher, labels, token_weights=weights).item()
-
-    each = [weighted(*row) for row in torch.eye(3).tolist()]
-    assert weighted(1, 1, 1) == pytest.approx(distillation_loss(student, teacher, labels).item())
-    assert weighted(2, 0, 1) == pytest.approx((2 * each[0] + each[2]) / 3)
-    assert weighted(0.02, 0, 0.01) == pytest.approx(weighted(2, 0, 1))
-    assert weighted(0, 0, 0) == 0
-    with torch.no_grad():
-        teacher[0, 1] = math.nan
-    assert weighted(2, 0, 1) == pytest.approx((2 * each[0] + each[2]) / 3), "0 × NaN"
-
-
 def test_the_teacher_gets_no_gradient():
     student, teacher = pair(1, 3, VOCAB)
     teacher.requires_grad_()
@@ -220,7 +202,6 @@ def test_bad_arguments_are_named():
         ({"temperature": 0}, "ValueError: temperature must be above 0"),
         ({"divergence": "forward_kl"}, "TypeError: divergence must be a function"),
         ({"labels": torch.zeros(2, 3)}, r"ValueError: labels must be .* got \(2, 3\)"),
-        ({"token_weights": torch.ones(3)}, "ValueError: token_weights must be"),
         ({"teacher_logits": torch.ones(2, 4, 8)}, r"ValueError.*7 tokens .* 8.*\[\.\.\., :7\]"),
         ({"teacher_logits": torch.ones(2, 3, 7)}, "ValueError.*same tokens"),
         ({"divergence": partial(generalized_jsd, beta=1.5)}, "ValueError: beta must be from 0"),

@@ -8,8 +8,15 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from course_pkg.lm.decoder_config import DecoderConfig
-from course_pkg.studies.deployment_plan.capacity import Traffic, capacity, load_at, plan
-from course_pkg.studies.deployment_plan.roofline import Accelerator, ModelSize, roofline
+from course_pkg.studies.deployment_plan.capacity import (
+    Accelerator,
+    ModelSize,
+    Traffic,
+    capacity,
+    load_at,
+    plan,
+    roofline,
+)
 from course_pkg.studies.scheduling.iteration_cost import CostModel
 from course_pkg.studies.scheduling.policies import ContinuousBatching
 from course_pkg.studies.scheduling.simulation import simulate, summarize

@@ -6,14 +6,15 @@ import pytest
 
 from course_pkg.studies.domains.reasoning_items import (
     ReasoningItem,
+    check_equations,
     coin_flip_item,
     coin_flip_items,
     draw_distinct,
+    first_fault,
     last_letter_item,
     last_letter_items,
     word_problem_items,
 )
-from course_pkg.studies.domains.reasoning_scores import check_equations, first_fault
 from tests.refusals import require_refusals
 
 MAKERS = (last_letter_items, coin_flip_items, word_problem_items)

@@ -2,15 +2,13 @@
 
 from course_pkg.studies.domains.reasoning_items import (
     ReasoningItem,
-    coin_flip_items,
-    last_letter_items,
-    word_problem_items,
-)
-from course_pkg.studies.domains.reasoning_scores import (
     check_equations,
+    coin_flip_items,
     first_fault,
+    last_letter_items,
     reasoning_prompt,
     score_reasoning,
+    word_problem_items,
 )
 from tests.refusals import require_refusals
 

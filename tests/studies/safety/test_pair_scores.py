@@ -6,16 +6,14 @@ import pytest
 import torch
 
 from course_pkg.lm.tiny import tiny_tokenizer
-from course_pkg.studies.safety.pair_scores import (
-    SentenceScore,
-    score_pairs,
-    shared_positions,
-)
 from course_pkg.studies.safety.sentence_pairs import (
     WORDINGS,
     SentencePair,
+    SentenceScore,
     load_contrasts,
+    score_pairs,
     sentence_pairs,
+    shared_positions,
 )
 from tests.evaluation.test_generation import sharpened
 from tests.refusals import require_refusals

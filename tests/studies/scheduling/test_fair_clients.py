@@ -57,7 +57,6 @@ def test_a_flood_of_one_client_delays_the_other_little():
 @each_row(
     ("make", "message"),
     [
-        (lambda: FairClients(1, [], prompt_weight=0), "prompt_weight is 0"),
         (lambda: FairClients(0, []), "max_batch must be"),
         (
             lambda: simulate([SimulatedRequest(0, 1, 1)] * 2, FairClients(1, ["a"]), SECOND),
