@@ -107,6 +107,7 @@ def test_every_question_has_one_rated_answer_of_each_kind_on_the_scale():
         kinds = {answer.kind for answer in answers if answer.question == question}
         assert kinds == {"good", "short", "false", "shuffled"}
     assert all(1 <= rating <= 5 for answer in answers for rating in answer.ratings)
+    assert (answers[2].kind, answers[2].ratings, answers[2].mean) == ("shuffled", (1, 2), 1.5)
 
 
 def test_every_file_has_a_record_for_each_line_and_another_name_lists_the_names():

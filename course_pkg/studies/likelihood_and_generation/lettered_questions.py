@@ -94,8 +94,6 @@ def three_ways(
         chat: write prompts with the tokenizer's chat template.
     """
     require_list(questions, "questions", "put the questions into [ ]")
-    if not questions:
-        raise ValueError("questions is empty: give at least one")
     chat_tokenizer = tokenizer if chat else None
 
     def prompts(form: str) -> list[ChoiceQuestion]:

@@ -309,18 +309,17 @@ def test_bad_models_are_refused():
     teacher = tiny_model()
     wider = tiny_model()
     wider.resize_token_embeddings(264, mean_resizing=False)
-    with pytest.raises(ValueError, match=r"264 tokens and the teacher 259.*teacher_conversations"):
-        Distillation(wider, teacher)
-    with pytest.raises(ValueError, match=r"share 20 parameters"):
-        Distillation(teacher, teacher)
-    with pytest.raises(TypeError, match=r"load\(name\) returns two"):
-        Distillation(("model", "tokenizer"), teacher)
-    with pytest.raises(TypeError, match="teacher must be a model of transformers, got Linear"):
-        Distillation(wider, torch.nn.Linear(1, 1))
+    encoder = tiny_model(1)
+    encoder.config.is_encoder_decoder = True
+    require_refusals(
+        (wider, teacher, "ValueError: .*264 tokens and the teacher 259.*teacher_conversations"),
+        (teacher, teacher, "ValueError: .*share 20 parameters"),
+        (("model", "tokenizer"), teacher, r"TypeError: .*load\(name\) returns two"),
+        (wider, torch.nn.Linear(1, 1), "TypeError: .*teacher must be a model of .*, got Linear"),
+        (encoder, teacher, "ValueError: .*give causal models"),
+        of=Distillation,
+        errors=(TypeError, ValueError),
+    )
     with pytest.raises(ValueError, match="alpha"):
         Distillation(tiny_model(1), teacher, alpha=-1)
     assert all(p.requires_grad for p in teacher.parameters()), "refused before anything changed"
-    student = tiny_model(1)
-    student.config.is_encoder_decoder = True
-    with pytest.raises(ValueError, match="give causal models"):
-        Distillation(student, teacher)

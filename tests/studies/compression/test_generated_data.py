@@ -14,6 +14,7 @@ from course_pkg.studies.compression.generated_data import (
     sample_examples,
     teacher_conversations,
 )
+from tests.refusals import require_refusals
 
 PROMPTS = ["Hi", "What is a student?", "Why?", "How many layers?"]
 
@@ -161,13 +162,12 @@ def test_a_resumed_run_samples_what_it_would_have_sampled(tmp_path):
 
 
 def test_bad_settings_are_named():
-    with pytest.raises(ValueError, match=r"alpha is 0\.5, but the student's own"):
-        OnPolicyBatches(Distillation(tiny_model(1), tiny_model()), None, PROMPTS)
-    with pytest.raises(TypeError, match="must be a Distillation, got LlamaForCausalLM"):
-        OnPolicyBatches(tiny_model(), None, PROMPTS)
-    with pytest.raises(ValueError, match="batch_size=5 needs as many prompts, got 4"):
-        on_policy(batch_size=5)
-    with pytest.raises(ValueError, match="temperature must be at least 0"):
-        first(on_policy(temperature=-1)[1], 1)
-    with pytest.raises(ValueError, match="prompts is empty"):
-        sample_examples(tiny_model(), None, [])
+    labeled = Distillation(tiny_model(1), tiny_model())
+    require_refusals(
+        (lambda: OnPolicyBatches(labeled, None, PROMPTS), r"alpha is 0\.5, but the student's own"),
+        (lambda: OnPolicyBatches(tiny_model(), None, PROMPTS), "TypeError: .*got LlamaForCausalLM"),
+        (lambda: on_policy(batch_size=5), "batch_size=5 needs as many prompts, got 4"),
+        (lambda: first(on_policy(temperature=-1)[1], 1), "temperature must be at least 0"),
+        (lambda: sample_examples(tiny_model(), None, []), "prompts is empty"),
+        errors=(TypeError, ValueError),
+    )

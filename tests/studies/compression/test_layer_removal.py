@@ -16,6 +16,7 @@ from course_pkg.studies.compression.layer_removal import (
     keep_layers,
     most_influential,
 )
+from tests.refusals import require_refusals
 
 IDS = torch.randint(256, (2, 11), generator=torch.Generator().manual_seed(0))
 CONFIG = LlamaConfig(
@@ -140,11 +141,11 @@ def test_layers_that_do_not_exist_or_are_out_of_order_are_refused(deep, subtests
 
 
 def test_other_mistakes_are_named(deep):
-    with pytest.raises(TypeError, match=r"LlamaForCausalLM.*got Decoder"):
-        keep_layers(Decoder.from_transformers(deep), [0])
-    with pytest.raises(ValueError, match="at most the number of layers, 5, got 6"):
-        evenly_spaced(5, 6)
-    with pytest.raises(ValueError, match="at most the number of layers, 2, got 3"):
-        most_influential([0.1, 0.2], 3)
-    with pytest.raises(ValueError, match="no tokens"):
-        block_influence(deep, [])
+    decoder = Decoder.from_transformers(deep)
+    require_refusals(
+        (lambda: keep_layers(decoder, [0]), "TypeError: .*LlamaForCausalLM.*got Decoder"),
+        (lambda: evenly_spaced(5, 6), "at most the number of layers, 5, got 6"),
+        (lambda: most_influential([0.1, 0.2], 3), "at most the number of layers, 2, got 3"),
+        (lambda: block_influence(deep, []), "no tokens"),
+        errors=(TypeError, ValueError),
+    )

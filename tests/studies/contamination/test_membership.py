@@ -38,6 +38,7 @@ def test_exposure_is_that_of_the_rank_and_equal_scores_rank_before_the_secret():
     assert exposure(scores, 0).bits == 10
     assert exposure(scores, 1023).bits == 0
     assert exposure(scores, 3) == exposure(scores[::-1], 1020)
+    assert exposure(scores, 3).p_value == 4 / 1024
     assert exposure([-1.0] * 8, 5).rank == 8
 
 

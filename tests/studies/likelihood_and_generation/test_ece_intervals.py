@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from course_pkg.studies.likelihood_and_generation.ece_intervals import calibrated_ece, ece_interval
+from course_pkg.studies.likelihood_and_generation.confidence import calibrated_ece, ece_interval
 from tests.refusals import require_refusals
 
 

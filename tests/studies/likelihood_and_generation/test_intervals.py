@@ -112,6 +112,7 @@ def test_intervals_of_grouped_scores_cover_and_those_that_ignore_the_groups_do_n
 
 
 def test_invalid_arguments_are_errors():
+    setting = {"groups": 9, "size": 2, "probability": 0.5, "correlation": 0.0}
     require_refusals(
         (lambda: bootstrap_interval(mean, 4), "4 independent items or groups: give 5"),
         (lambda: bootstrap_interval(mean, 40, groups="ab" * 20), "2 independent items or groups"),
@@ -119,18 +120,8 @@ def test_invalid_arguments_are_errors():
         (lambda: bootstrap_draws(lambda drawn: np.nan, 40), "the statistic is NaN or infinite"),
         (lambda: binomial_coverage(normal, 10, [1.2]), r"probability must be in \[0, 1\]"),
         (lambda: normal(1, 1), "total must be an integer of at least 2"),
-        (
-            lambda: clustered_coverage(
-                mean_interval, groups=9, size=0, probability=0.5, correlation=0.1
-            ),
-            "size must be an integer",
-        ),
-        (
-            lambda: clustered_coverage(
-                mean_interval, groups=9, size=2, probability=0.5, correlation=0.0
-            ),
-            "correlation must be above 0",
-        ),
+        (lambda: clustered_coverage(mean_interval, **setting | {"size": 0}), "size must be an int"),
+        (lambda: clustered_coverage(mean_interval, **setting), "correlation must be above 0"),
     )
 
 

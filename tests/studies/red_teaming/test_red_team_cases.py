@@ -118,3 +118,6 @@ def test_the_rule_counts_digits_anywhere(subtests):
     ):
         with subtests.test(reply=reply, violation=violation):
             assert NO_DIGITS.violation(reply) == violation
+    system, user = NO_DIGITS.messages("How old are you?")
+    assert system == {"role": "system", "content": NO_DIGITS.instruction}
+    assert user == {"role": "user", "content": "How old are you?"}
