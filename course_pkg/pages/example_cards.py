@@ -13,9 +13,6 @@ GRID = "display:grid;gap:.6rem;margin-bottom:1.2rem"
 def example_cards(texts: Mapping[str, str], width: str = "13rem") -> str:
     """HTML of a card for each text, under its name; on a narrow screen the cards are stacked.
 
-    Args:
-        width: the least width of a card, as in CSS.
-
     >>> example_cards({"before": "a < b"}).count("a &lt; b")
     1
     """

@@ -63,11 +63,7 @@ def score_labels(
     items: Sequence[SuiteItem],
     examples: Sequence[SuiteItem] = (),
 ) -> LabelScores:
-    """Score the labels' words for all items, with and without the items' texts.
-
-    Args:
-        examples: solved items that come first in every prompt, also in the empty ones.
-    """
+    """Score the labels' words for all items, with and without the items' texts."""
     require_list(items, "items", "put the items into [ ]")
     if not items:
         raise ValueError("items is empty: give at least one")

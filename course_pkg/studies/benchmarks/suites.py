@@ -34,6 +34,8 @@ class BenchmarkTask:
     shape: str
 
 
+THREE_WAYS = "entailed, neutral, contradicted?"
+F1_EXACT = ("F1", "exact match")
 ACCURACY = ("accuracy",)
 F1_ACCURACY = ("F1", "accuracy")
 MNLI_METRICS = ("matched accuracy", "mismatched accuracy")
@@ -46,33 +48,17 @@ GLUE = (
     BenchmarkTask(
         "STS-B", "how similar, 0 to 5?", ("Pearson", "Spearman"), 5749, 1500, 1379, "similarity"
     ),
-    BenchmarkTask(
-        "MNLI", "entailed, neutral, contradicted?", MNLI_METRICS, 392702, 19647, 19643, "entailment"
-    ),
+    BenchmarkTask("MNLI", THREE_WAYS, MNLI_METRICS, 392702, 19647, 19643, "entailment"),
     BenchmarkTask("QNLI", "answer in the sentence?", ACCURACY, 104743, 5463, 5463, "answered"),
     BenchmarkTask("RTE", "entailed?", ACCURACY, 2490, 277, 3000, "two-way-entailment"),
     BenchmarkTask("WNLI", "entailed, by a pronoun?", ACCURACY, 635, 71, 146, "pronoun-claims"),
 )
 SUPERGLUE = (
     BenchmarkTask("BoolQ", "yes or no, by a passage?", ACCURACY, 9427, 3270, 3245, "yes-no"),
-    BenchmarkTask(
-        "CB",
-        "entailed, neutral, contradicted?",
-        ("macro F1", "accuracy"),
-        250,
-        56,
-        250,
-        "entailment",
-    ),
+    BenchmarkTask("CB", THREE_WAYS, ("macro F1", "accuracy"), 250, 56, 250, "entailment"),
     BenchmarkTask("COPA", "which cause or effect?", ACCURACY, 400, 100, 500, "causes"),
     BenchmarkTask(
-        "MultiRC",
-        "is this answer right?",
-        ("F1", "exact match"),
-        27243,
-        4848,
-        9693,
-        "several-answers",
+        "MultiRC", "is this answer right?", F1_EXACT, 27243, 4848, 9693, "several-answers"
     ),
     BenchmarkTask(
         "ReCoRD", "which name fits?", ("text F1", "text match"), 100730, 10000, 10000, "cloze"

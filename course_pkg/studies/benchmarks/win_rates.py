@@ -7,10 +7,7 @@ from collections.abc import Sequence
 
 
 def win_rates(scores: Sequence[Sequence[float]]) -> list[float]:
-    """The share of other models that each model beats, averaged over tasks, in [0, 1].
-
-    Args:
-        scores: for each of at least 2 models, its score on each task; a tie counts one half.
+    """The share of other models that each beats, averaged over tasks; a tie counts half.
 
     >>> win_rates([[0.9, 30.0], [0.8, 40.0], [0.7, 20.0]])
     [0.75, 0.75, 0.0]

@@ -126,12 +126,7 @@ class WinRate:
 
 
 def win_rate(outcomes: Sequence[float | None], groups: Sequence[Hashable] | None = None) -> WinRate:
-    """The mean of outcomes in [0, 1], with an interval by groups of related comparisons.
-
-    Args:
-        outcomes: (n,), None where the judge gave no verdict.
-        groups: (n,), such as the questions' ids.
-    """
+    """The mean of outcomes in [0, 1], None without a verdict, with an interval by groups."""
     require_list(outcomes, "outcomes", "put the outcomes into [ ]")
     if groups is not None and len(groups) != len(outcomes):
         raise ValueError(f"{len(outcomes)} outcomes, but {len(groups)} groups: give each one's")
@@ -218,12 +213,7 @@ def simulate_comparisons(
     lengths: Mapping[str, float] | None = None,
     seed: int = 0,
 ) -> list[Comparison]:
-    """All pairs of answerers on all turns of all questions, judged in both orders.
-
-    Args:
-        strengths: in log-odds.
-        lengths: the typical length of each one's answers in characters; 400 by default.
-    """
+    """All pairs of answerers on all turns of all questions, judged in both orders."""
     require_integer(questions, "questions")
     require_integer(turns, "turns")
     generator = np.random.default_rng(seed)

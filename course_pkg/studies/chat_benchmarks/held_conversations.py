@@ -66,12 +66,7 @@ class HeldConversation:
 def hold_conversations(
     write: Writer, questions: Sequence[ChatQuestion], answerer: str
 ) -> list[HeldConversation]:
-    """Ask every question turn by turn; each later turn sees the answers before it.
-
-    Args:
-        write: gives one answer to each chat of a batch.
-        answerer: the name for the results.
-    """
+    """Ask every question turn by turn; each later turn sees the answers before it."""
     require_list(questions, "questions", "put the questions into [ ]")
     require_string(answerer, "answerer")
     if not questions:
@@ -178,10 +173,8 @@ def compare_all(
     """Judge two answerers on all questions, in the order given."""
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} conversations: give equally many")
-    comparisons = []
-    for pair in zip(first, second, strict=True):
-        comparisons += compare_conversations(judge, *pair)
-    return comparisons
+    pairs = zip(first, second, strict=True)
+    return [turn for pair in pairs for turn in compare_conversations(judge, *pair)]
 
 
 def grade_conversation(judge: Judge, conversation: HeldConversation) -> list[float | None]:

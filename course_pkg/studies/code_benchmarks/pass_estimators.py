@@ -45,10 +45,6 @@ def pass_at_k_interval(
 ) -> Interval:
     """The mean of pass@k over problems, with its confidence interval over problems.
 
-    Args:
-        samples: per problem, or one number for all.
-        correct: per problem, (problems,).
-
     >>> print(pass_at_k_interval(10, [0, 0, 3, 10, 1, 0, 7, 0], 1))
     0.263 [0.038, 0.525]
     """

@@ -78,11 +78,7 @@ def load_humaneval() -> list[CodeProblem]:
 
 
 def load_code_items(split: str = "test") -> list[CodeProblem]:
-    """The course's own problems, in the order of the file.
-
-    Args:
-        split: "test", or "examples" for few-shot prompts.
-    """
+    """The course's own problems, in the order of the file."""
     name = SPLITS[require_choice(split, "split", SPLITS)]
     file = resources.files("course_pkg") / f"data/evaluation/{name}.jsonl"
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

@@ -36,12 +36,7 @@ def sample_examples(
     temperature: float = 1.0,
     seed: int = 0,
 ) -> list[TokenizedExample]:
-    """What the model answers to a batch of users' prompts, as token ids; labels on the answers.
-
-    Args:
-        temperature: 0 for the most probable tokens; else draws from the whole distribution.
-        seed: of the draws; the global random state doesn't change.
-    """
+    """What a model answers to prompts, with labels on the answers; temperature 0 is greedy."""
     prompts = text_list(prompts, "prompt")
     require_integer(max_new_tokens, "max_new_tokens")
     require_between(temperature, "temperature", 0, math.inf, closed=True)

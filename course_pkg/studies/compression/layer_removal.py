@@ -43,11 +43,7 @@ def most_influential(influence: Sequence[float], keep: int) -> list[int]:
 
 @torch.no_grad()
 def block_influence(model: LlamaForCausalLM, batches: Iterable[Tensor]) -> list[float]:
-    """1 − the mean cosine of what each layer reads and returns, over all tokens; one per layer.
-
-    Args:
-        batches: token ids, each (batch, tokens), without padding.
-    """
+    """1 − the mean cosine of what each layer reads and returns, over tokens without padding."""
     layers = _layers(model)
     cosines = torch.zeros(len(layers), dtype=torch.float64)  # sums over tokens
 

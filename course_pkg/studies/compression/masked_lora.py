@@ -75,11 +75,7 @@ class MaskedLoRALinear(LoRALinear):
 
 
 def adapt_pruned(model: nn.Module, config: LoRAConfig, masks: Mapping[str, Tensor]) -> None:
-    """Add a LoRA adapter, in place, whose updates keep the model's pruned weights at 0.
-
-    Args:
-        masks: as `prune_layers` returns them; a target without one is dense.
-    """
+    """Add a LoRA adapter, in place, whose updates keep the model's pruned weights at 0."""
     if not isinstance(config, LoRAConfig):
         raise TypeError(f"config must be a LoRAConfig, got {config!r:.80}")
     inject(model, config)

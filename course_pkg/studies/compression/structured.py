@@ -101,12 +101,7 @@ def remove_units(
     unit: ModelUnit,
     statistics: Mapping[str, InputStatistics] | None = None,
 ) -> LlamaForCausalLM:
-    """A smaller model with the kept units only; the given one does not change.
-
-    Args:
-        kept: indices, (layers, kept), ascending, as from `keep_units`.
-        statistics: of the model, to let the kept columns make up for what is removed.
-    """
+    """A smaller model of the units kept, (layers, kept); statistics let them make up for others."""
     config = require_llama(model).config
     _require_kept(kept, config, unit)
     tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -71,11 +71,7 @@ class Exposure:
 
 
 def exposure(scores: Sequence[float], inserted: int) -> Exposure:
-    """The exposure of a secret, log2 |R| - log2 rank, among the scores of all candidates R.
-
-    Args:
-        inserted: the index of the one that was drawn at random and inserted.
-    """
+    """The exposure of the inserted candidate's score: log2 |R| - log2 rank among all, R."""
     values = score_array(scores, "scores")
     if require_integer(inserted, "inserted", 0) >= len(values):
         raise ValueError(f"inserted is {inserted}, but there are {len(values)} candidates")

@@ -271,11 +271,7 @@ def plan(
     pieces: int = 1,
     most_used: float = 0.7,
 ) -> Plan:
-    """The fewest replicas of which each takes at most the share `most_used` of its capacity.
-
-    Args:
-        pieces: accelerators per replica.
-    """
+    """The fewest replicas of which each takes at most the share `most_used` of its capacity."""
     require_between(most_used, "most_used", 0, 1 + 1e-12)
     require_integer(pieces, "pieces")
     replicas = math.ceil(traffic.rate / (most_used * limit.rate) - 1e-9)

@@ -77,12 +77,7 @@ def play_calls(texts: Sequence[str]) -> list[tuple[str, dict]]:
 
 
 def call_prompt(dialogue: ApiDialogue, texts: Sequence[str], examples: int) -> str:
-    """A prompt that ends where the next call begins.
-
-    Args:
-        texts: what the model wrote for the calls before.
-        examples: how many solved dialogues it shows, from 0 to 4.
-    """
+    """A prompt for the next call, after texts of the model; it shows 0 to 4 solved dialogues."""
     return _head(dialogue, examples) + _turns(dialogue, play_calls(texts)) + "Call:"
 
 

@@ -130,13 +130,7 @@ def length_bias(
     title: str,
     pad: Callable[[str], str],
 ) -> Change:
-    """Score each item, pad one of its texts without adding content, and score it again.
-
-    Args:
-        items: the texts of each item, as for `g_eval`.
-        title: which of the texts to pad.
-        pad: returns the longer text, for example by repeating everything.
-    """
+    """Score each item, pad its text `title` without adding content, and score it again."""
     if not items:
         raise ValueError('items is empty; give at least one, such as {"Answer": "..."}')
     before = []

@@ -216,12 +216,7 @@ def ask(
 
 
 def g_eval(judge: Judge, task: JudgeTask, texts: Mapping[str, str], **options) -> JudgeScore:
-    """Score texts with G-Eval: the mean of the allowed scores under the judge's probabilities.
-
-    Args:
-        texts: title to text, such as {"Source": ..., "Summary": ...}.
-        options: the keywords of `ask`; the paper drew 20 samples at temperature 1.0.
-    """
+    """Score texts with G-Eval: the mean of the allowed scores under the judge's probabilities."""
     prompt = build_prompt(task, texts)
     scores = [str(score) for score in task.scores]
     return JudgeScore(task.scores, ask(judge, prompt, task.label, scores, **options), prompt)

@@ -126,10 +126,6 @@ def bin_numbers(confidences: np.ndarray, bins: int, binning: str) -> np.ndarray:
 def brier_multiclass(probabilities: np.ndarray, answers: Sequence[int]) -> float:
     """Brier's score over all options, in [0, 2]: the mean of Σ_k (p_k - [k is the answer])².
 
-    Args:
-        probabilities: (items, options), rows of sum 1; an option that an item lacks has 0.
-        answers: (items,), the number of the right option.
-
     >>> brier_multiclass(np.array([[0.8, 0.2], [0.0, 1.0]]), [0, 0])  # 0.04 + 0.04, 1 + 1
     1.04
     """
@@ -202,11 +198,7 @@ class TemperatureFit:
 
 
 def option_log_probabilities(scores: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """log softmax(scores / temperature) over the options, (items, options).
-
-    Args:
-        scores: (items, options), log-odds apart; -inf for an option that an item lacks.
-    """
+    """log softmax(scores / temperature), (items, options); -inf: an option that an item lacks."""
     return _log_softmax(_checked_scores(scores), 1 / _positive(temperature))
 
 

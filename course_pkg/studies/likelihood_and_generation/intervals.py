@@ -90,10 +90,6 @@ def binomial_coverage(
 ) -> np.ndarray:
     """How often an interval of `items` right-or-wrong scores contains the true share: exact, (m,).
 
-    Args:
-        interval: maps (correct, total) to an `Interval`.
-        probabilities: true shares of right answers, (m,), each in [0, 1].
-
     >>> binomial_coverage(normal, 10, [0.5, 0.95]).round(3)
     array([0.891, 0.4  ])
     """

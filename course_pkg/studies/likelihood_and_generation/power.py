@@ -23,11 +23,7 @@ def unpaired_variance(baseline: float, system: float) -> float:
 
 
 def paired_variance(difference: float, disagreement: float) -> float:
-    """The variance of a difference between right-or-wrong scores on the same item: d - δ².
-
-    Args:
-        disagreement: the share of items that exactly one run gets right, d.
-    """
+    """The variance of a difference δ on the same item: d - δ², d the share of disagreement."""
     require_between(difference, "difference", -1, 1)
     require_between(disagreement, "disagreement", 0, 1)
     if disagreement < abs(difference):

@@ -5,6 +5,7 @@ Chapter: metrics/overview.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -36,11 +37,7 @@ def border(x: np.ndarray) -> np.ndarray:
 
 
 def draw_sample(count: int, reach: float, *, wrong: float = 0.0, seed: int = 0) -> LabeledPoints:
-    """Points drawn evenly from the square [-reach, reach]², with their classes.
-
-    Args:
-        wrong: the share of labels that are flipped by chance, in [0, 1).
-    """
+    """Points drawn evenly from the square [-reach, reach]², with their classes."""
     require_integer(count, "count")
     require_between(reach, "reach", 0, np.inf)
     require_between(wrong, "wrong", 0, 1, closed=True)
@@ -60,8 +57,9 @@ def four_classifiers(training: LabeledPoints) -> dict[str, Predict]:
         "1 nearest": KNeighborsClassifier(1),
         "15 nearest": KNeighborsClassifier(15),
     }
-    sides = np.where(training.labels, 1, -1)
-    return {name: _fitted(model, training.points, sides) for name, model in models.items()}
+    for model in models.values():
+        model.fit(training.points, np.where(training.labels, 1, -1))
+    return {name: partial(_above, model) for name, model in models.items()}
 
 
 def accuracy(predict: Predict, sample: LabeledPoints) -> float:
@@ -69,6 +67,5 @@ def accuracy(predict: Predict, sample: LabeledPoints) -> float:
     return float(np.mean(predict(sample.points) == sample.labels))
 
 
-def _fitted(model: BaseEstimator, points: np.ndarray, sides: np.ndarray) -> Predict:
-    model.fit(points, sides)
-    return lambda points: model.predict(points) > 0
+def _above(model: BaseEstimator, points: np.ndarray) -> np.ndarray:
+    return model.predict(points) > 0

@@ -82,11 +82,7 @@ def score_schemas(
     *,
     question: str = QUESTION,
 ) -> list[ScoredSchema]:
-    """Score both sentences of each schema with each pronoun.
-
-    Args:
-        question: has {sentence} and {pronoun}; the two answers follow it after a space.
-    """
+    """Score both sentences of each schema with each pronoun."""
     if not require_list(schemas, "schemas", "give a list of PronounSchema"):
         raise ValueError("schemas is empty: give at least one PronounSchema")
     if missing := [name for name in ("{sentence}", "{pronoun}") if name not in question]:

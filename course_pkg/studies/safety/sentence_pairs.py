@@ -107,11 +107,7 @@ class StereotypeShare:
 
 
 def stereotype_share(differences: Sequence[float], groups: Sequence[Hashable]) -> StereotypeShare:
-    """The share of pairs whose associated sentence scores higher, with an interval by groups.
-
-    Args:
-        differences: score of `more` - score of `less`, one per pair, (n,).
-    """
+    """The share of pairs with a difference `more` - `less` above 0, with an interval by groups."""
     values = score_array(differences, "differences")
     preferred = (values > 0).astype(int).tolist()
     return StereotypeShare(

@@ -174,11 +174,7 @@ class StaticBatching(Policy):
 
 
 class ContinuousBatching(Preemptive):
-    """A request joins at the next iteration if a place is free, and leaves at its last token.
-
-    Args:
-        token_budget: the most tokens of an iteration, see `chunks`.
-    """
+    """A request joins at the next iteration if a place is free, and leaves at its last token."""
 
     def __init__(self, max_batch: int, token_budget: int | None = None):
         require_budget(token_budget, max_batch)
@@ -220,11 +216,7 @@ class RunToCompletion(ContinuousBatching):
 
 
 class ShortestFirst(ContinuousBatching):
-    """Continuous batching in which the request with the lowest key joins first.
-
-    Args:
-        key: from a job to a number, such as its prompt's length or a predicted answer's.
-    """
+    """Continuous batching in which the request with the lowest key, a number, joins first."""
 
     def __init__(
         self,
@@ -283,9 +275,6 @@ class FairClients(ContinuousBatching):
 
     A client that was idle starts from the lowest counter of the others, so idleness saves up
     nothing.
-
-    Args:
-        clients: the client of each request, (requests,), as integers or names.
     """
 
     def __init__(

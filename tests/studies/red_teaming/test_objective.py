@@ -6,16 +6,14 @@ import pytest
 import torch
 
 from course_pkg.studies.red_teaming.objective import (
+    SlotPolicy,
     a2c_loss,
     exact_objective,
+    fit_slot_policy,
     kl_loss,
     next_token_kl,
     red_team_loss,
     tilted_distribution,
-)
-from course_pkg.studies.red_teaming.slot_policy import (
-    SlotPolicy,
-    fit_slot_policy,
     train_slot_policy,
 )
 from tests.refusals import require_refusals
