@@ -39,15 +39,14 @@ def mute(prompt):
     raise JudgeError("no answer")
 
 
-def test_each_question_has_one_reference_for_each_turn_and_no_text_twice(subtests):
+def test_each_question_has_one_reference_for_each_turn_and_no_text_twice():
     for name, turns in (("two-turn", 2), ("single-turn", 1)):
-        with subtests.test(name=name, turns=turns):
-            questions = load_chat_questions(name)
-            assert len({each.id for each in questions}) == 24
-            assert len({each.turns[0] for each in questions}) == 24
-            for each in questions:
-                assert len(each.turns) == len(each.references) == turns
-                assert all(text == text.strip() and text for text in each.turns + each.references)
+        questions = load_chat_questions(name)
+        assert len({each.id for each in questions}) == 24
+        assert len({each.turns[0] for each in questions}) == 24
+        for each in questions:
+            assert len(each.turns) == len(each.references) == turns
+            assert all(text == text.strip() and text for text in each.turns + each.references)
 
 
 def test_the_second_turn_sees_the_models_own_first_answer_and_no_reference():

@@ -134,9 +134,9 @@ def test_parameters_are_counted_exactly(deep):
     assert count_parameters(student.config).base == 2 * layer + rest
 
 
-def test_layers_that_do_not_exist_or_are_out_of_order_are_refused(deep, subtests):
+def test_layers_that_do_not_exist_or_are_out_of_order_are_refused(deep):
     for layers in ([], [2, 0], [1, 1], [0, 5], [-1], [0.0], [True]):
-        with subtests.test(layers=layers), pytest.raises(ValueError, match="layer"):
+        with pytest.raises(ValueError, match="layer"):
             keep_layers(deep, layers)
 
 

@@ -16,21 +16,18 @@ SUM = ReasoningItem("sum", "1 + 2 + 3?", "1 + 2 = 3. 3 + 3 = 6.", "6", 2)
 LETTERS = ReasoningItem("last letters", "Amy Brown?", "Amy ends in y. Brown ends in n.", "yn", 2)
 
 
-def test_gold_texts_score_and_texts_of_other_items_do_not(subtests):
+def test_gold_texts_score_and_texts_of_other_items_do_not():
     for style in ("direct", "reasoned"):
         for make in (last_letter_items, coin_flip_items, word_problem_items):
-            with subtests.test(make=make.__name__, style=style):
-                items = make(30, 3, seed=0)
-                texts = [getattr(item, style) for item in items]
-                assert score_reasoning(items, texts) == [1] * 30
-                moved = score_reasoning(items, texts[1:] + texts[:1])
-                same = [
-                    a.answer == b.answer for a, b in zip(items, items[1:] + items[:1], strict=True)
-                ]
-                assert moved == list(map(int, same))
+            items = make(30, 3, seed=0)
+            texts = [getattr(item, style) for item in items]
+            assert score_reasoning(items, texts) == [1] * 30
+            moved = score_reasoning(items, texts[1:] + texts[:1])
+            same = [a.answer == b.answer for a, b in zip(items, items[1:] + items[:1], strict=True)]
+            assert moved == list(map(int, same))
 
 
-def test_what_counts_as_the_answer(subtests):
+def test_what_counts_as_the_answer():
     for item, text, score in (
         (LETTERS, "The answer is YN.", 1),
         (LETTERS, "the answer is: yn\nQuestion:", 1),
@@ -44,11 +41,10 @@ def test_what_counts_as_the_answer(subtests):
         (SUM, "The answer is unknown.", 0),
         (SUM, "", 0),
     ):
-        with subtests.test(text=text):
-            assert score_reasoning([item], [text]) == [score]
+        assert score_reasoning([item], [text]) == [score]
 
 
-def test_the_first_fault_is_named(subtests):
+def test_the_first_fault_is_named():
     for text, fault, step in (
         ("Amy ends in y. Brown ends in n. The answer is yn.", "none", 2),
         ("Amy ends in  y.\nBrown ends in n. The answer is y n.", "none", 2),
@@ -61,9 +57,8 @@ def test_the_first_fault_is_named(subtests):
         ("Amy ends in y. Brown ends in n.", "wrong answer", 2),
         ("", "too few steps", 1),
     ):
-        with subtests.test(text=text):
-            found = first_fault(LETTERS, text)
-            assert (found.name, found.step) == (fault, step)
+        found = first_fault(LETTERS, text)
+        assert (found.name, found.step) == (fault, step)
 
 
 def test_equations_are_recomputed_exactly():

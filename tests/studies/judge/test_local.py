@@ -101,12 +101,9 @@ def test_long_prompts_and_a_swapped_tokenizer_raise_an_error(tiny):
         LocalJudge(tiny.tokenizer, tiny.model)
 
 
-def test_an_invalid_temperature_raises_an_error_and_is_not_greedy(tiny, subtests):
+def test_an_invalid_temperature_raises_an_error_and_is_not_greedy(tiny):
     for temperature in (-1, float("nan"), float("inf")):
-        with (
-            subtests.test(temperature=temperature),
-            pytest.raises(ValueError, match="temperature must be at least 0 and finite"),
-        ):
+        with pytest.raises(ValueError, match="temperature must be at least 0 and finite"):
             LocalJudge(*tiny).write("Go on.", temperature=temperature)
 
 
