@@ -34,7 +34,6 @@ class LengthControl:
     model: float
     length: float
     difficulty: float
-    length_interval: Interval
     predictions: np.ndarray
 
     @property
@@ -94,15 +93,12 @@ def length_controlled_win_rate(
     sums = np.bincount(member, pulls)
     error = math.sqrt(units / (units - 1) * float(sums @ sums))
     quantile = t_quantile(units - 1, level)
-    phi = float(fit.coefficients[1])
-    phi_error = quantile * math.sqrt(fit.sandwich(groups)[1, 1])
     return LengthControl(
         t_interval(judged, groups, level),
         Interval(mean, max(0.0, mean - quantile * error), min(1.0, mean + quantile * error), level),
         model=float(fit.coefficients[0]),
-        length=phi,
+        length=float(fit.coefficients[1]),
         difficulty=float(fit.coefficients[2]) if difficulty is not None else 0.0,
-        length_interval=Interval(phi, phi - phi_error, phi + phi_error, level),
         predictions=predictions,
     )
 

@@ -258,7 +258,6 @@ class Plan:
     accelerators: int
     used: float  # the share of the capacity that the traffic takes
     load: Load  # of each replica
-    price_per_hour: float
     price_per_million: float  # tokens of answers
 
 
@@ -282,6 +281,5 @@ def plan(
         accelerators=replicas * pieces,
         used=traffic.rate / (replicas * limit.rate),
         load=load_at(traffic.rate / replicas, traffic, cost),
-        price_per_hour=price,
         price_per_million=price / tokens * 1e6,
     )

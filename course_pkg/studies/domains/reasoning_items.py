@@ -182,21 +182,6 @@ SENTENCES = {
 }
 
 
-@dataclass(frozen=True)
-class ArithmeticStep:
-    """One operation on what there is: before, the operation's name, its number, and after."""
-
-    before: int
-    operation: str
-    number: int
-    after: int
-
-    @property
-    def equation(self) -> str:
-        """The step as an equation."""
-        return f"{self.before} {SIGNS[self.operation]} {self.number} = {self.after}."
-
-
 def word_problem_item(rng: Random, steps: int, distractor: bool = False) -> ReasoningItem:
     """One problem of so many steps. distractor: add a quantity that the answer does not need.
 
@@ -212,11 +197,11 @@ def word_problem_item(rng: Random, steps: int, distractor: bool = False) -> Reas
     sentences = [f"{person} has {amount} {things}{extra}."]
     chain = []
     for _ in range(steps):
-        step = _draw_step(rng, amount)
-        words = rng.choice(SENTENCES[step.operation])
-        sentences.append(words.format(person=person, n=step.number, things=things))
-        chain.append(step.equation)
-        amount = step.after
+        operation, number, result = _draw_step(rng, amount)
+        words = rng.choice(SENTENCES[operation])
+        sentences.append(words.format(person=person, n=number, things=things))
+        chain.append(f"{amount} {SIGNS[operation]} {number} = {result}.")
+        amount = result
     sentences.append(f"How many {things} does {person} have now?")
     question = " ".join(sentences)
     return ReasoningItem("word problem", question, " ".join(chain), str(amount), steps)
@@ -237,8 +222,8 @@ def word_problem_items(
     return draw_distinct(lambda rng: word_problem_item(rng, steps, distractor), count, seed, avoid)
 
 
-def _draw_step(rng: Random, amount: int) -> ArithmeticStep:
-    """A random operation on the amount whose result is an integer from 1 to MOST."""
+def _draw_step(rng: Random, amount: int) -> tuple[str, int, int]:
+    """A random operation on the amount, its number, and its result, an integer from 1 to MOST."""
     numbers = {
         "add": range(2, min(20, MOST - amount) + 1),
         "subtract": range(1, min(20, amount - 1) + 1),
@@ -247,13 +232,13 @@ def _draw_step(rng: Random, amount: int) -> ArithmeticStep:
     }
     operation = rng.choice([name for name, possible in numbers.items() if possible])
     number = rng.choice(numbers[operation])
-    after = {
+    result = {
         "add": amount + number,
         "subtract": amount - number,
         "multiply": amount * number,
         "divide": amount // number,
     }[operation]
-    return ArithmeticStep(amount, operation, number, after)
+    return operation, number, result
 
 
 Style = Literal["direct", "reasoned"]

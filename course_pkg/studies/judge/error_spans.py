@@ -101,7 +101,7 @@ def parse_report(report: str) -> ErrorReport:
     if errors and (missing := [FIELDS[field] for field in FIELDS if field not in errors[-1]]):
         raise ErrorSpanError(f"error {len(errors)} lacks {', '.join(missing)}")
     if len(errors) != announced:
-        raise ErrorSpanError(f"line 1 announces {announced} errors, but there are {len(errors)}")
+        raise ErrorSpanError(f"it announces {announced} errors, but the report has {len(errors)}")
     return ErrorReport(tuple(ErrorSpan(**error) for error in errors))
 
 

@@ -188,21 +188,12 @@ def checked_options(values: np.ndarray, answers: Sequence[int], name: str) -> np
     return right
 
 
-@dataclass(frozen=True)
-class TemperatureFit:
-    """The temperature, and the log loss in nats per item without and with it, on the same items."""
-
-    temperature: float
-    log_loss_before: float
-    log_loss_after: float
-
-
 def option_log_probabilities(scores: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     """log softmax(scores / temperature), (items, options); -inf: an option that an item lacks."""
     return _log_softmax(_checked_scores(scores), 1 / _positive(temperature))
 
 
-def fit_temperature(scores: np.ndarray, answers: Sequence[int]) -> TemperatureFit:
+def fit_temperature(scores: np.ndarray, answers: Sequence[int]) -> float:
     """The temperature with the smallest log loss on these items.
 
     In β = 1/T the log loss is convex, and its slope, the mean of E_p[score] - score of the answer,
@@ -232,9 +223,7 @@ def fit_temperature(scores: np.ndarray, answers: Sequence[int]) -> TemperatureFi
     high = 1.0
     while _slope(values, chosen, high) < 0:
         high *= 2
-    beta = brentq(lambda beta: _slope(values, chosen, beta), 0.0, high, xtol=1e-16)
-    before = log_loss(_log_softmax(values, 1.0), right)
-    return TemperatureFit(1 / beta, before, log_loss(_log_softmax(values, beta), right))
+    return 1 / brentq(lambda beta: _slope(values, chosen, beta), 0.0, high, xtol=1e-16)
 
 
 def _slope(scores: np.ndarray, chosen: np.ndarray, beta: float) -> float:

@@ -138,19 +138,18 @@ def test_the_fit_is_the_minimum_that_scipy_finds_and_near_the_true_temperature(t
         return -logs[np.arange(len(right)), right].mean()
 
     found = minimize_scalar(loss, bracket=(-1, 1), tol=1e-12)
-    assert fit.temperature == pytest.approx(math.exp(found.x), rel=1e-5)
-    assert fit.log_loss_after == pytest.approx(found.fun, rel=1e-12)
-    assert fit.log_loss_before == pytest.approx(loss(0.0), rel=1e-12)
-    assert fit.temperature == pytest.approx(temperature, rel=0.1)
+    assert fit == pytest.approx(math.exp(found.x), rel=1e-5)
+    after = log_loss(option_log_probabilities(scores, fit), right)
+    assert after == pytest.approx(found.fun, rel=1e-12)
+    assert fit == pytest.approx(temperature, rel=0.1)
 
 
 def test_shifts_factors_and_options_that_an_item_lacks():
     scores, right = model(1.5, items=200)
     fit = fit_temperature(scores, right)
     shifted = scores + np.linspace(-1000, 1000, 200)[:, None]
-    assert fit_temperature(shifted, right).temperature == pytest.approx(fit.temperature, rel=1e-9)
-    scaled = fit_temperature(1000 * scores, right)
-    assert scaled.temperature == pytest.approx(1000 * fit.temperature, rel=1e-9)
+    assert fit_temperature(shifted, right) == pytest.approx(fit, rel=1e-9)
+    assert fit_temperature(1000 * scores, right) == pytest.approx(1000 * fit, rel=1e-9)
     scores, right = model(2.0, items=300)
     padded = np.concatenate([scores, np.full((300, 1), -np.inf)], axis=1)
     assert fit_temperature(padded, right) == fit_temperature(scores, right)
