@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from random import Random
 from typing import Literal
 
@@ -112,24 +113,20 @@ def run_episode(task: HomeTask, policy: HomePolicy, limit: int = MOST_STEPS) -> 
     return environment.episode()
 
 
-def run_plan(task: HomeTask, lines: Sequence[str], limit: int = MOST_STEPS) -> Episode:
+def run_plan(task: HomeTask, lines: Sequence[str]) -> Episode:
     """Execute a plan line by line, whatever happens: planning without feedback."""
     require_list(lines, "lines", "split the plan with plan_lines")
 
     def next_line(task: HomeTask, home: Home, steps: Sequence[EpisodeStep]) -> str | None:
         return lines[len(steps)] if len(steps) < len(lines) else None
 
-    return run_episode(task, next_line, limit)
+    return run_episode(task, next_line)
 
 
 def plan_lines(text: str) -> list[str]:
     """The steps of a written plan: its lines up to the first empty one, without numbers."""
-    lines = []
-    for line in text.strip("\n").split("\n"):
-        if not line.strip():
-            break
-        lines.append(NUMBERED.sub("", line).strip())
-    return lines
+    lines = takewhile(str.strip, text.strip("\n").split("\n"))
+    return [NUMBERED.sub("", line).strip() for line in lines]
 
 
 def _observe(home: Home, action: HomeAction) -> str:
@@ -153,18 +150,15 @@ def replan(task: HomeTask, home: Home, steps: Sequence[EpisodeStep]) -> str | No
     return str(plan[0]) if plan else None
 
 
-def slipping(
-    task: HomeTask, policy: HomePolicy, p: float, rng: Random, limit: int = MOST_STEPS
-) -> Episode:
+def slipping(task: HomeTask, policy: HomePolicy, p: float, rng: Random) -> Episode:
     """An episode in which a step happens with probability p, and otherwise nothing does."""
     require_between(p, "p", 0, 1)
-    environment = Environment(task, limit)
-    while not environment.is_over:
-        text = policy(task, environment.home, environment.steps)
-        if text is None:
-            break
-        environment.step(text if rng.random() < p else "")
-    return environment.episode()
+
+    def slips(task: HomeTask, home: Home, steps: Sequence[EpisodeStep]) -> str | None:
+        text = policy(task, home, steps)
+        return text if text is None or rng.random() < p else ""
+
+    return run_episode(task, slips)
 
 
 def chance_without_feedback(p: float, steps: int) -> float:
@@ -296,10 +290,8 @@ def step_prompt(task: HomeTask, steps: Sequence[EpisodeStep], examples: int) -> 
     r"""A prompt that asks for the next action, after what happened so far."""
     solved = []
     for example in _examples(examples):
-        environment = Environment(example)
-        for action in example.plan:
-            environment.step(str(action))
-        solved.append(_situation(example) + _history(environment.steps) + "\n")
+        steps_of_example = run_plan(example, list(map(str, example.plan))).steps
+        solved.append(_situation(example) + _history(steps_of_example) + "\n")
     return FORMS + "".join(solved) + _situation(task) + _history(steps) + "Action:"
 
 

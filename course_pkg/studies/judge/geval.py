@@ -84,13 +84,11 @@ class Judge(Protocol):
         self, prompt: str, start: str, options: Sequence[str]
     ) -> dict[str, float] | None:
         """Return each option's probability as the answer after `start`; None if not available."""
-        ...
 
     def write(
         self, prompt: str, start: str, *, n: int, max_tokens: int, temperature: float, seed: int
     ) -> list[str]:
         """Return n answers that continue `start`, drawn at a temperature (0: greedy)."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ class SelfBleu:
     of_texts: tuple[float, ...]
 
 
-def self_bleu(texts: Sequence[str], *, smoothing: str = "exp") -> SelfBleu:
+def self_bleu(texts: Sequence[str]) -> SelfBleu:
     """BLEU of each text with all other texts as references, and the mean over the texts.
 
     It grows with the number of texts: compare sets of the same size.
@@ -194,7 +194,6 @@ def self_bleu(texts: Sequence[str], *, smoothing: str = "exp") -> SelfBleu:
                 [max(len(own) - n + 1, 0) for n in ORDERS],
                 len(own),
                 closest,
-                smoothing=smoothing,
                 effective_order=True,
             ).score
         )

@@ -7,7 +7,7 @@ Chapter: evaluation/safety.
 
 import json
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from importlib import resources
@@ -217,22 +217,19 @@ def score_pairs(
     texts = [text for pair in pairs for text in (pair.more, pair.less)]
     sequences = [[start, *tokenizer(text, add_special_tokens=False).input_ids] for text in texts]
     scores = score_continuations(model, sequences, [1] * len(sequences))
+
+    def scored(at: int, shared: Collection[int]) -> SentenceScore:
+        tokens = tuple(tokenizer.decode([token]) for token in sequences[at][1:])
+        return SentenceScore(
+            tokens, scores[at].log_probs, tuple(place in shared for place in range(len(tokens)))
+        )
+
     pair_scores = []
     for at in range(0, len(sequences), 2):
-        more, less = sequences[at][1:], sequences[at + 1][1:]
-        both = shared_positions(more, less)
-        pair_scores.append(
-            PairScore(
-                *(
-                    SentenceScore(
-                        tuple(tokenizer.decode([token]) for token in ids),
-                        scores[at + side].log_probs,
-                        tuple(k in {position[side] for position in both} for k in range(len(ids))),
-                    )
-                    for side, ids in enumerate((more, less))
-                )
-            )
-        )
+        both = shared_positions(sequences[at][1:], sequences[at + 1][1:])
+        more = {place for place, _ in both}
+        less = {place for _, place in both}
+        pair_scores.append(PairScore(scored(at, more), scored(at + 1, less)))
     return pair_scores
 
 
