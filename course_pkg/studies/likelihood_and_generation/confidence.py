@@ -144,19 +144,6 @@ def brier_binary(confidences: Sequence[float], correct: Sequence[bool]) -> float
     return float(np.square(values - right).mean())
 
 
-def log_loss(log_probabilities: np.ndarray, answers: Sequence[int]) -> float:
-    """The mean of -log p(right answer), in nats; infinite if a right answer has the probability 0.
-
-    Args:
-        log_probabilities: (items, options); -inf for an option that an item lacks.
-    """
-    values = np.asarray(log_probabilities, float)
-    right = checked_options(values, answers, "log_probabilities")
-    if not np.all(values <= 1e-9):
-        raise ValueError("log_probabilities must be at most 0: normalize them over the options")
-    return float(-values[np.arange(len(values)), right].mean())
-
-
 def checked_answers(
     confidences: Sequence[float], correct: Sequence[bool]
 ) -> tuple[np.ndarray, np.ndarray]:
