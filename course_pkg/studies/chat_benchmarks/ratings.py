@@ -6,7 +6,7 @@ Sources: Bradley and Terry 1952; Ford 1957 (when the estimate exists); Chiang et
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from course_pkg.studies.chat_benchmarks.comparisons import (
     checked_matches,
     names_of,
 )
-from course_pkg.studies.chat_benchmarks.logistic import fit_logistic
+from course_pkg.studies.chat_benchmarks.logistic import LogisticFit, fit_logistic
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def bradley_terry(
     names = names_of(kept)
     first, second, outcomes = _arrays(kept, names)
     _require_estimable(names, first, second, outcomes, prior)
-    fit, basis = _fit(len(names), first, second, outcomes, np.ones(len(kept)), prior)
+    fit, basis = _fit(len(names), first, second, outcomes, prior)
     if errors == "fisher":
         inner = fit.fisher()
         quantile = normal_quantile(level)
@@ -115,17 +115,13 @@ def _groups(matches: Sequence[JudgedMatch]) -> list:
 
 
 def _fit(
-    players: int,
-    first: np.ndarray,
-    second: np.ndarray,
-    outcomes: np.ndarray,
-    weights: np.ndarray,
-    prior: float,
-):
+    players: int, first: np.ndarray, second: np.ndarray, outcomes: np.ndarray, prior: float
+) -> tuple[LogisticFit, np.ndarray]:
     """The fit, and the basis that maps its (players - 1) coefficients to centered strengths."""
     centering = np.eye(players) - 1 / players
     basis = np.linalg.svd(centering)[0][:, : players - 1]  # columns add up to 0
     real = len(outcomes)
+    weights = np.ones(real)
     if prior:
         met = np.unique(np.sort(np.stack([first, second], axis=1), axis=1), axis=0)  # (pairs, 2)
         first = np.concatenate([first, met[:, 0]])
@@ -133,7 +129,7 @@ def _fit(
         outcomes = np.concatenate([outcomes, np.full(len(met), 0.5)])
         weights = np.concatenate([weights, np.full(len(met), prior)])
     fit = fit_logistic(basis[first] - basis[second], outcomes, weights=weights)
-    return type(fit)(fit.coefficients, fit.information, fit.scores[:real]), basis
+    return replace(fit, scores=fit.scores[:real]), basis
 
 
 def _require_estimable(

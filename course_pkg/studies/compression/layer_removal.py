@@ -15,6 +15,7 @@ from transformers import LlamaForCausalLM
 
 from course_pkg.common.arguments import require_integer
 from course_pkg.studies.compression.distillation import evaluating
+from course_pkg.studies.compression.structured import require_llama
 
 
 def evenly_spaced(layers: int, keep: int) -> list[int]:
@@ -44,7 +45,7 @@ def most_influential(influence: Sequence[float], keep: int) -> list[int]:
 @torch.no_grad()
 def block_influence(model: LlamaForCausalLM, batches: Iterable[Tensor]) -> list[float]:
     """1 − the mean cosine of what each layer reads and returns, over tokens without padding."""
-    layers = _layers(model)
+    layers = require_llama(model).model.layers
     cosines = torch.zeros(len(layers), dtype=torch.float64)  # sums over tokens
 
     def measure(index: int) -> RemovableHandle:
@@ -74,7 +75,7 @@ def keep_layers(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausa
 
     It shares no tensor with the model, and all its parameters require a gradient.
     """
-    total = len(_layers(model))
+    total = len(require_llama(model).model.layers)
     kept = [require_integer(index, "a layer's index", 0) for index in layers]
     if not kept or kept != sorted(set(kept)) or kept[-1] >= total:
         raise ValueError(
@@ -91,9 +92,3 @@ def keep_layers(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausa
             if hasattr(part, "layer_idx"):
                 part.layer_idx = number
     return student.requires_grad_(True)
-
-
-def _layers(model: nn.Module) -> nn.ModuleList:
-    if not isinstance(model, LlamaForCausalLM):
-        raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")
-    return model.model.layers

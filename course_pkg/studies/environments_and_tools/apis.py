@@ -161,55 +161,12 @@ class Outcome:
     state: dict
 
 
-@cache
+_KNOWN: dict[str, Api] = {}
+
+
 def known_apis() -> dict[str, Api]:
     """The eleven APIs, by name."""
-    apis = (
-        Api("find_book", "look up a book's id and shelf.", {"title": TEXT}, _find_book),
-        Api(
-            "reserve_book",
-            "reserve a book by its id for a member.",
-            {"book_id": TEXT, "member": TEXT},
-            _reserve_book,
-        ),
-        Api("find_contact", "look up a person's address.", {"name": TEXT}, _find_contact),
-        Api("send_message", "send a text.", {"address": TEXT, "text": TEXT}, _send_message),
-        Api(
-            "find_train",
-            "look up the train between two towns.",
-            {"origin": TEXT, "destination": TEXT},
-            _find_train,
-        ),
-        Api("book_seat", "book a seat.", {"train": TEXT, "passenger": TEXT}, _book_seat),
-        Api(
-            "add_event",
-            "add to the calendar.",
-            {"title": TEXT, "date": DATE, "time": TIME},
-            _add_event,
-        ),
-        Api("list_events", "list a day's events.", {"date": DATE}, _list_events),
-        Api(
-            "set_timer",
-            "ring after some minutes.",
-            {"minutes": COUNT, "label": TEXT},
-            _set_timer,
-            {"label": "timer"},
-        ),
-        Api(
-            "convert_length",
-            "convert between m, km, cm, mile and foot.",
-            {"value": LENGTH, "from_unit": UNIT, "to_unit": UNIT},
-            _convert_length,
-        ),
-        Api(
-            "add_to_list",
-            "add to the shopping list.",
-            {"item": TEXT, "quantity": COUNT},
-            _add_to_list,
-            {"quantity": 1},
-        ),
-    )
-    return {api.name: api for api in apis}
+    return _KNOWN
 
 
 def run_calls(calls: Sequence[ApiCall], state: dict | None = None) -> Outcome:
@@ -220,6 +177,19 @@ def run_calls(calls: Sequence[ApiCall], state: dict | None = None) -> Outcome:
         api = check_call(call, known_apis())
         results.append(api.run(state, **{**api.optional, **call.arguments}))
     return Outcome(tuple(results), state)
+
+
+def _api(
+    description: str, optional: Mapping[str, Any] | None = None, **parameters: dict
+) -> Callable[[ApiFunction], ApiFunction]:
+    """Makes a function `_name` the API "name"."""
+
+    def add(run: ApiFunction) -> ApiFunction:
+        name = run.__name__.removeprefix("_")
+        _KNOWN[name] = Api(name, description, parameters, run, optional or {})
+        return run
+
+    return add
 
 
 @cache
@@ -240,64 +210,76 @@ def _look_up(table: str, what: str, name: str) -> dict:
     return dict(rows[_key(name)])
 
 
+def _known_id(table: str, column: str, what: str, name: str) -> str:
+    ids = {_key(row[column]): row[column] for row in _tables()[table].values()}
+    if _key(name) not in ids:
+        raise CallError("failed", f"there is no {what} {name!r}")
+    return ids[_key(name)]
+
+
+@_api("look up a book's id and shelf.", title=TEXT)
 def _find_book(state: dict, title: str) -> dict:
     return _look_up("books", "book", title)
 
 
+@_api("reserve a book by its id for a member.", book_id=TEXT, member=TEXT)
 def _reserve_book(state: dict, book_id: str, member: str) -> dict:
-    ids = {_key(row["book_id"]): row["book_id"] for row in _tables()["books"].values()}
-    if _key(book_id) not in ids:
-        raise CallError("failed", f"there is no book with the id {book_id!r}")
-    line = state.setdefault("reservations", {}).setdefault(ids[_key(book_id)], [])
+    book = _known_id("books", "book_id", "book with the id", book_id)
+    line = state.setdefault("reservations", {}).setdefault(book, [])
     line.append(_key(member))
-    return {"reserved": ids[_key(book_id)], "place_in_line": len(line)}
+    return {"reserved": book, "place_in_line": len(line)}
 
 
+@_api("look up a person's address.", name=TEXT)
 def _find_contact(state: dict, name: str) -> dict:
     return _look_up("contacts", "contact", name)
 
 
+@_api("send a text.", address=TEXT, text=TEXT)
 def _send_message(state: dict, address: str, text: str) -> dict:
-    addresses = [row["address"] for row in _tables()["contacts"].values()]
-    if _key(address) not in addresses:
-        raise CallError("failed", f"there is no address {address!r}")
+    _known_id("contacts", "address", "address", address)
     state.setdefault("sent", []).append([_key(address), _key(text)])
     return {"sent_to": _key(address)}
 
 
+@_api("look up the train between two towns.", origin=TEXT, destination=TEXT)
 def _find_train(state: dict, origin: str, destination: str) -> dict:
     return _look_up("trains", "train", f"{_key(origin)} to {_key(destination)}")
 
 
+@_api("book a seat.", train=TEXT, passenger=TEXT)
 def _book_seat(state: dict, train: str, passenger: str) -> dict:
-    trains = {_key(row["train"]): row["train"] for row in _tables()["trains"].values()}
-    if _key(train) not in trains:
-        raise CallError("failed", f"there is no train {train!r}")
-    seats = state.setdefault("seats", {}).setdefault(trains[_key(train)], [])
+    known = _known_id("trains", "train", "train", train)
+    seats = state.setdefault("seats", {}).setdefault(known, [])
     seats.append(_key(passenger))
-    return {"train": trains[_key(train)], "seat": len(seats)}
+    return {"train": known, "seat": len(seats)}
 
 
+@_api("add to the calendar.", title=TEXT, date=DATE, time=TIME)
 def _add_event(state: dict, title: str, date: str, time: str) -> dict:
     event = [date, time.zfill(5), _key(title)]
     state.setdefault("events", []).append(event)
     return {"date": date, "time": event[1]}
 
 
+@_api("list a day's events.", date=DATE)
 def _list_events(state: dict, date: str) -> dict:
     added = [f"{time} {title}" for day, time, title in state.get("events", ()) if day == date]
     return {"events": sorted(_tables()["events"].get(date, []) + added)}
 
 
+@_api("ring after some minutes.", {"label": "timer"}, minutes=COUNT, label=TEXT)
 def _set_timer(state: dict, minutes: int, label: str) -> dict:
     state.setdefault("timers", []).append([minutes, _key(label)])
     return {"rings_in_minutes": minutes}
 
 
+@_api("convert between m, km, cm, mile and foot.", value=LENGTH, from_unit=UNIT, to_unit=UNIT)
 def _convert_length(state: dict, value: int, from_unit: str, to_unit: str) -> dict:
     return {"value": round(value * METERS[from_unit] / METERS[to_unit], 2), "unit": to_unit}
 
 
+@_api("add to the shopping list.", {"quantity": 1}, item=TEXT, quantity=COUNT)
 def _add_to_list(state: dict, item: str, quantity: int) -> dict:
     shopping = state.setdefault("shopping", {})
     shopping[_key(item)] = shopping.get(_key(item), 0) + quantity
