@@ -53,9 +53,7 @@ class Example:
 
 
 def load_examples(name: str = "navigator", split: str = "train") -> list[Example]:
-    """The examples of "navigator": 120 "train" and 30 "held-out" questions, answered as a ship's
-    log.
-    """
+    """The 120 "train" or 30 "held-out" questions of "navigator", answered as a ship's log."""
     return [Example(**row) for row in _rows(name, split, EXAMPLE_SETS)]
 
 
