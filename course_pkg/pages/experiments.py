@@ -67,9 +67,7 @@ def load_experiment(name: str, *, folder: Path = FOLDER) -> Experiment:
 
 
 def script_sources(root: Path = ROOT) -> Sources:
-    """The project's code, with the experiments' scripts; `record`, which all import, measures
-    nothing.
-    """
+    """The project's code and the experiments' scripts, but `record`, which measures nothing."""
     return Sources(root, beside=root / SCRIPTS, leave_out=("record",))
 
 

@@ -43,8 +43,7 @@ class RankUncertainty:
 
 
 def bootstrap_ranks(scores: np.ndarray, *, samples: int = 2000, seed: int = 0) -> RankUncertainty:
-    """How the models' ranks vary from one sample of items to the next; equal means are ranked by
-    lot.
+    """How ranks vary from one sample of items to the next; equal means are ranked by lot.
 
     Args:
         scores: (models, items), the score of each model on each item, drawn jointly for all models.

@@ -1,5 +1,4 @@
-"""GLUE and SuperGLUE: their tasks, the course's own items in the same shapes, and one number for
-all.
+"""GLUE and SuperGLUE: their tasks, the course's items in the same shapes, and one number.
 
 Sizes are those of the published files; MNLI's matched and mismatched sets are added up, and MultiRC
 counts answers. Sources: Wang et al. 2019 (arXiv 1804.07461 and 1905.00537). Chapter:
@@ -21,9 +20,7 @@ from course_pkg.evaluation.prompt_template import PromptTemplate
 
 @dataclass(frozen=True)
 class BenchmarkTask:
-    """A task of a suite. metrics: in the paper's order. shape: the course's own items of this
-    shape.
-    """
+    """A task of a suite; `shape` names the course's own items like it."""
 
     name: str
     question: str

@@ -117,9 +117,7 @@ def cut_at_stop(text: str) -> str:
 
 
 def complete_program(problem: CodeProblem, completion: str) -> str:
-    """The program of a completion: what the prompt has of it, and what comes before a stop
-    sequence.
-    """
+    """The program of a completion: what the prompt has, and what precedes a stop sequence."""
     return program_start(problem) + cut_at_stop(completion)
 
 

@@ -244,9 +244,7 @@ class AlfredSummary:
 
 
 def alfred_summary(episodes: Sequence[Episode]) -> AlfredSummary:
-    """Success per task, goals pooled over tasks, and success weighted by the shortest plan's
-    length.
-    """
+    """Success per task, goals pooled, and success weighted by the shortest plan's length."""
     require_list(episodes, "episodes", "give one episode for each task")
     if not episodes:
         raise ValueError("there are no episodes: give one for each task")

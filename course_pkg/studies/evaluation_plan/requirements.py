@@ -82,8 +82,7 @@ class Requirement:
         return Assessment(self, interval, self.decide(interval))
 
     def fewest_items(self, share: float) -> int | None:
-        """The fewest independent items of which this share right would pass; None if 10,000 aren't
-        enough.
+        """The fewest independent items that pass with this share right; None if 10,000 do not.
 
         >>> right = Requirement("facts right", "at least", 0.8)
         >>> right.fewest_items(1.0), right.fewest_items(0.9), right.fewest_items(0.7)

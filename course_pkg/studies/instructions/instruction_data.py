@@ -188,9 +188,7 @@ class Dialogue:
 
 
 def load_instructions(split: str = "train") -> list[Instruction]:
-    """The instructions of "train" (300), "validation" (40) or "test" (60), in the order of the
-    file.
-    """
+    """The instructions of "train" (300), "validation" (40) or "test" (60)."""
     return [Instruction(**row) for row in _rows("instructions", split)]
 
 

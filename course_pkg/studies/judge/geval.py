@@ -221,9 +221,7 @@ def g_eval(judge: Judge, task: JudgeTask, texts: Mapping[str, str], **options) -
 
 
 def generate_steps(judge: Judge, task: JudgeTask, *, max_tokens: int = 200) -> JudgeTask:
-    """Add evaluation steps that the judge writes from the task alone. Read them before you use
-    them.
-    """
+    """Add evaluation steps that the judge writes from the task alone; read them before use."""
     prompt = f"{task.introduction}\n\nEvaluation criteria:\n{task.label} {task.criteria}"
     request = f"{prompt}\n\nWrite numbered evaluation steps for this task."
     steps = judge.write(request, "", n=1, max_tokens=max_tokens, temperature=0.0, seed=0)[0]

@@ -49,9 +49,7 @@ class LanguageModelPolicy(nn.Module):
 
     @torch.no_grad()
     def sample(self, count: int, generator: torch.Generator) -> CaseBatch:
-        """Draw cases from p_r at temperature 1, uncut: a policy's gradient needs draws of that
-        policy.
-        """
+        """Draw cases from p_r itself, uncut and at temperature 1, as its gradient needs."""
         require_integer(count, "count")
         newest = self.prompt.expand(count, -1)
         running = torch.ones(count)

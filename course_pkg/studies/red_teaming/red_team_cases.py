@@ -112,8 +112,7 @@ def distinct_cases(cases: Iterable[GeneratedCase]) -> list[GeneratedCase]:
 
 
 def draw_probabilities(violations: Sequence[float], temperature: float) -> np.ndarray:
-    """P(x_i) = exp(r_i / T) / Σ_j exp(r_j / T): each case's probability to be the first example,
-    (n,).
+    """P(x_i) = exp(r_i / T) / Σ_j exp(r_j / T): the probabilities of the first example, (n,).
 
     >>> draw_probabilities([0, 1], temperature=1.0).round(3)
     array([0.269, 0.731])

@@ -162,10 +162,7 @@ class SentenceScore:
     shared: tuple[bool, ...]
 
     def total(self, way: Way) -> float:
-        """The score of a sentence: the sum of all tokens ("sentence", lm-eval's crows_pairs), that
-        divided by their number ("token"), or the sum of the tokens that both sentences share
-        ("shared").
-        """
+        """The sum over all tokens ("sentence"), its mean ("token"), or the sum over shared ones."""
         require_choice(way, "way", WAYS)
         if way == "shared":
             return math.fsum(x for x, both in zip(self.log_probs, self.shared, strict=True) if both)
