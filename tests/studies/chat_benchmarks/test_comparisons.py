@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from course_pkg.evaluation.statistics import mean_interval
-from course_pkg.studies.chat_benchmarks.comparisons import (
-    Comparison,
+from course_pkg.studies.chat_benchmarks.comparisons import Comparison, judge_bias, win_rate
+from course_pkg.studies.chat_benchmarks.logistic import sigmoid
+from course_pkg.studies.chat_benchmarks.simulated_judge import (
     SimulatedJudge,
-    judge_bias,
     simulate_comparisons,
     true_win_rate,
-    win_rate,
 )
-from course_pkg.studies.chat_benchmarks.logistic import sigmoid
 from tests.refusals import require_refusals
 
 

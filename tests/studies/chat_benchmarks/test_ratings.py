@@ -6,17 +6,14 @@ import numpy as np
 import pytest
 
 from course_pkg.studies.chat_benchmarks.comparisons import JudgedMatch as Match
-from course_pkg.studies.chat_benchmarks.comparisons import (
-    SimulatedJudge,
-    matches_of,
-    simulate_comparisons,
-)
+from course_pkg.studies.chat_benchmarks.comparisons import matches_of
 from course_pkg.studies.chat_benchmarks.ratings import (
     ELO_SCALE,
     bradley_terry,
     elo_by_order,
     elo_ratings,
 )
+from course_pkg.studies.chat_benchmarks.simulated_judge import SimulatedJudge, simulate_comparisons
 from tests.refusals import require_refusals
 
 STRENGTHS = {"a": 1.0, "b": 0.3, "c": 0.0, "d": -0.8}

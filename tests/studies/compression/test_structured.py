@@ -63,7 +63,7 @@ def with_zeros(model, kept, unit):
     for block, units in zip(model.model.layers, kept, strict=True):
         layer = block.get_submodule(part.layer)
         stays = torch.zeros(unit_count(model.config, unit), dtype=torch.bool)
-        stays[list(units)] = True
+        stays[units] = True
         layer.weight.data *= stays.repeat_interleave(part.width)
     return model
 
@@ -108,8 +108,8 @@ def test_a_score_is_the_change_that_removing_the_unit_alone_makes(ids, unit):
     with torch.no_grad():
         model(ids)
         for removed in (0, count - 1):
-            stays = [number for number in range(count) if number != removed]
-            with_zeros(model, [range(count), stays], unit)(ids)
+            stays = torch.tensor([number for number in range(count) if number != removed])
+            with_zeros(model, [torch.arange(count), stays], unit)(ids)
             change = (outputs[-1] - outputs[0]).square().sum()
             assert torch.allclose(scores[1, removed], change, rtol=1e-4)
 
