@@ -1,7 +1,6 @@
 """The small data sets written for this course: instructions, texts, evaluation items, and tickets.
 
-All but the tickets are JSON lines under course_pkg/data, where README.md describes them. Chapter:
-adapters/lora-training.
+All but the tickets are JSON lines under course_pkg/data, where README.md describes them.
 """
 
 import json

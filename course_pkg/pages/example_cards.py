@@ -1,7 +1,4 @@
-"""Texts side by side on a page, such as a model's answers before and after.
-
-Chapter: adapters/lora-training.
-"""
+"""Texts side by side on a page, such as a model's answers before and after."""
 
 from collections.abc import Mapping
 from html import escape

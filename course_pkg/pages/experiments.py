@@ -1,7 +1,7 @@
 """Recorded experiments: sweeps too long to run when a page is built, kept as small JSON files.
 
 A record has a hash of every file whose code or data it comes from. The scripts in book/experiments
-write it; this module reads it, and finds out what has changed since. Chapter: adapters/lora-rank.
+write it; this module reads it, and finds out what has changed since.
 """
 
 import hashlib

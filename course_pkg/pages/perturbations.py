@@ -1,7 +1,6 @@
 """Changes to texts, to see what a metric or a model notices.
 
-Source: Belinkov and Bisk 2018, section 3, on swapped letters and keyboard noise. Chapter:
-metrics/comparison.
+Source: Belinkov and Bisk 2018, section 3, on swapped letters and keyboard noise.
 """
 
 import random

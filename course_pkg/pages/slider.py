@@ -1,7 +1,4 @@
-"""A slider over frames that were computed before, for pages without a kernel.
-
-Chapter: introduction.
-"""
+"""A slider over frames that were computed before, for pages without a kernel."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Labels as words: how probable each is after the prompt, and after a prompt without content.
 
-Source: Zhao et al. 2021, "Calibrate Before Use" (arXiv 2102.09690), section 5. Chapter:
-evaluation/benchmarks.
+Source: Zhao et al. 2021, "Calibrate Before Use" (arXiv 2102.09690), section 5.
 """
 
 from collections.abc import Sequence

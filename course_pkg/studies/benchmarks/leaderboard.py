@@ -1,8 +1,7 @@
 """What a leaderboard shows: uncertain ranks, a first place that is too high, and wrong keys.
 
 Wrong keys are taken as spread evenly over the wrong options, however hard a question is. Sources:
-Efron 1979; Rasch 1960; Liang et al. 2023 (HELM); Gema et al. 2024 (arXiv 2406.04127). Chapter:
-evaluation/benchmarks.
+Efron 1979; Rasch 1960; Liang et al. 2023 (HELM); Gema et al. 2024 (arXiv 2406.04127).
 """
 
 import math

@@ -1,8 +1,7 @@
 """GLUE and SuperGLUE: their tasks, the course's items in the same shapes, and one number.
 
 Sizes are those of the published files; MNLI's matched and mismatched sets are added up, and MultiRC
-counts answers. Sources: Wang et al. 2019 (arXiv 1804.07461 and 1905.00537). Chapter:
-evaluation/benchmarks.
+counts answers. Sources: Wang et al. 2019 (arXiv 1804.07461 and 1905.00537).
 """
 
 import json

@@ -1,8 +1,7 @@
 """The metrics of GLUE and SuperGLUE, as fast as a bootstrap of thousands of draws needs them.
 
 scikit-learn and scipy compute the same; their checks of each call take longer than the counting.
-What would be 0/0 is 0: F1 without positives, and a correlation with a constant column. Chapter:
-evaluation/benchmarks.
+What would be 0/0 is 0: F1 without positives, and a correlation with a constant column.
 """
 
 import math

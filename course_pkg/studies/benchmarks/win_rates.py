@@ -1,7 +1,4 @@
-"""The mean win rate from plain numbers, because a browser's Python has no numpy.
-
-Chapter: evaluation/benchmarks.
-"""
+"""The mean win rate from plain numbers, because a browser's Python has no numpy."""
 
 from collections.abc import Sequence
 

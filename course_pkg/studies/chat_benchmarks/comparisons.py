@@ -1,7 +1,6 @@
 """Comparisons judged in both orders: outcomes, win rates, and what they say about the judge.
 
 Two turns of a question are one group. Sources: Zheng et al. 2023, section 3.3; Li et al. 2023.
-Chapter: evaluation/chat-benchmarks.
 """
 
 import math

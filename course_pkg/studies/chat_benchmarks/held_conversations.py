@@ -1,7 +1,7 @@
 """Conversations about the questions of a chat benchmark, and how judges compare and grade them.
 
 The items are original, in the shapes of MT-Bench and AlpacaEval. Source: Zheng et al. 2023,
-sections 2.2, 3.1, 3.4 and 3.5, and appendix A. Chapter: evaluation/chat-benchmarks.
+sections 2.2, 3.1, 3.4 and 3.5, and appendix A.
 """
 
 import json

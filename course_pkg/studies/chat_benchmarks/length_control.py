@@ -3,8 +3,7 @@
     logit P(model preferred on x) = θ + φ tanh(Δ_x / d) + ψ γ_x
     controlled win rate = mean over x of σ(θ + ψ γ_x)
 
-Source: Dubois et al. 2024, section 3, without its two extra baselines and its L1 penalty. Chapter:
-evaluation/chat-benchmarks.
+Source: Dubois et al. 2024, section 3, without its two extra baselines and its L1 penalty.
 """
 
 import math

@@ -2,8 +2,7 @@
 
     P(y = 1 | x) = σ(x·β),   β maximizes  Σ w [y ln σ + (1 - y) ln(1 - σ)] - Σ_j λ_j β_j² / 2
 
-Sources: McCullagh and Nelder 1989; White 1982; Liang and Zeger 1986 (groups). Chapter:
-evaluation/chat-benchmarks.
+Sources: McCullagh and Nelder 1989; White 1982; Liang and Zeger 1986 (groups).
 """
 
 from collections.abc import Hashable, Sequence

@@ -1,7 +1,7 @@
 """Ratings from matches: Bradley–Terry, from all of them at once, and Elo, one after the other.
 
 Sources: Bradley and Terry 1952; Ford 1957 (when the estimate exists); Chiang et al. 2024, section 4
-(sandwich); Elo 1978; Boubdir et al. 2023 (order). Chapter: evaluation/chat-benchmarks.
+(sandwich); Elo 1978; Boubdir et al. 2023 (order).
 """
 
 import math

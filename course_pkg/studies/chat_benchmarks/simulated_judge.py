@@ -1,8 +1,6 @@
 """A judge whose quality and biases are known, to see whether the statistics find them.
 
-    P(first answerer preferred) = σ(s_i - s_j + spread (z_iq - z_jq) + φ tanh(Δ/d) ± position)
-
-Chapter: evaluation/chat-benchmarks.
+P(first answerer preferred) = σ(s_i - s_j + spread (z_iq - z_jq) + φ tanh(Δ/d) ± position)
 """
 
 from collections.abc import Mapping

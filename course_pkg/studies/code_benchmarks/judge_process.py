@@ -1,8 +1,7 @@
 """The process of a problem's tests, in a sandbox of its own: call the program, compare, and judge.
 
 The tests call a stand-in, and the program's process sends plain values back. So a program can't
-replace `assert`, compare equal to everything, end the tests early, or write a verdict. Chapter:
-evaluation/code-benchmarks.
+replace `assert`, compare equal to everything, end the tests early, or write a verdict.
 """
 
 import json

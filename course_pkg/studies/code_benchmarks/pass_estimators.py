@@ -1,7 +1,6 @@
 """pass@k: the probability that at least one of k samples of a model passes a problem's tests.
 
-Source: Chen et al. 2021, "Evaluating Large Language Models Trained on Code", equation 1. Chapter:
-evaluation/code-benchmarks.
+Source: Chen et al. 2021, "Evaluating Large Language Models Trained on Code", equation 1.
 """
 
 import math

@@ -1,8 +1,7 @@
 """Programming problems with tests, prompts for them, and the program in what a model wrote.
 
 Nothing here repairs code: a program that is cut off, or indented wrongly, fails. Sources: Chen et
-al. 2021 (HumanEval; section 3.2 for the stop sequences); Austin et al. 2021 (MBPP). Chapter:
-evaluation/code-benchmarks.
+al. 2021 (HumanEval; section 3.2 for the stop sequences); Austin et al. 2021 (MBPP).
 """
 
 import gzip

@@ -1,8 +1,7 @@
 """Messages of plain values between a program and its tests, which are in different processes.
 
 Nothing here trusts the other side. A value is JSON with its type, so an object with an `__eq__`
-that is always true can't cross; unlike pickle, reading runs no code. Chapter:
-evaluation/code-benchmarks.
+that is always true can't cross; unlike pickle, reading runs no code.
 """
 
 import json

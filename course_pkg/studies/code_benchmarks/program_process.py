@@ -1,8 +1,7 @@
 """The process of a program under test: define the function, and answer calls.
 
 The program can do anything here, so nothing here decides a verdict, and it never sees a test or an
-expected value. A supervisor reports how it ended, which only gives a failure its name. Chapter:
-evaluation/code-benchmarks.
+expected value. A supervisor reports how it ended, which only gives a failure its name.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Run programs on the tests of problems: the program in one sandbox, its tests in another.
 
 Without a sandbox, nothing runs. Processor time is limited, so that a right program doesn't fail on
-a busy machine; a program with several processes can use more, until the clock ends it. Chapter:
-evaluation/code-benchmarks.
+a busy machine; a program with several processes can use more, until the clock ends it.
 """
 
 import json

@@ -2,8 +2,7 @@
 
     α · cross entropy with the labels + (1 − α) · T² · divergence of student and teacher at T
 
-Sources: Hinton et al. 2015, section 2; Agarwal et al. 2024 (GKD), equation 1. Chapter:
-deployment/compression.
+Sources: Hinton et al. 2015, section 2; Agarwal et al. 2024 (GKD), equation 1.
 """
 
 import math

@@ -1,7 +1,6 @@
 """Data that models write: the teacher's answers, or what the student samples as it is trained.
 
 Sources: Kim and Rush 2016, "Sequence-Level Knowledge Distillation"; Agarwal et al. 2024 (GKD).
-Chapter: deployment/compression.
 """
 
 import math

@@ -1,7 +1,6 @@
 """Students for distillation: a trained model without some of its layers.
 
-Sources: Sanh et al. 2019 (DistilBERT), section 2; Men et al. 2024 (ShortGPT), section 3. Chapter:
-deployment/compression.
+Sources: Sanh et al. 2019 (DistilBERT), section 2; Men et al. 2024 (ShortGPT), section 3.
 """
 
 import copy

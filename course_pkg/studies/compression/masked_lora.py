@@ -3,7 +3,7 @@
     plain LoRA      y = (M∘W) x + s B A x            merged: M∘W + s B A, dense again
     masked LoRA     y = (M∘W + s M∘(B A)) x          merged: zeros stay zeros
 
-Source: Muñoz et al. 2024, "SQFT" (SparsePEFT). Chapter: deployment/compression.
+Source: Muñoz et al. 2024, "SQFT" (SparsePEFT).
 """
 
 from collections.abc import Mapping

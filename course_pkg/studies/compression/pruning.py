@@ -1,7 +1,6 @@
 """Pruning: a score for each weight, and a pattern: how many weights stay, and which compete.
 
 Sources: Han et al. 2015 (magnitude); Sun et al. 2024 (Wanda), section 3; Mishra et al. 2021 (2:4).
-Chapter: deployment/compression.
 """
 
 import math

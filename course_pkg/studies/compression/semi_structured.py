@@ -1,7 +1,7 @@
 """n:m weights in storage: the kept values of each group, and where in the group they are.
 
 On a CPU it saves memory, not time: the product dequantizes first. Sources: Mishra et al. 2021,
-section 3; Zhou et al. 2021. Chapter: deployment/compression.
+section 3; Zhou et al. 2021.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,6 @@
     E_j = (W_j − Q_j) / U_jj           W_{:,j:} ← W_{:,j:} − E_j U_{j,j:}           H⁻¹ = Uᵀ U
 
 Source: Frantar and Alistarh 2023, sections 3.2 to 3.4, algorithm 1 (where H⁻¹ stands for U).
-Chapter: deployment/compression.
 """
 
 from dataclasses import dataclass

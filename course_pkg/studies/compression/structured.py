@@ -1,8 +1,7 @@
 """Structured pruning: remove neurons, query heads or key-value groups, and get a smaller Llama.
 
 Every layer, and every group of heads, loses equally many. Sources: Ma et al. 2023 (LLM-Pruner),
-section 3.1; Michel et al. 2019 (heads); Kurtic et al. 2023 (ZipLM; reconstruction). Chapter:
-deployment/compression.
+section 3.1; Michel et al. 2019 (heads); Kurtic et al. 2023 (ZipLM; reconstruction).
 """
 
 import copy

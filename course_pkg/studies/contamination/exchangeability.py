@@ -2,7 +2,6 @@
 
 It needs an order that was drawn at random: a file sorted by subject breaks it. Sources: Oren et al.
 2023 (arXiv 2310.17623), sections 3.1 and 3.2; Phipson and Smyth 2010 (p-values are never 0).
-Chapter: evaluation/contamination.
 """
 
 import itertools

@@ -1,7 +1,6 @@
 """Was this very text in the training data? Scores of single texts, how well they tell, and secrets.
 
 Sources: Shi et al. 2023 (arXiv 2310.16789), section 4; Carlini et al. 2019 (arXiv 1802.08232).
-Chapter: evaluation/contamination.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Which parts of test items are also in the training texts: shared n-grams of words.
 
 It finds copies, no paraphrase or translation. Sources: Brown et al. 2020 (GPT-3), appendix C;
-Touvron et al. 2023 (Llama 2), appendix A.6. Chapter: evaluation/contamination.
+Touvron et al. 2023 (Llama 2), appendix A.6.
 """
 
 import re

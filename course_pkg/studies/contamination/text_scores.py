@@ -1,7 +1,6 @@
 """What a model says about texts, orders of texts, and codes: the scores of the tests here.
 
 The first token of a text isn't scored, and no BOS is added: compare texts that begin alike.
-Chapter: evaluation/contamination.
 """
 
 from collections.abc import Sequence

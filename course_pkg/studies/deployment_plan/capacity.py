@@ -5,8 +5,7 @@ Not here: queues and tails, mixtures of experts, and communication of GPUs.
     seconds per iteration = base / (1 − u),  u: the share of time that is work of requests
     requests that run     = rate · tokens per answer · seconds per iteration      (Little 1961)
 
-Sources: Williams, Waterman and Patterson 2009 (roofline); Pope et al. 2022, section 2. Chapter:
-deployment/plan.
+Sources: Williams, Waterman and Patterson 2009 (roofline); Pope et al. 2022, section 2.
 """
 
 import math

@@ -1,7 +1,6 @@
 """A table of benchmarks that a reader sorts and filters, without a kernel and without a network.
 
-course_pkg/data/public_sets/benchmarks.toml says where each number comes from. Chapter:
-evaluation/domains.
+course_pkg/data/public_sets/benchmarks.toml says where each number comes from.
 """
 
 import html

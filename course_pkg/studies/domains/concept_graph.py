@@ -1,7 +1,6 @@
 """How CommonsenseQA was made, on a graph small enough to read: from edges to five options.
 
 Source: Talmor et al. 2019, "CommonsenseQA", section 3, without the questions that people write.
-Chapter: evaluation/domains.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Generated questions that need several steps, and the scores and faults of their chains.
 
 Sources: Wei et al. 2022, section 5; Patel et al. 2021 (SVAMP); Cobbe et al. 2021 (GSM8K); Mirzadeh
-et al. 2024 (GSM-Symbolic). The names are the course's own list. Chapter: evaluation/domains.
+et al. 2024 (GSM-Symbolic). The names are the course's own list.
 """
 
 import re

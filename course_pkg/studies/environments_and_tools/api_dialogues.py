@@ -1,7 +1,6 @@
 """Dialogues that need one or two calls, the prompts for them, and the scores of calls and replies.
 
-Sources: Li et al. 2023, API-Bank (levels, correctness, ROUGE-L); Patil et al. 2025, BFCL. Chapter:
-evaluation/environments-and-tools.
+Sources: Li et al. 2023, API-Bank (levels, correctness, ROUGE-L); Patil et al. 2025, BFCL.
 """
 
 import json

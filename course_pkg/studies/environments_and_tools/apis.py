@@ -1,8 +1,7 @@
 """Calls of functions, and eleven harmless APIs that run here, such as a library and a calendar.
 
 Nothing leaves the program: `send_message` writes into a list. Towns, people and books are invented.
-Source: Li et al. 2023, API-Bank, on errors and on APIs that run. Chapter:
-evaluation/environments-and-tools.
+Source: Li et al. 2023, API-Bank, on errors and on APIs that run.
 """
 
 import copy

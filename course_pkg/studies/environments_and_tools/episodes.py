@@ -1,8 +1,7 @@
 """Episodes in the home: policies that act, prompts for models, and scores with both ends.
 
 Sources: Shridhar et al. 2021 (ALFWorld), section 2; Huang et al. 2022, section 2.2; Shridhar et al.
-2020 (ALFRED), section 5.1, and its code for weights over tasks. Chapter:
-evaluation/environments-and-tools.
+2020 (ALFRED), section 5.1, and its code for weights over tasks.
 """
 
 import math

@@ -1,7 +1,7 @@
 """A small home to act in: four rooms, their fixtures, eight objects, and what actions change.
 
 A home is a value: an action returns another one. In the spirit of VirtualHome (Puig et al. 2018)
-and ALFRED (Shridhar et al. 2020), without their data. Chapter: evaluation/environments-and-tools.
+and ALFRED (Shridhar et al. 2020), without their data.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Tasks in the home: goals as conditions on the last state, drawn by a seed, with a shortest plan.
 
 Goals as conditions are those of ALFRED (Shridhar et al. 2020) and BEHAVIOR (Srivastava et al.
-2021). Chapter: evaluation/environments-and-tools.
+2021).
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """Requirements with thresholds, decided by intervals; and facts that an answer must have or not.
 
 Passing every requirement needs no correction (Berger 1982). The check of facts finds wordings, not
-meanings: "not within 30 days" has the fact "30 days". Chapter: evaluation/evaluation-plan.
+meanings: "not within 30 days" has the fact "30 days".
 """
 
 import math

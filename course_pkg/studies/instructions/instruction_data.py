@@ -1,7 +1,6 @@
 """The course's instructions and dialogues, and the checks that their answers must meet.
 
 course_pkg/data/README.md describes them and lists the kinds of checks. The splits share no topic.
-Chapter: finetuning/instructions.
 """
 
 import json

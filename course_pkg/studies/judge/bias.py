@@ -1,7 +1,6 @@
 """Checks of a judge: change something that should not matter, and measure how the verdict changes.
 
-Sources: Zheng et al. 2023, "Judging LLM-as-a-Judge", section 3.3; Wang et al. 2024. Chapter:
-metrics/judge-tests.
+Sources: Zheng et al. 2023, "Judging LLM-as-a-Judge", section 3.3; Wang et al. 2024.
 """
 
 from collections.abc import Callable, Mapping, Sequence

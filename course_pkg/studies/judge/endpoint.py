@@ -1,7 +1,4 @@
-"""A judge model behind an OpenAI-compatible server. There is no default address.
-
-Chapter: metrics/judge.
-"""
+"""A judge model behind an OpenAI-compatible server. There is no default address."""
 
 import math
 from collections import Counter

@@ -1,6 +1,6 @@
 """Error spans as InstructScore reports them: where an error is, its type, its severity, and why.
 
-Source: Xu et al. 2023, "INSTRUCTSCORE", section 3, and its released code. Chapter: metrics/judge.
+Source: Xu et al. 2023, "INSTRUCTSCORE", section 3, and its released code.
 """
 
 import difflib

@@ -1,7 +1,6 @@
 """G-Eval: the mean score under a language model's probabilities of the allowed scores.
 
-Source: Liu et al. 2023, "G-Eval: NLG Evaluation using GPT-4 with Better Human Alignment". Chapter:
-metrics/judge.
+Source: Liu et al. 2023, "G-Eval: NLG Evaluation using GPT-4 with Better Human Alignment".
 """
 
 import math

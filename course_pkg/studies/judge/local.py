@@ -1,7 +1,4 @@
-"""A local judge: a transformers language model that runs in this process.
-
-Chapter: metrics/judge.
-"""
+"""A local judge: a transformers language model that runs in this process."""
 
 import copy
 import math

@@ -6,8 +6,7 @@ An ECE is too large, most of all with few items. In trials with 50 to 1000 answe
 100% of `ece_interval`'s 95% intervals covered the truth; of the percentile bootstrap's, 0% to 94%.
 Sources: Guo et al. 2017, sections 2 and 4.2; Nguyen and O'Connor 2015 (bins of equal mass); Brier
 1950, "Verification of Forecasts Expressed in Terms of Probability"; Bröcker and Smith 2007;
-Carpenter 1999 (test inversion). Chapter:
-evaluation/likelihood-and-generation.
+Carpenter 1999 (test inversion).
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """Intervals: by the bootstrap, how often they contain the true value, and how pages write them.
 
 BLEU and corpus ROUGE have bootstraps of their own, with sacrebleu's draws: `metrics.significance`.
-Sources: Efron and Tibshirani 1993, chapter 13; Brown, Cai and DasGupta 2001 (coverage). Chapter:
-evaluation/likelihood-and-generation.
+Sources: Efron and Tibshirani 1993, chapter 13; Brown, Cai and DasGupta 2001 (coverage).
 """
 
 import math

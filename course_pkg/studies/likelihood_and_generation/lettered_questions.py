@@ -1,7 +1,6 @@
 """Three ways to score the same lettered questions, side by side, as MMLU was scored by three codes.
 
-Source: "What's going on with the Open LLM Leaderboard?" (Hugging Face's blog, June 2023). Chapter:
-evaluation/likelihood-and-generation.
+Source: "What's going on with the Open LLM Leaderboard?" (Hugging Face's blog, June 2023).
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,7 @@
 
     n = (z_{1-α/2} + z_power)² · v / δ²,  v: the variance of one item's difference
 
-Sources: Miller 2024, "Adding Error Bars to Evals"; Connor 1987. Chapter:
-evaluation/likelihood-and-generation.
+Sources: Miller 2024, "Adding Error Bars to Evals"; Connor 1987.
 """
 
 import math

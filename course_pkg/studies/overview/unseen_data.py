@@ -1,7 +1,4 @@
-"""Four classifiers that agree on a sample, and differ on data that the sample lacks.
-
-Chapter: metrics/overview.
-"""
+"""Four classifiers that agree on a sample, and differ on data that the sample lacks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """A language model as the policy of a red team: drawn cases, their log-probabilities, and values.
 
 Without its adapter the model is the initial policy p_0, so one model in memory serves as both.
-Chapter: evaluation/red-teaming.
 """
 
 from collections.abc import Collection

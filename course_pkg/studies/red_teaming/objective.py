@@ -3,7 +3,6 @@
     J(p_r) = (1 - α) E_{x ~ p_r, y ~ p_t(·|x)}[r(x, y)] - α KL(p_r || p_0)
 
 Sources: Perez et al. 2022, section 2.2; Mnih et al. 2016 (A2C), section 4; Korbak et al. 2022.
-Chapter: evaluation/red-teaming.
 """
 
 import copy

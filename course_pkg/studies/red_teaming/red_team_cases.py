@@ -1,8 +1,7 @@
 """Test cases of a red model: the rule that they try to break, prompts, and how they differ.
 
 Sources: Perez et al. 2022, "Red Teaming Language Models with Language Models", sections 2 and 3.1;
-Zhu et al. 2018 (self-BLEU); Li et al. 2016, section 5 (distinct-n). Chapter:
-evaluation/red-teaming.
+Zhu et al. 2018 (self-BLEU); Li et al. 2016, section 5 (distinct-n).
 """
 
 import math

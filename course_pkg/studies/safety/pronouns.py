@@ -2,7 +2,6 @@
 
 The schemas are original. Source: Rudinger et al. 2018, "Gender Bias in Coreference Resolution",
 sections 2 to 4, and the authors' shares of women by occupation; the pull is the course's own.
-Chapter: evaluation/safety.
 """
 
 import json

@@ -1,8 +1,7 @@
 """A rule that a program can check, harmless attacks on it, and the two errors of what refuses.
 
 Every message is tried with every secret word, which is the group of an interval. Sources: Sun et
-al. 2023 (arXiv 2304.10436), on the styles; Röttger et al. 2024, "XSTest", on over-refusal. Chapter:
-evaluation/safety.
+al. 2023 (arXiv 2304.10436), on the styles; Röttger et al. 2024, "XSTest", on over-refusal.
 """
 
 import json

@@ -2,7 +2,6 @@
 
 The contrasts are harmless: animals, hobbies, jobs, and invented names without any association.
 Sources: Nangia et al. 2020, "CrowS-Pairs" (arXiv 2010.00133), section 2; lm-eval (crows_pairs).
-Chapter: evaluation/safety.
 """
 
 import json

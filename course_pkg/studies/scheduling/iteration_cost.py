@@ -1,7 +1,6 @@
 """How long an iteration takes: a linear model, fitted to measured iterations.
 
-It fits SmolLM2 on a processor; a GPU that becomes compute-bound needs another model. Chapter:
-serving/scheduling.
+It fits SmolLM2 on a processor; a GPU that becomes compute-bound needs another model.
 """
 
 import math

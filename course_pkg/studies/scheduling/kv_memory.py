@@ -1,7 +1,6 @@
 """KV memory that is too small: which jobs' keys and values are on the GPU, and what moving costs.
 
-A job moves as a whole. Source: FastServe (Wu et al. 2023, arXiv 2305.05920). Chapter:
-serving/scheduling.
+A job moves as a whole. Source: FastServe (Wu et al. 2023, arXiv 2305.05920).
 """
 
 import math

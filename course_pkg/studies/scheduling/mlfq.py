@@ -1,6 +1,6 @@
 """Multi-level feedback queues, and FastServe's skip-join variant.
 
-Source: FastServe (Wu et al. 2023, arXiv 2305.05920), algorithm 1. Chapter: serving/scheduling.
+Source: FastServe (Wu et al. 2023, arXiv 2305.05920), algorithm 1.
 """
 
 import heapq

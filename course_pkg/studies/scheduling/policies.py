@@ -1,8 +1,7 @@
 """Policies: what a server runs next. Here are those without feedback; `mlfq` has the others.
 
 Sources: Orca (Yu et al. 2022); Sarathi-Serve (Agrawal et al. 2024) for chunked prefill; Schrage
-1968 for SRPT; Sheng et al. 2024, algorithm 2, for fair clients. Chapter:
-serving/continuous-batching.
+1968 for SRPT; Sheng et al. 2024, algorithm 2, for fair clients.
 """
 
 import heapq

@@ -1,7 +1,7 @@
 """The simulation of a server, iteration after iteration, and what users feel of it.
 
 Sources: vLLM (Kwon et al. 2023) for normalized latency; DistServe (Zhong et al. 2024) for goodput;
-Jain, Chiu and Hawe 1984 for fairness. Chapter: serving/scheduling.
+Jain, Chiu and Hawe 1984 for fairness.
 """
 
 import copy

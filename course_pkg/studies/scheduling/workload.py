@@ -1,7 +1,4 @@
-"""Requests for a simulated server: when they arrive, and how long prompts and answers are.
-
-Chapter: serving/scheduling.
-"""
+"""Requests for a simulated server: when they arrive, and how long prompts and answers are."""
 
 import math
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Scenarios: which uses of a model an evaluation covers, and what it measures in each.
 
-Source: Liang et al. 2023, "Holistic Evaluation of Language Models" (arXiv 2211.09110). Chapter:
-evaluation/systems.
+Source: Liang et al. 2023, "Holistic Evaluation of Language Models" (arXiv 2211.09110).
 """
 
 import json
