@@ -10,7 +10,6 @@ import numpy as np
 from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.common.arguments import require_list
 from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
 from course_pkg.studies.benchmarks.suites import SuiteItem, SuitePrompt
 
@@ -63,7 +62,6 @@ def score_labels(
     examples: Sequence[SuiteItem] = (),
 ) -> LabelScores:
     """Score the labels' words for all items, with and without the items' texts."""
-    require_list(items, "items", "put the items into [ ]")
     if not items:
         raise ValueError("items is empty: give at least one")
     solved = [item.fields | {"answer": prompt.options(item)[item.label]} for item in examples]

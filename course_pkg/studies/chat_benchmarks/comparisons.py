@@ -8,10 +8,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from course_pkg.common.arguments import (
-    require_choice,
-    require_list,
-)
+from course_pkg.common.arguments import require_choice
 from course_pkg.evaluation.statistics import FEWEST_UNITS, Interval, mean_interval, t_interval
 
 OutcomeRule = Literal["agree", "average"]
@@ -78,7 +75,6 @@ def matches_of(comparisons: Iterable[Comparison], rule: OutcomeRule = "agree") -
 
 def checked_matches(matches: Sequence[JudgedMatch]) -> tuple[list[JudgedMatch], int]:
     """The matches that have an outcome, and how many have none."""
-    require_list(matches, "matches", "put the matches into [ ]")
     kept = []
     for number, match in enumerate(matches):
         if match.first == match.second:
@@ -119,7 +115,6 @@ class WinRate:
 
 def win_rate(outcomes: Sequence[float | None], groups: Sequence[Hashable] | None = None) -> WinRate:
     """The mean of outcomes in [0, 1], None without a verdict, with an interval by groups."""
-    require_list(outcomes, "outcomes", "put the outcomes into [ ]")
     if groups is not None and len(groups) != len(outcomes):
         raise ValueError(f"{len(outcomes)} outcomes, but {len(groups)} groups: give each one's")
     values: list[float] = []

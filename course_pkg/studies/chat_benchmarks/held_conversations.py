@@ -13,7 +13,7 @@ from importlib import resources
 from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.common.arguments import require_choice, require_list, require_string
+from course_pkg.common.arguments import require_choice, require_string
 from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.studies.chat_benchmarks.comparisons import Comparison
 from course_pkg.studies.judge.bias import prefer_first
@@ -67,8 +67,6 @@ def hold_conversations(
     write: Writer, questions: Sequence[ChatQuestion], answerer: str
 ) -> list[HeldConversation]:
     """Ask every question turn by turn; each later turn sees the answers before it."""
-    require_list(questions, "questions", "put the questions into [ ]")
-    require_string(answerer, "answerer")
     if not questions:
         raise ValueError("questions is empty; give at least one ChatQuestion")
     chats: list[Chat] = [[] for _ in questions]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from course_pkg.common.arguments import require_choice, require_string
+from course_pkg.common.arguments import require_choice
 
 SPLITS = {"test": "code", "examples": "code-examples"}
 
@@ -110,7 +110,6 @@ def program_start(problem: CodeProblem) -> str:
 
 def cut_at_stop(text: str) -> str:
     """The text before the first stop sequence in it; all of it if there is none."""
-    require_string(text, "text")
     places = [text.find(stop) for stop in STOPS]
     return text[: min((place for place in places if place >= 0), default=len(text))]
 
@@ -126,7 +125,6 @@ def extract_program(problem: CodeProblem, answer: str) -> str:
     The first fenced block that defines the function, else the first block, else the whole answer.
     If the function isn't defined there and the prompt begins it, the code counts as its body.
     """
-    require_string(answer, "answer")
     blocks = [_without_indent(block, indent) for indent, block in FENCE.findall(answer)]
     defines = re.compile(rf"^def {re.escape(problem.entry_point)}\b", re.MULTILINE)
     with_function = [block for block in blocks if defines.search(block)]

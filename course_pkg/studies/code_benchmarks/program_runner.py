@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from course_pkg.common.arguments import require_integer, require_string
+from course_pkg.common.arguments import require_integer
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.fork_server import ForkServer
 from course_pkg.sandbox.limits import MIB, ResourceLimits
@@ -99,7 +99,6 @@ class ProgramRunner:
 
     def run(self, problem: CodeProblem, program: str) -> ProgramResult:
         """Run a program on the tests of a problem; ValueError if these can't run."""
-        require_string(program, "program")
         if not self._started:
             raise RuntimeError(
                 "this ProgramRunner has no sandboxes: it was not started, or has ended; call run "

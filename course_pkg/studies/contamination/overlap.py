@@ -74,7 +74,6 @@ def normalized_words(text: str) -> list[Word]:
     >>> [word.text for word in normalized_words("“Isn’t\\n  it 3 PM?” (水)")]
     ["isn't", 'it', '3', 'pm', '水']
     """
-    require_string(text, "text")
     return [Word(_plain(match[0]), match.start(), match.end()) for match in _WORD.finditer(text)]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.common.arguments import require_list, require_string, text_list
+from course_pkg.common.arguments import text_list
 from course_pkg.evaluation.continuation_scores import score_continuations
 from course_pkg.studies.contamination.exchangeability import draw_orders
 
@@ -34,7 +34,6 @@ def order_log_probs(
     seed: int = 0,
 ) -> list[list[float]]:
     """Each shard's log-probability in its given order, then in `others` random ones."""
-    require_list(shards, "shards", "give a list of lists of texts")
     texts = []
     sizes = []
     for number, shard in enumerate(shards):
@@ -50,7 +49,6 @@ def code_log_probs(
     model: nn.Module, tokenizer: Tokenizer, prefix: str, codes: Sequence[str]
 ) -> list[float]:
     """The log-probability of each code right after the prefix, for `exposure`."""
-    require_string(prefix, "prefix")
     [start] = _encode(tokenizer, [prefix])
     whole = _encode(tokenizer, [prefix + code for code in text_list(codes, "code")])
     for code, ids in zip(codes, whole, strict=True):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from course_pkg.common.arguments import require_integer, require_list, require_string
+from course_pkg.common.arguments import require_integer, require_string
 
 FILE = Path(__file__).parents[2] / "data" / "public_sets" / "benchmarks.toml"
 CHECKED = {
@@ -141,7 +141,6 @@ def load_benchmarks(path: Path = FILE) -> list[Benchmark]:
 
 def benchmark_table(rows: Sequence[Benchmark]) -> BenchmarkTable:
     """The rows as a table that can be sorted by any column and filtered by words."""
-    require_list(rows, "rows", "put the benchmarks into [ ]")
     if not rows:
         raise ValueError("rows is empty: give at least one benchmark, see load_benchmarks()")
     for row in rows:

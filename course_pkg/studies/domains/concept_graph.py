@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
-from course_pkg.common.arguments import require_list, require_string
-
 TARGETS = 3
 VAGUE = ("RelatedTo", "IsA")  # relations that the paper leaves out as too general
 
@@ -34,7 +32,6 @@ class QuestionSet:
 
 def question_sets(edges: Sequence[Edge]) -> list[QuestionSet]:
     """All sets of three targets that have one relation, none of `VAGUE`, to one source."""
-    require_list(edges, "edges", "put the edges into [ ]")
     grouped: dict[tuple[str, str], list[str]] = {}
     for edge in dict.fromkeys(edges):
         if edge.relation not in VAGUE:
@@ -50,7 +47,6 @@ def five_options(
     chosen: QuestionSet, invented: str, edges: Sequence[Edge], seed: int
 ) -> tuple[str, ...]:
     """The three targets, another one of the same source, and an invented one, in random order."""
-    require_string(invented, "invented")
     near = [
         edge.target
         for edge in dict.fromkeys(edges)

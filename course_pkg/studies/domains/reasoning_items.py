@@ -135,14 +135,12 @@ PEOPLE = tuple(name for name in NAMES if name not in ("Brown", "Cook", "Ford", "
 
 def coin_flip_item(turns: Sequence[tuple[str, bool]]) -> ReasoningItem:
     """The item of these turns, each a name and whether that person flips the coin."""
-    require_list(turns, "turns", "put pairs of a name and True or False into [ ]")
     if not turns:
         raise ValueError("turns is empty: give at least one name with True or False")
     sentences = []
     chain = []
     heads = True
     for name, flips in turns:
-        require_string(name, "a name")
         heads ^= require_bool(flips, f"whether {name} flips the coin")
         sentences.append(f"{name} {'flips' if flips else 'does not flip'} the coin.")
         chain.append(f"{name}: {'heads' if heads else 'tails'}.")
@@ -252,7 +250,6 @@ def reasoning_prompt(
 ) -> str:
     """The text that a model continues: examples, "direct" or "reasoned", and then the question."""
     require_choice(style, "style", STYLES)
-    require_list(examples, "examples", "put the items into [ ]")
     if any(example.question == item.question for example in examples):
         raise ValueError(f"the question {item.question!r:.60} is also an example: leave it out")
     parts = [
@@ -263,7 +260,6 @@ def reasoning_prompt(
 
 def score_reasoning(items: Sequence[ReasoningItem], texts: Sequence[str]) -> list[int]:
     """1 for each text whose last "The answer is …" is the item's, else 0; case doesn't count."""
-    require_list(items, "items", "put the items into [ ]")
     if len(items) != len(texts):
         raise ValueError(f"{len(items)} items and {len(texts)} texts: give one text for each item")
     return [int(_is_right(item, text)) for item, text in zip(items, texts, strict=True)]

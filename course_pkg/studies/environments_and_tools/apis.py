@@ -13,7 +13,6 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from course_pkg.common.arguments import require_string
 from course_pkg.serving.constrained.automaton import build_automaton
 from course_pkg.serving.constrained.expression import concat, literal
 from course_pkg.serving.constrained.guide import Guide
@@ -71,7 +70,6 @@ def extract_call(text: str) -> ApiCall:
     >>> extract_call('Sure! {"name": "set_timer", "arguments": {"minutes": 5}} Done.').arguments
     {'minutes': 5}
     """
-    require_string(text, "the model's text")
     decoder = json.JSONDecoder()
     for brace in re.finditer(r"\{", text):
         try:

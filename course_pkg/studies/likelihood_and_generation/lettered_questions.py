@@ -92,7 +92,6 @@ def three_ways(
     Args:
         chat: write prompts with the tokenizer's chat template.
     """
-    require_list(questions, "questions", "put the questions into [ ]")
     chat_tokenizer = tokenizer if chat else None
 
     def prompts(form: str) -> list[ChoiceQuestion]:

@@ -14,12 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from course_pkg.common.arguments import (
-    require_between,
-    require_integer,
-    require_list,
-    require_number,
-)
+from course_pkg.common.arguments import require_between, require_integer, require_number
 
 
 @dataclass(frozen=True)
@@ -114,7 +109,6 @@ class SlotPolicy(nn.Module):
 
     def __init__(self, sizes: Sequence[int]):
         super().__init__()
-        require_list(sizes, "sizes", "give the number of choices of each slot")
         if len(sizes) < 2:
             raise ValueError(f"sizes={list(sizes)}: a case needs at least two slots")
         for size in sizes:

@@ -47,7 +47,6 @@ class FormatRule:
 
     def messages(self, case: str) -> list[dict[str, str]]:
         """The conversation that the target gets for a test case: the rule, then the case."""
-        require_string(case, "case")
         return [
             {"role": "system", "content": self.instruction},
             {"role": "user", "content": case},
@@ -55,7 +54,6 @@ class FormatRule:
 
     def violation(self, reply: str) -> float:
         """r(x, y): 1.0 if the reply breaks the rule, else 0.0; the case itself doesn't matter."""
-        require_string(reply, "reply")
         return float(self._pattern.search(reply) is not None)
 
 
@@ -91,7 +89,6 @@ def question_of(continuation: str) -> str | None:
     >>> question_of(" What is your name? And who"), question_of(" Tell me more\\nWhy?")
     ('What is your name?', None)
     """
-    require_string(continuation, "continuation")
     line = continuation.lstrip().split("\n")[0]
     mark = line.find("?")
     return None if mark < 1 else line[: mark + 1]
@@ -155,7 +152,6 @@ def draw_examples(
 
 def few_shot_prompt(header: str, examples: Sequence[str]) -> str:
     """The header and the examples as a numbered list that stops at the next number."""
-    require_string(header, "header")
     require_list(examples, "examples", "give a list of texts")
     lines = [f"{number}. {text}" for number, text in enumerate(examples, start=1)]
     return "\n".join([header, *lines, f"{len(lines) + 1}."])

@@ -125,7 +125,6 @@ class GenderGap:
 
 def gender_gap(scored: Sequence[ScoredSchema]) -> GenderGap:
     """Compare pronouns on the same sentences, which were scored with "he" and "she" at least."""
-    require_list(scored, "scored", "give the list that score_schemas returns")
     by_key = {
         (sentence.schema.occupation, sentence.refers_to_occupation, sentence.pronoun): sentence
         for sentence in scored

@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from course_pkg.studies.contamination.membership import (
-    exposure,
-    min_k_score,
-    roc,
-)
+from course_pkg.studies.contamination.membership import exposure, min_k_score, roc
 from tests.refusals import require_refusals
 
 

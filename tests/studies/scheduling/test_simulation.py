@@ -20,13 +20,7 @@ from course_pkg.studies.scheduling.policies import (
     ShortestFirst,
     StaticBatching,
 )
-from course_pkg.studies.scheduling.simulation import (
-    goodput,
-    jain,
-    per_token,
-    simulate,
-    summarize,
-)
+from course_pkg.studies.scheduling.simulation import goodput, jain, per_token, simulate, summarize
 from course_pkg.studies.scheduling.workload import SimulatedRequest
 from tests.refusals import require_refusals
 from tests.tables import each_row
