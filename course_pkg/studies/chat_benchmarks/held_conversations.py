@@ -40,11 +40,7 @@ def load_chat_questions(name: str = "two-turn") -> list[ChatQuestion]:
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     return [
         ChatQuestion(
-            row["id"],
-            row["category"],
-            tuple(row["turns"]),
-            tuple(row["references"]),
-            row["fixed"],
+            row["id"], row["category"], tuple(row["turns"]), tuple(row["references"]), row["fixed"]
         )
         for row in rows
     ]
@@ -93,11 +89,7 @@ def reference_conversations(questions: Sequence[ChatQuestion]) -> list[HeldConve
 
 
 def greedy_writer(
-    model: nn.Module,
-    tokenizer: Tokenizer,
-    *,
-    max_new_tokens: int = 64,
-    system: str | None = None,
+    model: nn.Module, tokenizer: Tokenizer, *, max_new_tokens: int = 64, system: str | None = None
 ) -> Writer:
     """A writer that continues each chat greedily with a local model, after a system message."""
     if not tokenizer.chat_template:

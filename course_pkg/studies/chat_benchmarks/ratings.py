@@ -133,11 +133,7 @@ def _fit(
 
 
 def _require_estimable(
-    names: Sequence[str],
-    first: np.ndarray,
-    second: np.ndarray,
-    outcomes: np.ndarray,
-    prior: float,
+    names: Sequence[str], first: np.ndarray, second: np.ndarray, outcomes: np.ndarray, prior: float
 ) -> None:
     """Ford's condition: from everybody, wins lead to everybody else."""
     scored = np.zeros((len(names), len(names)), bool)  # has i scored anything against j?
@@ -187,11 +183,7 @@ class EloRatings:
 
 
 def elo_ratings(
-    matches: Sequence[JudgedMatch],
-    *,
-    k: float = 32.0,
-    start: float = 1000.0,
-    scale: float = 400.0,
+    matches: Sequence[JudgedMatch], *, k: float = 32.0, start: float = 1000.0, scale: float = 400.0
 ) -> EloRatings:
     """Play the matches: R_first += K (outcome - 1 / (1 + 10^((R_second - R_first) / 400))).
 

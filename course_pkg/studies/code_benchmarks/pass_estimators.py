@@ -38,9 +38,7 @@ def biased_pass_at_k(samples: int, correct: int, k: int) -> float:
 
 
 def pass_at_k_interval(
-    samples: "int | Sequence[int] | np.ndarray",
-    correct: "Sequence[int] | np.ndarray",
-    k: int,
+    samples: "int | Sequence[int] | np.ndarray", correct: "Sequence[int] | np.ndarray", k: int
 ) -> Interval:
     """The mean of pass@k over problems, with its confidence interval over problems.
 

@@ -52,10 +52,7 @@ def sample_examples(
     with evaluating(model), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         output = model.generate(
-            **inputs,
-            max_new_tokens=max_new_tokens,
-            pad_token_id=tokenizer.pad_token_id,
-            **draws,
+            **inputs, max_new_tokens=max_new_tokens, pad_token_id=tokenizer.pad_token_id, **draws
         )  # (prompts, width + new tokens)
     width = inputs["input_ids"].shape[1]
     examples = []

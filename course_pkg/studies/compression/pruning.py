@@ -188,9 +188,7 @@ def masked(weight: Tensor, mask: Tensor) -> Pruned:
 
 @torch.no_grad()
 def prune_layers(
-    model: nn.Module,
-    method: PruningMethod,
-    batches: Iterable[Tensor] = (),
+    model: nn.Module, method: PruningMethod, batches: Iterable[Tensor] = ()
 ) -> dict[str, Tensor]:
     """Prune the linear layers in the model's blocks, in place; return the masks by full name.
 

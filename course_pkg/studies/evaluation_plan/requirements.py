@@ -72,10 +72,7 @@ class Requirement:
         return "failed" if high < threshold else "not decided"
 
     def measure(
-        self,
-        scores: Sequence[float],
-        groups: Sequence[Hashable] | None = None,
-        level: float = 0.95,
+        self, scores: Sequence[float], groups: Sequence[Hashable] | None = None, level: float = 0.95
     ) -> Assessment:
         """The interval of the mean score, (n,), by `mean_interval`, and the verdict."""
         interval = mean_interval(scores, groups, level)

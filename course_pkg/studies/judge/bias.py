@@ -146,12 +146,7 @@ def length_bias(
 
 
 def repeatability(
-    judge: Judge,
-    task: JudgeTask,
-    texts: Mapping[str, str],
-    *,
-    repeats: int = 20,
-    seed: int = 0,
+    judge: Judge, task: JudgeTask, texts: Mapping[str, str], *, repeats: int = 20, seed: int = 0
 ) -> ScoreSpread:
     """Draw several answers to the same prompt, and read a score from each one."""
     require_integer(repeats, "repeats", 2)

@@ -64,10 +64,7 @@ class ReliabilityDiagram:
 
 
 def reliability_diagram(
-    confidences: Sequence[float],
-    correct: Sequence[bool],
-    bins: int = 10,
-    binning: str = "width",
+    confidences: Sequence[float], correct: Sequence[bool], bins: int = 10, binning: str = "width"
 ) -> ReliabilityDiagram:
     """Sort answers by confidence into bins.
 
@@ -97,10 +94,7 @@ def reliability_diagram(
 
 
 def expected_calibration_error(
-    confidences: Sequence[float],
-    correct: Sequence[bool],
-    bins: int = 10,
-    binning: str = "width",
+    confidences: Sequence[float], correct: Sequence[bool], bins: int = 10, binning: str = "width"
 ) -> float:
     """ECE, in [0, 1]: Σ_b n_b / n · |accuracy_b - confidence_b|."""
     values, right = checked_answers(confidences, correct)

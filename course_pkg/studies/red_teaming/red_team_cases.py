@@ -47,10 +47,7 @@ class FormatRule:
 
     def messages(self, case: str) -> list[dict[str, str]]:
         """The conversation that the target gets for a test case: the rule, then the case."""
-        return [
-            {"role": "system", "content": self.instruction},
-            {"role": "user", "content": case},
-        ]
+        return [{"role": "system", "content": self.instruction}, {"role": "user", "content": case}]
 
     def violation(self, reply: str) -> float:
         """r(x, y): 1.0 if the reply breaks the rule, else 0.0; the case itself doesn't matter."""

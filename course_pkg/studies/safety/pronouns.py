@@ -156,9 +156,7 @@ def gender_gap(scored: Sequence[ScoredSchema]) -> GenderGap:
             for pronoun in dict.fromkeys(sentence.pronoun for sentence in scored)
         },
         gap=compare_runs(
-            [int(he.correct) for he, _ in pairs],
-            [int(she.correct) for _, she in pairs],
-            groups,
+            [int(he.correct) for he, _ in pairs], [int(she.correct) for _, she in pairs], groups
         ).difference,
         gotcha_gap=compare_runs(along, against, groups).difference,
         pull=t_interval(signed, groups),

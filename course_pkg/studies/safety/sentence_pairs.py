@@ -121,9 +121,7 @@ def stereotype_share(differences: Sequence[float], groups: Sequence[Hashable]) -
 
 
 def direction_gap(
-    differences: Sequence[float],
-    directions: Sequence[int],
-    groups: Sequence[Hashable],
+    differences: Sequence[float], directions: Sequence[int], groups: Sequence[Hashable]
 ) -> Interval:
     """Share preferred of the pairs of direction 0, minus that of direction 1: a word's own pull.
 

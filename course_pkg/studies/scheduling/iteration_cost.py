@@ -124,9 +124,6 @@ def recorded() -> Fit:
 def recorded_points() -> tuple[tuple[Work, float], ...]:
     """The measured iterations of the record `iteration_times`, with their seconds."""
     return tuple(
-        (
-            Work.of(row["prompts"], [row["context"]] * row["sequences"]),
-            row["iteration_seconds"],
-        )
+        (Work.of(row["prompts"], [row["context"]] * row["sequences"]), row["iteration_seconds"])
         for row in load_experiment("iteration_times").rows
     )

@@ -276,12 +276,7 @@ class FairClients(ContinuousBatching):
     nothing.
     """
 
-    def __init__(
-        self,
-        max_batch: int,
-        clients: Sequence,
-        token_budget: int | None = None,
-    ):
+    def __init__(self, max_batch: int, clients: Sequence, token_budget: int | None = None):
         super().__init__(max_batch, token_budget)
         self.clients = clients
         self.waits: dict[object, deque[Job]] = {}  # by client, only those with requests that wait

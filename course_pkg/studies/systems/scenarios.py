@@ -11,15 +11,7 @@ from pathlib import Path
 import numpy as np
 
 CORE = Path(__file__).resolve().parents[2] / "data" / "evaluation" / "helm-core.json"
-CATEGORIES = (
-    "accuracy",
-    "calibration",
-    "robustness",
-    "fairness",
-    "bias",
-    "toxicity",
-    "efficiency",
-)
+CATEGORIES = ("accuracy", "calibration", "robustness", "fairness", "bias", "toxicity", "efficiency")
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,7 @@ from course_pkg.studies.compression.distillation import (
 from tests.refusals import require_refusals
 
 VOCAB = 7
-KINDS = {
-    "forward": forward_kl,
-    "reverse": reverse_kl,
-    "jsd": partial(generalized_jsd, beta=0.3),
-}
+KINDS = {"forward": forward_kl, "reverse": reverse_kl, "jsd": partial(generalized_jsd, beta=0.3)}
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
