@@ -65,11 +65,10 @@ class JudgedMatch:
     question: str | None = None
 
 
-def matches_of(comparisons: Iterable[Comparison], rule: OutcomeRule = "agree") -> list[JudgedMatch]:
-    """One match for each comparison, under a rule for the two orders."""
+def matches_of(comparisons: Iterable[Comparison]) -> list[JudgedMatch]:
+    """One match for each comparison, with its outcome."""
     return [
-        JudgedMatch(pair.first, pair.second, pair.outcome(rule), pair.question)
-        for pair in comparisons
+        JudgedMatch(pair.first, pair.second, pair.outcome(), pair.question) for pair in comparisons
     ]
 
 

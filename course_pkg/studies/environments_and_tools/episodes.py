@@ -101,9 +101,9 @@ class Environment:
         return Episode(self.task, tuple(self.steps), self.home, ended)
 
 
-def run_episode(task: HomeTask, policy: HomePolicy, limit: int = MOST_STEPS) -> Episode:
+def run_episode(task: HomeTask, policy: HomePolicy) -> Episode:
     """Let a policy act, step by step, until all goals hold."""
-    environment = Environment(task, limit)
+    environment = Environment(task)
     while not environment.is_over:
         text = policy(task, environment.home, environment.steps)
         if text is None:
