@@ -20,11 +20,8 @@ from course_pkg.studies.compression.pruning import (
     wanda_scores,
 )
 from course_pkg.studies.compression.sparse_gpt import SparseGPT
+from tests.acceleration.quantization.examples import normal
 from tests.refusals import require_refusals
-
-
-def normal(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
 def statistics_of(x):
