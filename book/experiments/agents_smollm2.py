@@ -29,8 +29,8 @@ from course_pkg.studies.environments_and_tools.api_dialogues import (
     reply_prompt,
 )
 from course_pkg.studies.environments_and_tools.apis import call_guide, known_apis
-from course_pkg.studies.environments_and_tools.episodes import Environment
-from course_pkg.studies.environments_and_tools.home_prompts import (
+from course_pkg.studies.environments_and_tools.episodes import (
+    Environment,
     plan_pattern,
     plan_prompt,
     step_pattern,

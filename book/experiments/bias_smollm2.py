@@ -15,10 +15,16 @@ from record import main
 from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
 from course_pkg.lm.load import load
-from course_pkg.studies.safety.pair_scores import WAYS, score_pairs
 from course_pkg.studies.safety.pronouns import QUESTION, load_schemas, score_schemas
 from course_pkg.studies.safety.rules_and_refusals import load_attacks
-from course_pkg.studies.safety.sentence_pairs import KINDS, WORDINGS, load_contrasts, sentence_pairs
+from course_pkg.studies.safety.sentence_pairs import (
+    KINDS,
+    WAYS,
+    WORDINGS,
+    load_contrasts,
+    score_pairs,
+    sentence_pairs,
+)
 
 FILES = ("contrasts.jsonl", "pronouns.jsonl", "secret-word.json")
 DATA = tuple(f"evaluation/bias-{name}" for name in FILES)

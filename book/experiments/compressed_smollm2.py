@@ -28,6 +28,12 @@ from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.pages.experiments import ROOT
 from course_pkg.studies.compression.distillation import Distillation, forward_kl
+from course_pkg.studies.compression.layer_removal import (
+    block_influence,
+    evenly_spaced,
+    keep_layers,
+    most_influential,
+)
 from course_pkg.studies.compression.masked_lora import adapt_pruned, merge_with_masks
 from course_pkg.studies.compression.pruning import (
     Magnitude,
@@ -38,12 +44,6 @@ from course_pkg.studies.compression.pruning import (
 )
 from course_pkg.studies.compression.sparse_gpt import SparseGPT
 from course_pkg.studies.compression.structured import keep_units, remove_units, unit_scores
-from course_pkg.studies.compression.students import (
-    block_influence,
-    evenly_spaced,
-    keep_layers,
-    most_influential,
-)
 
 TRAINING = (CALIBRATION, "dialogues/train.jsonl", "navigator/train.jsonl")
 METHODS = {"magnitude": Magnitude, "wanda": Wanda, "sparsegpt": SparseGPT}

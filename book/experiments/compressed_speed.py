@@ -38,8 +38,8 @@ from course_pkg.deployment.export.onnx_session import OnnxDecoder
 from course_pkg.lm.load import load
 from course_pkg.pages.datasets import load_texts
 from course_pkg.pages.experiments import ROOT
+from course_pkg.studies.compression.layer_removal import evenly_spaced, keep_layers
 from course_pkg.studies.compression.pruning import Magnitude, SemiStructured, prune_layers
-from course_pkg.studies.compression.students import evenly_spaced, keep_layers
 
 MODEL = "smollm2-135m"
 START = "<|endoftext|>"  # what stands between texts in the pre-training of SmolLM2

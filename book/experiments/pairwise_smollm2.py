@@ -19,14 +19,15 @@ from functools import cache
 from record import main
 
 from course_pkg.lm.load import load
-from course_pkg.studies.chat_benchmarks.conversations import (
+from course_pkg.studies.chat_benchmarks.held_conversations import (
     HeldConversation,
+    compare_all,
+    grade_conversation,
     greedy_writer,
     hold_conversations,
     load_chat_questions,
     reference_conversations,
 )
-from course_pkg.studies.chat_benchmarks.judging import compare_all, grade_conversation
 from course_pkg.studies.judge.local import LocalJudge
 
 SETS = ("two-turn", "single-turn")

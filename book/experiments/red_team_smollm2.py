@@ -39,7 +39,14 @@ from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
-from course_pkg.studies.red_teaming.cases import (
+from course_pkg.studies.red_teaming.language_model_policy import LanguageModelPolicy
+from course_pkg.studies.red_teaming.objective import (
+    SlotPolicy,
+    fit_slot_policy,
+    red_team_loss,
+    train_slot_policy,
+)
+from course_pkg.studies.red_teaming.red_team_cases import (
     CASE_STOPS,
     NO_DIGITS,
     GeneratedCase,
@@ -48,13 +55,6 @@ from course_pkg.studies.red_teaming.cases import (
     few_shot_prompt,
     question_of,
     zero_shot_prompt,
-)
-from course_pkg.studies.red_teaming.language_model_policy import LanguageModelPolicy
-from course_pkg.studies.red_teaming.objective import red_team_loss
-from course_pkg.studies.red_teaming.slot_policy import (
-    SlotPolicy,
-    fit_slot_policy,
-    train_slot_policy,
 )
 
 HEADER = "List of questions to ask someone:"

@@ -12,8 +12,13 @@ import numpy as np
 from record import main
 
 from course_pkg.lm.decoder_config import DecoderConfig
-from course_pkg.studies.deployment_plan.capacity import Traffic, capacity
-from course_pkg.studies.deployment_plan.roofline import Accelerator, ModelSize, roofline
+from course_pkg.studies.deployment_plan.capacity import (
+    Accelerator,
+    ModelSize,
+    Traffic,
+    capacity,
+    roofline,
+)
 from course_pkg.studies.scheduling.policies import ContinuousBatching
 from course_pkg.studies.scheduling.simulation import per_token, simulate
 from course_pkg.studies.scheduling.workload import gamma, lognormal, requests

@@ -28,10 +28,8 @@ from course_pkg.studies.domains.reasoning_items import (
     PEOPLE,
     ReasoningItem,
     coin_flip_items,
-    last_letter_items,
-)
-from course_pkg.studies.domains.reasoning_scores import (
     first_fault,
+    last_letter_items,
     reasoning_prompt,
     score_reasoning,
 )

@@ -1,7 +1,4 @@
-"""The commands of `course` for authors: release, author-check and bundle.
-
-Chapter: appendix/for-instructors.
-"""
+"""The commands of `course` for authors: release, author-check and bundle."""
 
 import shlex
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""The commands of `course` about a class: results, export-grades, extend, and students.
-
-Chapter: appendix/for-instructors.
-"""
+"""The commands of `course` about a class: results, export-grades, extend, and students."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

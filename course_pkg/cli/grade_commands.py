@@ -1,7 +1,4 @@
-"""The commands of `course` that grade: grade and sample-class.
-
-Chapter: appendix/for-instructors.
-"""
+"""The commands of `course` that grade: grade and sample-class."""
 
 import gc
 import os

@@ -1,9 +1,6 @@
 """The small data sets written for this course: instructions, texts, evaluation items, and tickets.
 
-All but the tickets are JSON lines under course_pkg/data, where README.md describes them. Tickets
-are generated. This module only makes and reads examples; course_pkg.finetuning makes batches, and
-`course_pkg.evaluation` reads the lines of evaluation data into the items of a task and checks them.
-Chapter: adapters/lora-training.
+All but the tickets are JSON lines under course_pkg/data, where README.md describes them.
 """
 
 import json
@@ -55,28 +52,12 @@ class Example:
 
 
 def load_examples(name: str = "navigator", split: str = "train") -> list[Example]:
-    """The examples of one of the course's instruction sets, in the order of the file.
-
-    name: "navigator" (120 training and 30 held-out questions, answered in the style of a
-    ship's log). split: "train" or "held-out". Raises ValueError for an unknown name or split.
-
-    >>> print(load_examples("navigator", "train")[0].response)
-    LOG: Yeast eats sugar in the dough and gives off gas.
-    CAUSE: Stretchy gluten holds the bubbles, so the loaf swells.
-    ORDERS: Rest the dough somewhere warm for an hour.
-    """
+    """The 120 "train" or 30 "held-out" questions of "navigator", answered as a ship's log."""
     return [Example(**row) for row in _rows(name, split, EXAMPLE_SETS)]
 
 
 def load_texts(name: str = "passages", split: str = "test") -> list[str]:
-    """The texts of one of the course's evaluation sets, from short to long.
-
-    name: "passages" (40 texts of 3 to 60 words). Raises ValueError for an unknown name or split.
-
-    >>> texts = load_texts("passages")
-    >>> len(texts), texts[0]
-    (40, 'The kettle is on.')
-    """
+    """The 40 texts of "passages", from short (3 words) to long (60)."""
     return [row["text"] for row in _rows(name, split, TEXT_SETS)]
 
 
@@ -91,11 +72,7 @@ class Sentence:
 
 
 def load_sentences() -> list[Sentence]:
-    """Load twelve sentences, each with a paraphrase and a negation.
-
-    >>> len(load_sentences())
-    12
-    """
+    """Twelve sentences, each with a paraphrase and a negation."""
     return [Sentence(**row) for row in _rows("perturbations", "test", TEXT_SETS)]
 
 
@@ -103,8 +80,7 @@ def load_sentences() -> list[Sentence]:
 class RatedAnswer:
     """An answer to a question, and two ratings of it from 1 to 5.
 
-    kind: how the answer was made: "good", "short" (right, but incomplete), "false" (well written)
-    or "shuffled" (words in random order).
+    kind: "good", "short", "false" (well written) or "shuffled" (words in random order).
     """
 
     id: str
@@ -120,36 +96,18 @@ class RatedAnswer:
 
 
 def load_rated_answers() -> list[RatedAnswer]:
-    """Load four answers, one of each kind, to each of three questions, to test a judge on.
-
-    The ratings are the author's own and were given before a judge ran.
-
-    >>> answer = load_rated_answers()[2]
-    >>> answer.kind, answer.ratings, answer.mean
-    ('shuffled', (1, 2), 1.5)
-    """
+    """Four answers, one of each kind, to each of three questions; rated before a judge ran."""
     rows = _rows("rated", "test", TEXT_SETS)
     return [RatedAnswer(**{**row, "ratings": tuple(row["ratings"])}) for row in rows]
 
 
 def follows_log_format(text: str) -> bool:
-    """Whether a text is exactly one entry of the navigator's log: three lines, one sentence each.
-
-    White space around the text is ignored; any other text before or after it is not.
-
-    >>> follows_log_format("LOG: Calm.\\nCAUSE: No wind.\\nORDERS: Row.")
-    True
-    >>> follows_log_format("LOG: Calm, because there is no wind.")
-    False
-    """
+    """Whether a text is exactly one entry of the navigator's log: three lines of a sentence."""
     return LOG_FORMAT.fullmatch(text.strip()) is not None
 
 
 def draw_tickets(count: int, rng: Random) -> list[dict[str, str]]:
-    """Examples of a small generated task: a sentence about a train ticket becomes one line of data.
-
-    Anybody can draw new ones, so what a model has learned can be measured on examples that did not
-    exist when it was trained. Each prompt has one right answer, which can't be guessed.
+    """Examples of a generated task: a sentence about a train ticket becomes one line of data.
 
     >>> draw_tickets(1, Random(4))[0]["answer"]
     'Jensen > Dublin | 838 | 60D'
@@ -172,11 +130,7 @@ def ticket_file(split: Literal["train", "held-out"]) -> str:
     """The tickets of a split as the text of a JSON Lines file, the same at every call.
 
     "train" is as collected: besides 240 examples it has blank lines, lines that repeat a prompt,
-    and lines without an answer. "held-out" has 20 other examples, and nothing else. Raises
-    ValueError for another split.
-
-    >>> ticket_file("held-out").splitlines()[0][:37]
-    '{"prompt": "On train 361, Elena Silva'
+    and lines without an answer. "held-out" has 20 other examples, and nothing else.
     """
     if split not in TICKET_SPLITS:
         raise ValueError(f"there is no split {split!r}; expected one of {', '.join(TICKET_SPLITS)}")
@@ -203,11 +157,7 @@ FOLDER = Path(__file__).parents[1] / "data/evaluation"
 
 
 def read_records(name: str) -> list[dict[str, Any]]:
-    """The records of course_pkg/data/evaluation/NAME.jsonl. Raises ValueError for another name.
-
-    >>> read_records("multiple-choice")[0]["options"][3]
-    'a whisk'
-    """
+    """The records of course_pkg/data/evaluation/NAME.jsonl."""
     path = FOLDER / f"{name}.jsonl"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.jsonl")))
@@ -216,13 +166,7 @@ def read_records(name: str) -> list[dict[str, Any]]:
 
 
 def first_of_groups(records: Sequence[dict[str, Any]], count: int = 2) -> list[dict[str, Any]]:
-    """The first `count` records of each group, in their order: fewer related items.
-
-    Raises ValueError for a count below 1.
-
-    >>> first_of_groups([{"group": "a"}, {"group": "b"}, {"group": "a"}], count=1)
-    [{'group': 'a'}, {'group': 'b'}]
-    """
+    """The first `count` records of each group, in their order: fewer related items."""
     require_integer(count, "count")
     seen: Counter[str] = Counter()
     chosen = []

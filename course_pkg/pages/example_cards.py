@@ -1,8 +1,4 @@
-"""Texts side by side in a notebook or on a page, such as a model's answers before and after.
-
-Not here: formatting of the texts; line breaks are kept and everything else is shown as it is.
-Chapter: adapters/lora-training.
-"""
+"""Texts side by side on a page, such as a model's answers before and after."""
 
 from collections.abc import Mapping
 from html import escape
@@ -13,8 +9,6 @@ GRID = "display:grid;gap:.6rem;margin-bottom:1.2rem"
 
 def example_cards(texts: Mapping[str, str], width: str = "13rem") -> str:
     """HTML of a card for each text, under its name; on a narrow screen the cards are stacked.
-
-    width: the least width of a card, as in CSS.
 
     >>> example_cards({"before": "a < b"}).count("a &lt; b")
     1
@@ -29,8 +23,6 @@ def example_cards(texts: Mapping[str, str], width: str = "13rem") -> str:
 
 def whole_sentences(text: str) -> str:
     """The text up to its last full sentence, or all of it if it has none.
-
-    For a text that was cut at a number of tokens.
 
     >>> whole_sentences("It rains. The sea is rou")
     'It rains.'

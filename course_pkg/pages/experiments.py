@@ -1,9 +1,7 @@
 """Recorded experiments: sweeps too long to run when a page is built, kept as small JSON files.
 
-A record holds the rows that were measured, how they were measured, and a hash of every file whose
-code or data they come from. The scripts in book/experiments/ write the files; this module reads
-them, and finds out what has changed since. A record whose code has changed stays readable: its page
-says so. Chapter: adapters/lora-rank.
+A record has a hash of every file whose code or data it comes from. The scripts in book/experiments
+write it; this module reads it, and finds out what has changed since.
 """
 
 import hashlib
@@ -27,8 +25,10 @@ class ExperimentError(RuntimeError):
 class Experiment:
     """What an experiment measured, one dict per row, and how it was measured.
 
-    files: hashes by path, of the code that can have run and of the data. programs: the modules that
-    ran in processes of their own. confirmed: the last time that one row was repeated after an edit.
+    Attributes:
+        files: hashes by path, of the code that can have run and of the data.
+        programs: the modules that ran in processes of their own.
+        confirmed: the last time that one row was repeated after an edit.
     """
 
     name: str
@@ -57,12 +57,7 @@ class Experiment:
 
 
 def load_experiment(name: str, *, folder: Path = FOLDER) -> Experiment:
-    """A recorded experiment. Raises ExperimentError if there is none of that name.
-
-    >>> experiment = load_experiment("lora_rank")
-    >>> experiment.name, len(experiment.select(targets="all", rank=8, split="held-out"))
-    ('lora_rank', 2)
-    """
+    """A recorded experiment."""
     path = folder / f"{name}.json"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in folder.glob("*.json"))) or "none"
@@ -72,18 +67,12 @@ def load_experiment(name: str, *, folder: Path = FOLDER) -> Experiment:
 
 
 def script_sources(root: Path = ROOT) -> Sources:
-    """The code of the project, with the scripts of the experiments beside the package.
-
-    `record`, which every script imports, measures nothing.
-    """
+    """The project's code and the experiments' scripts, but `record`, which measures nothing."""
     return Sources(root, beside=root / SCRIPTS, leave_out=("record",))
 
 
 def changed_files(experiment: Experiment, sources: Sources) -> list[str]:
-    """The paths of an experiment's files whose code or data is not as it was when it was recorded.
-
-    Empty where there are no scripts, as in an installed package.
-    """
+    """The paths of an experiment's files whose code or data has changed since it was recorded."""
     if sources.module(experiment.name) is None:
         return []
     now = current_hashes(experiment, sources)

@@ -1,16 +1,6 @@
 """Changes to texts, to see what a metric or a model notices.
 
-`perturb` changes a sentence as a whole: a paraphrase keeps the meaning and changes the words; a
-negation keeps the words and reverses the meaning. Both were written by hand, see `datasets`.
-
-`add_typos` makes typing errors at a chosen rate. Each letter is hit with the same probability,
-independently of the others, and then swapped with the next one, left out, doubled, or replaced by a
-neighbor on the keyboard. Everything that is no ASCII letter stays as it is, so that numbers,
-punctuation and spaces keep their places. Whether the meaning survives is for a reader to say: at
-high rates, people can't read the text either.
-
-Source: Belinkov and Bisk 2018, "Synthetic and Natural Noise Both Break Neural Machine Translation",
-section 3, on swapped letters and keyboard noise. Chapter: metrics/comparison.
+Source: Belinkov and Bisk 2018, section 3, on swapped letters and keyboard noise.
 """
 
 import random
@@ -31,11 +21,7 @@ PERTURBATIONS = (
 
 
 def perturb(sentences: list[Sentence], perturbation: str, seed: int = 0) -> list[str]:
-    """Apply one of the `PERTURBATIONS` to every sentence; the order stays the same.
-
-    "reordered" shuffles the words and keeps the period; "truncated" keeps the first half of the
-    words; "repeated" writes the sentence twice; "another sentence" takes the next one in the list.
-    seed: for the shuffling. Raises ValueError for an unknown perturbation.
+    """Apply one of the `PERTURBATIONS` to every sentence; "another sentence" takes the next one.
 
     >>> perturb([Sentence("a", "The cat sat here.", "A cat was here.", "No cat.")], "truncated")
     ['The cat']
@@ -67,15 +53,10 @@ NEIGHBORS = {
 
 
 def add_typos(text: str, rate: float, seed: int = 0) -> str:
-    """The text with typing errors; the same seed gives the same ones.
-
-    rate: the probability of an error at each letter, in [0, 1). Raises TypeError for a text that is
-    no string, ValueError for another rate.
+    """The text with typing errors in letters, at a rate in [0, 1); the seed decides which.
 
     >>> add_typos("Where do people hang wet laundry?", rate=0.2, seed=1)
     'hWere do epople hang wwte lsundry?'
-    >>> add_typos("In 1969.", rate=0.0)
-    'In 1969.'
     """
     require_string(text, "text")
     require_between(rate, "rate", 0, 1, closed=True)

@@ -1,11 +1,4 @@
-"""A slider over frames that were computed before, for pages without a kernel.
-
-Where a number depends on a choice, a cell computes one frame for each value of the choice, and the
-slider shows one at a time. The HTML holds everything: it works on the site, in Jupyter, and
-offline. It doesn't compute anything in the browser.
-
-Chapter: introduction.
-"""
+"""A slider over frames that were computed before, for pages without a kernel."""
 
 from __future__ import annotations
 
@@ -46,9 +39,10 @@ MOVE = (
 class Slider:
     """Frames and the control that moves between them; Jupyter shows it by `_repr_html_`.
 
-    name: what the reader chooses, as HTML text. values: how each choice is written.
-    frames: the HTML of each. start: index of the frame shown first. alt: what a person who
-    can't see the frames needs to know.
+    Attributes:
+        name: what the reader chooses, as HTML text.
+        values: how each choice is written.
+        alt: what a person who can't see the frames needs to know.
     """
 
     name: str
@@ -81,17 +75,11 @@ class Slider:
 def slider(frames: Mapping[Any, Any], name: str, alt: str, start: Any = None) -> Slider:
     r"""A slider over `frames`.
 
-    frames: for each value of the choice, in order, what to show: a matplotlib figure (drawn as
-    SVG, and closed), an object with `_repr_html_`, or HTML text, in which \( \) is mathematics.
-    name: what is chosen. alt: a sentence for people who can't see the frames. start: the value
-    shown first; the first one by default. Values are shown as `str` writes them.
-    Raises ValueError for fewer than two frames or more than 20, for a start that is not among
-    them, or for an empty alt; TypeError for a frame that can't be shown.
-    Source: the course's own. Chapter: introduction.
-
-    >>> halves = slider({n: f"{n / 2}" for n in (1, 2)}, "n", "Half of n.", start=2)
-    >>> halves.values, halves.frames, halves.start
-    (('1', '2'), ('0.5', '1.0'), 1)
+    Args:
+        frames: for each value of the choice, a matplotlib figure (drawn as SVG, and closed), an
+            object with `_repr_html_`, or HTML text, in which \( \) is mathematics.
+        alt: a sentence for people who can't see the frames.
+        start: the value shown first; the first one by default.
     """
     if not 2 <= len(frames) <= MOST_FRAMES:
         raise ValueError(f"expected 2 to {MOST_FRAMES} frames, given {len(frames)}")

@@ -4,8 +4,6 @@ A process joins a group by writing to an open file; its later children are membe
 leave. `find_parent` finds a group in which this process may create others, in version 2 of the
 kernel's interface or in version 1. Machines differ, so it tries. Nothing here limits a single
 process, or time, or files.
-
-Chapter: appendix/for-instructors.
 """
 
 import atexit

@@ -3,8 +3,6 @@
 It joins the resource limits, enters the namespaces, forks once more (a process is in a new process
 id namespace only from its birth), and drops user, groups, capabilities, descriptors and system
 calls, all before the first line of untrusted code runs.
-
-Chapter: appendix/threat-model.
 """
 
 import ctypes

@@ -4,8 +4,6 @@
 starts the first one; it forks its siblings itself. Its memory is in huge pages: a fork then copies
 one entry for 2 MiB, instead of 512. With torch and transformers it has 330 MB of its own, and
 without huge pages a fork and the end of the child take about three times as long.
-
-Chapter: appendix/threat-model.
 """
 
 import ctypes

@@ -4,8 +4,6 @@
 runs the target function there. The fork server itself (`fork_process`) runs no untrusted code,
 holds no secret, starts no thread and no CUDA context, and its children can't trace it. It talks
 only to the process that started it, over an inherited socket, and ends with that process.
-
-Chapter: appendix/threat-model.
 """
 
 import errno

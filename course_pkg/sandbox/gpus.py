@@ -5,8 +5,6 @@ break all its children. CUDA has no limit on the memory of a process that the pr
 lift, so a thread of `GpuMemory` asks `nvidia-smi` again and again: what is faster than a few looks
 can exceed a limit. It measures the whole GPU, since process ids of a sandbox are unknown to the
 driver's tools; nothing else should run on that GPU.
-
-Chapter: appendix/gpu.
 """
 
 import os

@@ -3,8 +3,6 @@
 A `LimitEnforcer` limits all processes of one sandbox together: a control group of the kernel where
 one can be created, otherwise the watchdog, which has the same methods. `set_process_limits` adds
 the kernel's limits on each process. Time is not limited here: the grader watches the clock.
-
-Chapter: appendix/for-instructors.
 """
 
 import os

@@ -3,8 +3,6 @@
 `Namespaces` starts bubblewrap and provides a descriptor of its process, through which a forked
 child enters (`enter`). Every sandbox has its own namespaces, so two sandboxes share nothing.
 Killing the first process of a sandbox kills all processes in it.
-
-Chapter: appendix/threat-model.
 """
 
 import json

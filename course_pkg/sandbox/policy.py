@@ -5,8 +5,6 @@ read-only; the package `course_pkg`, with some modules masked; a few generated f
 empty writable folders, which are gone when it ends. It has no network, no other processes, and no
 access to the grader's files, the gradebook, the solutions or other students. `enter` decides who
 the process is and what it may do, `limits` how much it may use, `seccomp` which calls are denied.
-
-Chapter: appendix/threat-model.
 """
 
 import importlib.util

@@ -2,8 +2,6 @@
 
 The program alone is not enough. Many containers and hardened systems forbid the user namespaces
 that it needs, so this module tries the smallest possible sandbox.
-
-Chapter: appendix/for-instructors.
 """
 
 import importlib.util

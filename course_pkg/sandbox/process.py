@@ -3,8 +3,6 @@
 `SandboxedProcess` builds the sandbox, has a fork server start the process in it, and takes it all
 down in the right order. Without namespaces (`view` is None) the process only gets limits and a
 process group: that protects nothing, and callers must ask for it explicitly.
-
-Chapter: appendix/threat-model.
 """
 
 import os

@@ -5,8 +5,6 @@ most kernel vulnerabilities were in calls that a notebook does not use. It lists
 everything else works: torch, multiprocessing, threads, subprocesses and sockets on loopback. It
 applies to every thread, to all children and to every program they start, and can't be removed. It
 does not limit memory, time or files, and hides no path.
-
-Chapter: appendix/for-instructors.
 """
 
 import ctypes

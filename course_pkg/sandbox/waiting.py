@@ -1,7 +1,4 @@
-"""Wait for a file descriptor with any number: `select` accepts none above 1,023.
-
-Chapter: appendix/threat-model.
-"""
+"""Wait for a file descriptor with any number: `select` accepts none above 1,023."""
 
 import select
 

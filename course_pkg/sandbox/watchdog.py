@@ -6,8 +6,6 @@ process, and with it all others. It measures more often near the limit, but betw
 a sandbox can exceed the limit for a moment. Memory that no process has mapped (in pipes and
 sockets) shows only when the whole machine runs out of memory. A tmpfs file that is also mapped, as
 tensors shared by two processes are, counts twice.
-
-Chapter: appendix/for-instructors.
 """
 
 import contextlib

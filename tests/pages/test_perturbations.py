@@ -15,11 +15,10 @@ def words(text):
     return sorted(text.replace(".", "").split())
 
 
-def test_every_perturbation_except_identical_changes_every_sentence(subtests):
+def test_every_perturbation_except_identical_changes_every_sentence():
     for name in PERTURBATIONS:
-        with subtests.test(name=name):
-            changed = [a != b for a, b in zip(perturb(SENTENCES, name), ORIGINAL, strict=True)]
-            assert changed == [name != "identical"] * len(SENTENCES)
+        changed = [a != b for a, b in zip(perturb(SENTENCES, name), ORIGINAL, strict=True)]
+        assert changed == [name != "identical"] * len(SENTENCES)
 
 
 def test_reordering_keeps_the_words_and_depends_only_on_the_seed():
@@ -69,7 +68,7 @@ def test_neighbors_are_beside_each_other_and_know_each_other():
     assert all(letter in NEIGHBORS[near] for letter in NEIGHBORS for near in NEIGHBORS[letter])
 
 
-def test_a_rate_that_is_no_probability_is_an_error(subtests):
+def test_a_rate_that_is_no_probability_is_an_error():
     for rate in (-0.1, 1.0, 1.5, float("nan")):
-        with subtests.test(rate=rate), pytest.raises(ValueError, match="rate"):
+        with pytest.raises(ValueError, match="rate"):
             add_typos(TEXT, rate)

@@ -27,7 +27,7 @@ def test_figures_become_svg_and_are_closed():
     assert shown._repr_html_().count('class="frame mathjax_process shown"') == 1
 
 
-def test_what_cannot_be_shown_is_refused_with_the_reason(subtests):
+def test_what_cannot_be_shown_is_refused_with_the_reason():
     for frames, alt, start, problem in (
         ("a", "Letters.", None, "ValueError: .* given 1"),
         (range(21), "Numbers.", None, "ValueError: .* given 21"),
@@ -35,10 +35,9 @@ def test_what_cannot_be_shown_is_refused_with_the_reason(subtests):
         ("ab", " ", None, "ValueError: alt is empty"),
         ((1, 2), "Numbers.", None, "TypeError: .* given int"),
     ):
-        with subtests.test(frames=frames, alt=alt):
-            with pytest.raises((TypeError, ValueError)) as caught:
-                slider(dict(zip(frames, frames, strict=True)), "n", alt, start)
-            assert re.match(problem, f"{caught.typename}: {caught.value}")
+        with pytest.raises((TypeError, ValueError)) as caught:
+            slider(dict(zip(frames, frames, strict=True)), "n", alt, start)
+        assert re.match(problem, f"{caught.typename}: {caught.value}")
 
 
 @pytest.fixture

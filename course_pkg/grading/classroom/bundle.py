@@ -3,8 +3,6 @@
 `bundle` takes only the names in SHOWN, so that nothing else in the course's folder is in it: no
 solutions, submissions, grades or secret. Checks are part of the package: students need them. Your
 nbgrader_config.py may hold a password, so students get an example instead.
-
-Chapter: appendix/for-instructors.
 """
 
 import os

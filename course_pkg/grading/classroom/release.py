@@ -4,8 +4,6 @@ Nobody's work is overwritten: students work on a copy in work/, and a release re
 exercises/ only if it is an earlier release without changes. nbgrader removes what is between its
 exact marks, and text behind a mistyped mark would go to the students: so a mistyped mark is an
 error.
-
-Chapter: exercises.
 """
 
 import json

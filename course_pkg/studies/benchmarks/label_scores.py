@@ -1,21 +1,6 @@
-"""Labels as words: how probable each word is after the prompt, and what an empty input gives it.
+"""Labels as words: how probable each is after the prompt, and after a prompt without content.
 
-A language model classifies if each label has a word, and the most probable word wins:
-
-    ŷ = argmax_k log p(w_k | prompt(x))
-
-Some words are likelier than others whatever the input says. Contextual calibration asks once more
-with "N/A" in place of every text and subtracts what that gives:
-
-    ŷ = argmax_k [log p(w_k | prompt(x)) - log p(w_k | prompt("N/A"))]
-
-For items with options of their own, the same difference is the pointwise mutual information of
-option and text. A score from 0 to 5 is read as an expectation, Σ_k k p_k, which can lie between two
-words. What this module doesn't do: look for better words or prompts.
-
-Sources: Brown et al. 2020 (GPT-3), appendix G; Zhao et al. 2021, "Calibrate Before Use" (arXiv
-2102.09690), section 5, with W = diag(p("N/A"))⁻¹ and b = 0; Holtzman et al. 2021 on mutual
-information. Chapter: evaluation/benchmarks.
+Source: Zhao et al. 2021, "Calibrate Before Use" (arXiv 2102.09690), section 5.
 """
 
 from collections.abc import Sequence
@@ -25,7 +10,6 @@ import numpy as np
 from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.common.arguments import require_list
 from course_pkg.evaluation.multiple_choice import ChoiceQuestion, score_questions
 from course_pkg.studies.benchmarks.suites import SuiteItem, SuitePrompt
 
@@ -34,14 +18,16 @@ from course_pkg.studies.benchmarks.suites import SuiteItem, SuitePrompt
 class LabelScores:
     """Log-probabilities of all labels' words, in nats: (n, K); -inf where an item lacks an option.
 
-    given: after the prompt with the item's texts. empty: after the prompt with "N/A" for them.
+    Attributes:
+        given: after the prompt with the item's texts.
+        empty: after the prompt with "N/A" for them.
     """
 
     given: np.ndarray
     empty: np.ndarray
 
     def scores(self, calibrated: bool = False) -> np.ndarray:
-        """What the labels are chosen by, (n, K): given, or given - empty."""
+        """What the labels are chosen by, (n, K): given, or calibrated: given - empty."""
         if not calibrated:
             return self.given
         present = np.isfinite(self.given)
@@ -75,19 +61,7 @@ def score_labels(
     items: Sequence[SuiteItem],
     examples: Sequence[SuiteItem] = (),
 ) -> LabelScores:
-    """Score the labels' words for all items, with and without the items' texts.
-
-    model: a Decoder, or a causal model of transformers. examples: solved items that come first in
-    every prompt, also in the empty ones. Raises ValueError for no items, and what `score_questions`
-    and `PromptTemplate.render` raise.
-
-    >>> from course_pkg.studies.benchmarks.suites import load_shape
-    >>> from course_pkg.lm.load import load
-    >>> shape = load_shape("sentiment")
-    >>> score_labels(*load("tiny"), shape.prompts[0], shape.items[:3]).given.shape
-    (3, 2)
-    """
-    require_list(items, "items", "put the items into [ ]")
+    """Score the labels' words for all items, with and without the items' texts."""
     if not items:
         raise ValueError("items is empty: give at least one")
     solved = [item.fields | {"answer": prompt.options(item)[item.label]} for item in examples]

@@ -1,28 +1,7 @@
 """What a leaderboard shows: uncertain ranks, a first place that is too high, and wrong keys.
 
-Ranks are uncertain like scores: draw the items again, with replacement, and rank again. All models
-answer the same drawn items, since hard items are hard for all.
-
-The best of m submissions looks better than it is. If m equally good ones have scores with standard
-error σ and correlation ρ, the best is too high by σ √(1 - ρ) E[max of m standard normals].
-
-A mean win rate is the share of other models that a model beats, averaged over tasks. It needs no
-common unit, but it depends on who else is there: another model can reverse the order of two.
-
-Wrong keys: a question has K options, and its key is wrong with probability e. Then the key is one
-of the other K - 1, and a model that errs may hit it by chance. If wrong keys and errors are spread
-evenly over the options, and do not depend on how hard the question is, a model with the true
-accuracy a shows
-
-    observed = a (1 - e) + (1 - a) e / (K - 1)
-
-So every difference shrinks by the factor 1 - e K / (K - 1). Left out: questions that are unclear or
-have several right answers, errors where questions are hard, and models that have seen the keys.
-
-Sources: Efron 1979, for the bootstrap; Rasch 1960, for items and abilities; Liang et al. 2023
-(HELM), for the mean win rate; Perlitz et al. 2023, arXiv 2308.11696, on its dependence on other
-models; Gema et al. 2024, "Are We Done with MMLU?" (arXiv 2406.04127), for kinds of wrong keys.
-Chapter: evaluation/benchmarks.
+Wrong keys are taken as spread evenly over the wrong options, however hard a question is. Sources:
+Efron 1979; Rasch 1960; Liang et al. 2023 (HELM); Gema et al. 2024 (arXiv 2406.04127).
 """
 
 import math
@@ -41,7 +20,8 @@ GRID = np.linspace(-8.0, 8.0, 321)  # standard deviations; beyond it nothing cou
 class RankUncertainty:
     """The share of draws in which each model has each rank: (models, ranks), best rank first.
 
-    scores: the observed mean scores, (models,).
+    Attributes:
+        scores: the observed mean scores, (models,).
     """
 
     scores: np.ndarray
@@ -62,11 +42,10 @@ class RankUncertainty:
 
 
 def bootstrap_ranks(scores: np.ndarray, *, samples: int = 2000, seed: int = 0) -> RankUncertainty:
-    """How the models' ranks vary from one sample of items to the next.
+    """How ranks vary from one sample of items to the next; equal means are ranked by lot.
 
-    scores: (models, items), the score of each model on each item. Equal means are ranked by lot.
-    Raises ValueError for fewer than 2 models or 5 items, or scores that aren't finite.
-    Source: Efron 1979, with the items drawn jointly for all models.
+    Args:
+        scores: (models, items), the score of each model on each item, drawn jointly for all models.
 
     >>> scores = np.array([[1, 1, 1, 0, 1, 1], [0, 0, 1, 0, 0, 0]])
     >>> bootstrap_ranks(scores).interval()
@@ -74,13 +53,9 @@ def bootstrap_ranks(scores: np.ndarray, *, samples: int = 2000, seed: int = 0) -
     """
     values = np.asarray(scores, float)
     if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 5:
-        raise ValueError(
-            f"scores has shape {values.shape}; give (models, items), with 2 models and 5 items"
-        )
+        raise ValueError(f"scores has shape {values.shape}; give at least 2 models and 5 items")
     if not np.isfinite(values).all():
-        raise ValueError(
-            "scores has a NaN or an infinite number: score every item, or leave it out"
-        )
+        raise ValueError("scores has a NaN or an infinite number: score every item")
     require_integer(samples, "samples")
     models, items = values.shape
     generator = np.random.default_rng(seed)
@@ -95,17 +70,13 @@ def bootstrap_ranks(scores: np.ndarray, *, samples: int = 2000, seed: int = 0) -
 def simulate_leaderboard(
     accuracies: Sequence[float], items: int, *, spread: float = 1.5, seed: int = 0
 ) -> np.ndarray:
-    """Right-or-wrong scores of models on the same items, (models, items), of 0 and 1.
+    """Right-or-wrong scores of models on the same items, (models, items), by Rasch's model.
 
-    accuracies: about the true ones, each in (0, 1). spread: the standard deviation of the items'
-    difficulty, in logits; 0 makes the models' errors independent. A model of ability θ answers an
-    item of difficulty b with probability 1 / (1 + exp(b - θ)); θ is set so that the mean over
-    items is the accuracy.
-    Source: Rasch 1960.
+    A model of ability θ answers an item of difficulty b with probability 1 / (1 + exp(b - θ)).
 
-    >>> scores = simulate_leaderboard([0.6, 0.8], 20_000)
-    >>> scores.shape, scores.mean(axis=1).round(2).tolist()
-    ((2, 20000), [0.6, 0.8])
+    Args:
+        accuracies: about the true ones, each in (0, 1).
+        spread: the standard deviation of difficulties, in logits; 0 makes errors independent.
     """
     require_integer(items, "items")
     require_between(spread, "spread", 0, math.inf, closed=True)
@@ -126,13 +97,7 @@ def simulate_leaderboard(
 
 
 def expected_maximum(count: int) -> float:
-    """The mean of the largest of `count` independent standard normal numbers.
-
-    ∫ x m φ(x) Φ(x)^(m-1) dx, on a grid. Raises ValueError unless count is at least 1.
-
-    >>> [round(expected_maximum(m), 3) for m in (2, 10, 100)]
-    [0.564, 1.539, 2.508]
-    """
+    """The mean of the largest of `count` independent standard normals: ∫ x m φ(x) Φ(x)^(m-1) dx."""
     require_integer(count, "count")
     density = _normal_density(GRID)
     below = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in GRID])
@@ -141,11 +106,7 @@ def expected_maximum(count: int) -> float:
 
 
 def selection_bias(submissions: int, standard_error: float, correlation: float = 0.0) -> float:
-    """How much too high the best of several equally good submissions scores on average.
-
-    standard_error: of one score. correlation: of the scores' errors, in [0, 1), positive because
-    all submissions answer the same items. Raises ValueError for other values.
-    Source: the expected maximum of equally correlated normal numbers.
+    """How much too high the best of equally good submissions scores: σ √(1 - ρ) E[max of normals].
 
     >>> round(selection_bias(20, 0.015, correlation=0.5), 4)
     0.0198
@@ -158,13 +119,8 @@ def selection_bias(submissions: int, standard_error: float, correlation: float =
 def mean_win_rate(scores: np.ndarray) -> np.ndarray:
     """The share of other models that each model beats, averaged over tasks, (models,) in [0, 1].
 
-    scores: (models, tasks), higher is better; a tie counts one half. Times (models - 1) and the
-    number of tasks, it is the Borda count, so both give the same order. Raises ValueError for
-    fewer than 2 models, no task, or NaN.
-    Source: Liang et al. 2023 (HELM).
-
-    >>> mean_win_rate(np.array([[0.9, 30.0], [0.8, 40.0], [0.7, 20.0]])).tolist()
-    [0.75, 0.75, 0.0]
+    Args:
+        scores: (models, tasks), higher is better; a tie counts one half.
     """
     values = np.asarray(scores, float)
     if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 1:
@@ -192,10 +148,7 @@ class PairOfScores:
         least = abs(self.difference)
         most = min(self.baseline + self.system, 2 - self.baseline - self.system)
         if not least - 1e-12 <= self.disagreement <= most + 1e-12:
-            raise ValueError(
-                f"disagreement is {self.disagreement}, but for these accuracies it is from "
-                f"{least:.4g} to {most:.4g}"
-            )
+            raise ValueError(f"disagreement must fit: it is from {least:.4g} to {most:.4g} here")
 
     @property
     def difference(self) -> float:
@@ -204,10 +157,12 @@ class PairOfScores:
 
 
 def accuracy_with_wrong_keys(accuracy: float, wrong: float, options: int = 4) -> float:
-    """The accuracy that a benchmark with wrong keys shows, in [0, 1].
+    """What a benchmark with wrong keys shows: a (1 - e) + (1 - a) e / (K - 1), in [0, 1].
 
-    accuracy: the true one. wrong: the share of wrong keys. options: per question, at least 2.
-    Raises ValueError for shares outside [0, 1] or fewer options.
+    Args:
+        accuracy: the true one, a.
+        wrong: the share of wrong keys, e.
+        options: of each question, K.
 
     >>> [round(accuracy_with_wrong_keys(a, 0.06), 4) for a in (1.0, 0.9, 0.25)]
     [0.94, 0.848, 0.25]
@@ -219,15 +174,7 @@ def accuracy_with_wrong_keys(accuracy: float, wrong: float, options: int = 4) ->
 
 
 def pair_with_wrong_keys(pair: PairOfScores, wrong: float, options: int = 4) -> PairOfScores:
-    """What a benchmark with wrong keys shows of two models, for `power.paired_variance`.
-
-    Where both models err, they choose their wrong options independently; models that err alike
-    disagree less. Arguments and errors as for `accuracy_with_wrong_keys`.
-
-    >>> seen = pair_with_wrong_keys(PairOfScores(0.97, 0.98, 0.02), 0.06)
-    >>> round(seen.difference, 4), round(seen.disagreement, 4)
-    (0.0092, 0.0196)
-    """
+    """What a benchmark with wrong keys shows of two models whose errors are independent."""
     others = require_integer(options, "options", 2) - 1
     baseline = accuracy_with_wrong_keys(pair.baseline, wrong, options)
     system = accuracy_with_wrong_keys(pair.system, wrong, options)

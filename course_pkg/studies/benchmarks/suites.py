@@ -1,20 +1,7 @@
-"""GLUE and SuperGLUE: tasks, the course's own items in the same shapes, and one number for all.
+"""GLUE and SuperGLUE: their tasks, the course's items in the same shapes, and one number.
 
-A suite's score is a mean of means: first over the metrics of a task, then over the tasks, each with
-the same weight.
-
-Sizes of tasks are those of the published files, as the data cards of `nyu-mll/glue` and
-`aps/super_glue` list them. The papers round, and count MultiRC by questions. The labels of the test
-sets are not public (MNLI's dev and test sets are the matched and the mismatched one together).
-
-An item has texts, by name, and a label. A prompt writes them as a question, and says each label as
-a word, which is called a verbalizer: "yes" or "no", "terrible" or "great". In two shapes the item
-brings its own options: which cause is likelier, which name fits. The items are in
-course_pkg/data/evaluation/suites, JSON lines; README.md has their data card.
-
-Sources: Wang et al. 2019, "GLUE" (arXiv 1804.07461), tables 1 and 4; Wang et al. 2019, "SuperGLUE"
-(arXiv 1905.00537), table 1; Schick and Schütze 2021, "Exploiting Cloze Questions", on verbalizers.
-Chapter: evaluation/benchmarks.
+Sizes are those of the published files; MNLI's matched and mismatched sets are added up, and MultiRC
+counts answers. Sources: Wang et al. 2019 (arXiv 1804.07461 and 1905.00537).
 """
 
 import json
@@ -32,11 +19,7 @@ from course_pkg.evaluation.prompt_template import PromptTemplate
 
 @dataclass(frozen=True)
 class BenchmarkTask:
-    """A task of a suite.
-
-    question: what is asked, in words. metrics: names, in the paper's order; MNLI has one accuracy
-    for each test set. train, dev, test: items. shape: the course's own items of this shape.
-    """
+    """A task of a suite; `shape` names the course's own items like it."""
 
     name: str
     question: str
@@ -47,6 +30,8 @@ class BenchmarkTask:
     shape: str
 
 
+THREE_WAYS = "entailed, neutral, contradicted?"
+F1_EXACT = ("F1", "exact match")
 ACCURACY = ("accuracy",)
 F1_ACCURACY = ("F1", "accuracy")
 MNLI_METRICS = ("matched accuracy", "mismatched accuracy")
@@ -59,33 +44,17 @@ GLUE = (
     BenchmarkTask(
         "STS-B", "how similar, 0 to 5?", ("Pearson", "Spearman"), 5749, 1500, 1379, "similarity"
     ),
-    BenchmarkTask(
-        "MNLI", "entailed, neutral, contradicted?", MNLI_METRICS, 392702, 19647, 19643, "entailment"
-    ),
+    BenchmarkTask("MNLI", THREE_WAYS, MNLI_METRICS, 392702, 19647, 19643, "entailment"),
     BenchmarkTask("QNLI", "answer in the sentence?", ACCURACY, 104743, 5463, 5463, "answered"),
     BenchmarkTask("RTE", "entailed?", ACCURACY, 2490, 277, 3000, "two-way-entailment"),
     BenchmarkTask("WNLI", "entailed, by a pronoun?", ACCURACY, 635, 71, 146, "pronoun-claims"),
 )
 SUPERGLUE = (
     BenchmarkTask("BoolQ", "yes or no, by a passage?", ACCURACY, 9427, 3270, 3245, "yes-no"),
-    BenchmarkTask(
-        "CB",
-        "entailed, neutral, contradicted?",
-        ("macro F1", "accuracy"),
-        250,
-        56,
-        250,
-        "entailment",
-    ),
+    BenchmarkTask("CB", THREE_WAYS, ("macro F1", "accuracy"), 250, 56, 250, "entailment"),
     BenchmarkTask("COPA", "which cause or effect?", ACCURACY, 400, 100, 500, "causes"),
     BenchmarkTask(
-        "MultiRC",
-        "is this answer right?",
-        ("F1", "exact match"),
-        27243,
-        4848,
-        9693,
-        "several-answers",
+        "MultiRC", "is this answer right?", F1_EXACT, 27243, 4848, 9693, "several-answers"
     ),
     BenchmarkTask(
         "ReCoRD", "which name fits?", ("text F1", "text match"), 100730, 10000, 10000, "cloze"
@@ -99,24 +68,12 @@ SUPERGLUE = (
 def suite_average(
     suite: Sequence[BenchmarkTask], scores: Mapping[str, Mapping[str, float]]
 ) -> float:
-    """A suite's single number: the mean over tasks of the mean over a task's metrics.
-
-    scores: for each task by name, its metrics by name. Raises ValueError if a task or a metric of
-    the suite is missing.
-    Source: Wang et al. 2019 (GLUE), section 3.4, on tasks with several metrics.
-
-    >>> pair = (GLUE[0], GLUE[2])
-    >>> suite_average(pair, {"CoLA": {"Matthews": 0.2}, "MRPC": {"F1": 0.9, "accuracy": 0.7}})
-    0.5
-    """
+    """A suite's single number: the mean over tasks of the mean over a task's metrics."""
     means = []
     for task in suite:
         own = scores.get(task.name, {})
         if missing := [metric for metric in task.metrics if metric not in own]:
-            raise ValueError(
-                f"scores has no {missing[0]!r} for the task {task.name}: give all of "
-                f"{', '.join(task.metrics)}"
-            )
+            raise ValueError(f"scores has no {missing[0]!r} for the task {task.name}")
         means.append(fmean(own[metric] for metric in task.metrics))
     return fmean(means)
 
@@ -127,11 +84,7 @@ NOT_TEXTS = ("id", "split", "group", "options", "label")
 
 @dataclass(frozen=True)
 class SuiteItem:
-    """An item: texts by name, and the number of its label.
-
-    options: its own, or () if the labels are the same for all items. group: of related items, such
-    as those about one passage.
-    """
+    """An item: texts by name, and the number of its label."""
 
     id: str
     group: str
@@ -142,7 +95,7 @@ class SuiteItem:
 
 @dataclass(frozen=True)
 class SuitePrompt:
-    """A template, and the word for each label, in their order; () if items have own options."""
+    """A template, and the word for each label in their order; () if items have own options."""
 
     template: PromptTemplate
     words: tuple[str, ...]
@@ -169,21 +122,12 @@ class SuiteShape:
 
 
 def shape_names() -> list[str]:
-    """The names of all shapes.
-
-    >>> shape_names()[:3]
-    ['acceptability', 'sentiment', 'paraphrase']
-    """
+    """The names of all shapes, such as "sentiment"."""
     return list(_tables())
 
 
 def load_shape(name: str) -> SuiteShape:
-    """The items and prompts of a shape, such as "sentiment". Raises ValueError if unknown.
-
-    >>> shape = load_shape("sentiment")
-    >>> len(shape.items), shape.labels, [prompt.words for prompt in shape.prompts]
-    (24, ('negative', 'positive'), [('negative', 'positive'), ('terrible', 'great')])
-    """
+    """The items and prompts of a shape, such as "sentiment"."""
     require_choice(name, "shape", shape_names())
     table = _tables()[name]
     lines = _folder().joinpath(f"{table.get('items', name)}.jsonl").read_text("utf-8").splitlines()

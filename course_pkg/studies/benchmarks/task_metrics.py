@@ -1,27 +1,14 @@
 """The metrics of GLUE and SuperGLUE, as fast as a bootstrap of thousands of draws needs them.
 
-    accuracy               share of right labels
-    F1                     of the positive label: 2 TP / (2 TP + FP + FN)
-    macro F1               the mean of every label's F1
-    Matthews               the correlation of two columns of labels, -1 to 1
-    Pearson, Spearman      the correlation of two columns of numbers, or of their ranks
-    exact match            share of questions of which every answer is labeled right (MultiRC)
-    text F1, text match    F1 of words, or equality, of a chosen text with the right one (ReCoRD)
-
-A metric that would be 0/0 is 0: F1 without positives, and a correlation with a constant column. A
-constant classifier has a Matthews correlation of 0, but an F1 of 2/3 if the labels are balanced.
-scikit-learn and scipy compute the same (the tests compare); they check their input at length on
-each call, which takes longer than the counting. The page metrics/classification explains most of
-these metrics; texts are compared by `answer_match`.
-
-Sources: Wang et al. 2019 (GLUE and SuperGLUE); Matthews 1975; Zhang et al. 2018 (ReCoRD); Khashabi
-et al. 2018 (MultiRC). Chapter: evaluation/benchmarks.
+scikit-learn and scipy compute the same; their checks of each call take longer than the counting.
+What would be 0/0 is 0: F1 without positives, and a correlation with a constant column.
 """
 
 import math
 from collections.abc import Hashable, Sequence
 
 import numpy as np
+from scipy.stats import rankdata
 
 from course_pkg.common.arguments import require_choice
 from course_pkg.evaluation.answer_match import exact_match, f1
@@ -32,19 +19,17 @@ TEXT_METRICS = ("text F1", "text match")
 
 
 def accuracy(gold: Sequence[int], said: Sequence[int]) -> float:
-    """The share of labels that are right, in [0, 1]. gold, said: (n,) numbers of labels.
+    """The share of labels that are right, in [0, 1].
 
-    Raises ValueError for no items, lengths that differ, or labels that aren't whole numbers.
-
-    >>> accuracy([0, 1, 1, 0], [0, 1, 0, 0])
-    0.75
+    Args:
+        gold, said: (n,) numbers of labels.
     """
     right, guess = _labels(gold, said)
     return float((right == guess).mean())
 
 
 def binary_f1(gold: Sequence[int], said: Sequence[int]) -> float:
-    """F1 of label 1, in [0, 1]; 0 if neither column has it. Arguments and errors as for accuracy.
+    """F1 of label 1, in [0, 1]; 0 if neither column has it.
 
     >>> round(binary_f1([0, 1, 1, 0], [1, 1, 1, 1]), 3)  # always yes
     0.667
@@ -54,11 +39,7 @@ def binary_f1(gold: Sequence[int], said: Sequence[int]) -> float:
 
 
 def macro_f1(gold: Sequence[int], said: Sequence[int]) -> float:
-    """The mean of the F1 of all labels that either column has. Arguments as for accuracy.
-
-    >>> round(macro_f1([0, 0, 1, 2], [0, 0, 2, 2]), 4)  # the mean of 1, 0 and 2/3
-    0.5556
-    """
+    """The mean of the F1 of all labels that either column has."""
     right, guess = _labels(gold, said)
     return float(np.mean([_f1(right, guess, label) for label in np.union1d(right, guess)]))
 
@@ -66,12 +47,7 @@ def macro_f1(gold: Sequence[int], said: Sequence[int]) -> float:
 def matthews_correlation(gold: Sequence[int], said: Sequence[int]) -> float:
     """Matthews' correlation of two columns of labels 0 and 1, in [-1, 1]; 0 if one is constant.
 
-    (TP TN - FP FN) / √((TP + FP)(TP + FN)(TN + FP)(TN + FN)). Arguments and errors as for accuracy;
-    also ValueError for other labels.
-    Source: Matthews 1975.
-
-    >>> round(matthews_correlation([1, 1, 0, 0], [1, 1, 1, 0]), 3)
-    0.577
+    (TP TN - FP FN) / √((TP + FP)(TP + FN)(TN + FP)(TN + FN)). Source: Matthews 1975.
     """
     right, guess = _labels(gold, said)
     if max(right.max(), guess.max()) > 1:
@@ -80,13 +56,7 @@ def matthews_correlation(gold: Sequence[int], said: Sequence[int]) -> float:
 
 
 def pearson(gold: Sequence[float], said: Sequence[float]) -> float:
-    """Pearson's correlation of two columns of numbers, in [-1, 1]; 0 if one is constant.
-
-    Raises ValueError for fewer than two items, lengths that differ, or numbers that aren't finite.
-
-    >>> round(pearson([0, 1, 2, 3], [1, 1, 2, 4]), 3)
-    0.913
-    """
+    """Pearson's correlation of two columns of numbers, in [-1, 1]; 0 if one is constant."""
     x = score_array(gold, "gold")
     y = score_array(said, "said")
     if len(x) != len(y):
@@ -98,14 +68,8 @@ def pearson(gold: Sequence[float], said: Sequence[float]) -> float:
 
 
 def spearman(gold: Sequence[float], said: Sequence[float]) -> float:
-    """Spearman's correlation: Pearson's of the ranks; equal numbers share their mean rank.
-
-    Arguments and errors as for `pearson`.
-
-    >>> spearman([0, 1, 2, 3], [1, 5, 20, 400])
-    1.0
-    """
-    return pearson(_ranks(score_array(gold, "gold")), _ranks(score_array(said, "said")))
+    """Spearman's correlation: Pearson's of the ranks; equal numbers share their mean rank."""
+    return pearson(rankdata(score_array(gold, "gold")), rankdata(score_array(said, "said")))
 
 
 LABEL_METRICS = {
@@ -126,16 +90,13 @@ def metric_statistics(
     said: Sequence,
     questions: Sequence[Hashable] | None = None,
 ) -> dict[str, Statistic]:
-    """For each metric a function of drawn items, as `bootstrap_interval` takes it.
+    """For each metric a function of drawn indices, (drawn,), as `bootstrap_interval` takes it.
 
-    metrics: names as above. gold, said: (n,) labels; numbers for correlations; texts for "text F1"
-    and "text match". questions: for "exact match", the question that each answer belongs to, (n,).
-    Each function maps (drawn,) indices, possibly repeated, to the metric of these items. Raises
-    ValueError for an unknown metric, or "exact match" without questions.
-
-    >>> statistics = metric_statistics(["F1", "exact match"], [1, 0, 1, 1], [1, 0, 1, 0], "aabb")
-    >>> [round(statistic(np.arange(4)), 3) for statistic in statistics.values()]
-    [0.8, 0.5]
+    Args:
+        metrics: keys of `LABEL_METRICS`, "exact match" (MultiRC), "text F1" or "text match"
+            (ReCoRD).
+        gold, said: (n,) labels, numbers for correlations, or texts.
+        questions: for "exact match", the question that each answer belongs to, (n,).
     """
     statistics = {}
     for name in metrics:
@@ -190,11 +151,3 @@ def _f1(right: np.ndarray, guess: np.ndarray, label: int) -> float:
     both = int(((right == label) & (guess == label)).sum())
     either = int((right == label).sum() + (guess == label).sum())
     return 2 * both / either if either else 0.0
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 0; equal values share the mean of their ranks."""
-    ordered = np.sort(values)
-    first = np.searchsorted(ordered, values, "left")
-    last = np.searchsorted(ordered, values, "right") - 1
-    return (first + last) / 2

@@ -1,16 +1,10 @@
-"""The mean win rate of models over tasks, from plain numbers: a browser's Python has no numpy.
-
-`leaderboard` has it for arrays. Source: Liang et al. 2023 (HELM). Chapter: evaluation/benchmarks.
-"""
+"""The mean win rate from plain numbers, because a browser's Python has no numpy."""
 
 from collections.abc import Sequence
 
 
 def win_rates(scores: Sequence[Sequence[float]]) -> list[float]:
-    """The share of other models that each model beats, averaged over tasks, in [0, 1].
-
-    scores: for each of at least 2 models, its score on each task; higher is better, and a tie
-    counts one half. Nothing is checked here: `leaderboard.mean_win_rate` does.
+    """The share of other models that each beats, averaged over tasks; a tie counts half.
 
     >>> win_rates([[0.9, 30.0], [0.8, 40.0], [0.7, 20.0]])
     [0.75, 0.75, 0.0]

@@ -3,19 +3,7 @@
     logit P(model preferred on x) = θ + φ tanh(Δ_x / d) + ψ γ_x
     controlled win rate = mean over x of σ(θ + ψ γ_x)
 
-Δ_x: the model's length minus the baseline's, in characters; d: the standard deviation of all Δ.
-γ_x: how hard instruction x is for models in general, estimated beforehand from many models and then
-fixed. All terms vanish for the baseline against itself, so that its win rate is 0.5, and the two
-rates of a pair add up to 1.
-
-AlpacaEval subtracts the other way around, so that its φ has the other sign. It also adds two
-baselines that were told to be brief or verbose, with weight 0.2, and chooses an L1 penalty by
-cross-validation. Here there is a fixed ridge, 0 by default. With neither, both are the same maximum
-likelihood. AlpacaEval's standard error is the spread of the predictions, which leaves out that θ is
-estimated; the interval here counts both.
-
-Source: Dubois et al. 2024, "Length-Controlled AlpacaEval", section 3.
-Chapter: evaluation/chat-benchmarks.
+Source: Dubois et al. 2024, section 3, without its two extra baselines and its L1 penalty.
 """
 
 import math
@@ -38,18 +26,13 @@ from course_pkg.studies.chat_benchmarks.logistic import fit_logistic, sigmoid
 
 @dataclass(frozen=True)
 class LengthControl:
-    """The win rate as judged, and at equal length.
-
-    model, length, difficulty: θ, φ, ψ; the last is 0 if no difficulties were given.
-    length_interval: of φ. predictions: the controlled win probability of each instruction, (n,).
-    """
+    """The win rate as judged, and at equal length. model, length, difficulty: θ, φ, ψ."""
 
     raw: Interval
     controlled: Interval
     model: float
     length: float
     difficulty: float
-    length_interval: Interval
     predictions: np.ndarray
 
     @property
@@ -70,19 +53,12 @@ def length_controlled_win_rate(
 ) -> LengthControl:
     """The raw and the length-controlled win rate against a baseline, with intervals.
 
-    preferences: (n,) in [0, 1], 1 if the model is preferred. lengths, baseline_lengths: characters,
-    (n,). difficulty: γ, (n,). groups: of related items, (n,). ridge: λ of all coefficients. Raises
-    ValueError for lengths that never differ, or always by the same number, for a model that always
-    wins, or for fewer than 5 items or groups.
-    Source: Dubois et al. 2024, equation 2, and alpaca_eval's `glm_winrate.py`.
-
-    >>> rng = np.random.default_rng(0)
-    >>> own, other = rng.integers(300, 900, 2000), rng.integers(200, 800, 2000)
-    >>> gap = own - other
-    >>> judged = rng.random(2000) < sigmoid(1.5 * np.tanh(gap / gap.std(ddof=1)))  # θ = 0
-    >>> result = length_controlled_win_rate(judged, own, other)
-    >>> print(result.raw, "|", result.controlled)
-    0.594 [0.572, 0.615] | 0.510 [0.484, 0.536]
+    Args:
+        preferences: (n,) in [0, 1], 1 if the model is preferred.
+        lengths, baseline_lengths: characters, (n,).
+        difficulty: γ, (n,): how hard each item is for models in general.
+        groups: of related items, (n,).
+        ridge: λ of all coefficients.
     """
     judged = score_array(preferences, "preferences")
     own = score_array(lengths, "lengths")
@@ -92,8 +68,7 @@ def length_controlled_win_rate(
         raise ValueError("preferences must be in [0, 1]: leave comparisons without a verdict out")
     if not len(judged) == len(own) == len(other):
         raise ValueError(
-            f"{len(judged)} preferences, {len(own)} lengths and {len(other)} baseline lengths: "
-            "give one of each for each item"
+            f"{len(judged)} preferences, {len(own)} lengths, {len(other)} others: match"
         )
     columns = [np.ones(len(judged)), length_term(own, other)]
     if difficulty is not None:
@@ -117,27 +92,18 @@ def length_controlled_win_rate(
     sums = np.bincount(member, pulls)
     error = math.sqrt(units / (units - 1) * float(sums @ sums))
     quantile = t_quantile(units - 1, level)
-    phi = float(fit.coefficients[1])
-    phi_error = quantile * math.sqrt(fit.sandwich(groups)[1, 1])
     return LengthControl(
         t_interval(judged, groups, level),
         Interval(mean, max(0.0, mean - quantile * error), min(1.0, mean + quantile * error), level),
         model=float(fit.coefficients[0]),
-        length=phi,
+        length=float(fit.coefficients[1]),
         difficulty=float(fit.coefficients[2]) if difficulty is not None else 0.0,
-        length_interval=Interval(phi, phi - phi_error, phi + phi_error, level),
         predictions=predictions,
     )
 
 
 def length_term(lengths: np.ndarray, baseline_lengths: np.ndarray) -> np.ndarray:
-    """tanh(Δ / d), (n,): nearly linear for usual differences, and flat for extreme ones.
-
-    Raises ValueError if all differences are equal, for then length can't be told from the model.
-
-    >>> length_term(np.array([120, 80, 100]), np.array([100, 100, 100])).round(3).tolist()
-    [0.762, -0.762, 0.0]
-    """
+    """tanh(Δ / d), (n,): nearly linear for usual differences, and flat for extreme ones."""
     gaps = np.asarray(lengths, float) - np.asarray(baseline_lengths, float)
     spread = float(gaps.std(ddof=1))
     if spread == 0:

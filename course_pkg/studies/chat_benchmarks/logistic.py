@@ -2,15 +2,7 @@
 
     P(y = 1 | x) = σ(x·β),   β maximizes  Σ w [y ln σ + (1 - y) ln(1 - σ)] - Σ_j λ_j β_j² / 2
 
-y may be a fraction: a tie is 0.5, and a judge's probability is used as it is. Each step solves a
-weighted least-squares problem (IRLS):  β ← β + H⁻¹ g,  H = Xᵀ diag(w σ(1 - σ)) X + diag(λ).
-
-Fisher's covariance is H⁻¹. It is right if every y is one independent draw of 0 or 1 and the model
-holds. The sandwich needs neither: H⁻¹ (Σ_c u_c u_cᵀ) H⁻¹ · C/(C - 1), where u_c is the sum of a
-group's gradients.
-
-Sources: McCullagh and Nelder 1989 (IRLS); White 1982; Liang and Zeger 1986 (groups).
-Chapter: evaluation/chat-benchmarks.
+Sources: McCullagh and Nelder 1989; White 1982; Liang and Zeger 1986 (groups).
 """
 
 from collections.abc import Hashable, Sequence
@@ -34,13 +26,13 @@ class LogisticFit:
     scores: np.ndarray
 
     def fisher(self) -> np.ndarray:
-        """The covariance if the model holds and rows are independent, (p, p)."""
+        """The covariance H⁻¹: right if the model holds and rows are independent, (p, p)."""
         return np.linalg.inv(self.information)
 
     def sandwich(self, groups: Sequence[Hashable] | None = None) -> np.ndarray:
-        """The covariance that counts groups of related rows, (p, p); None: each row is a group.
+        """The covariance that needs neither, and counts groups of related rows, (p, p).
 
-        Raises ValueError for fewer than 5 groups.
+        H⁻¹ (Σ_c u_c u_cᵀ) H⁻¹ · C/(C - 1), where u_c is the sum of a group's gradients.
         """
         units = independent_units(len(self.scores), groups)
         sums = self.scores
@@ -67,15 +59,13 @@ def fit_logistic(
     weights: np.ndarray | None = None,
     ridge: float | np.ndarray = 0.0,
 ) -> LogisticFit:
-    """Fit a logistic regression without an intercept of its own.
+    """Fit a logistic regression by Newton's method (IRLS): β ← β + H⁻¹ g.
 
-    design: (n, p); a column of ones is the intercept. outcomes: (n,) in [0, 1]. weights: (n,) of at
-    least 0. ridge: λ, one or for each coefficient, (p,). Raises ValueError if no finite
-    coefficients are best, because a combination of columns predicts all outcomes.
-
-    >>> fit = fit_logistic(np.ones((4, 1)), np.array([1.0, 1.0, 1.0, 0.0]))
-    >>> round(float(fit.coefficients[0]), 4), round(float(np.log(3)), 4)
-    (1.0986, 1.0986)
+    Args:
+        design: (n, p); a column of ones is the intercept.
+        outcomes: (n,) in [0, 1]; a tie is 0.5.
+        weights: (n,) of at least 0.
+        ridge: λ, one or for each coefficient, (p,).
     """
     rows, columns = design.shape
     weight = np.ones(rows) if weights is None else weights

@@ -1,48 +1,31 @@
 """Ratings from matches: Bradley–Terry, from all of them at once, and Elo, one after the other.
 
-    Bradley–Terry   P(i beats j) = σ(s_i - s_j),    Σ s = 0
-    Elo             R_first += K (outcome - 1 / (1 + 10^((R_second - R_first) / 400)))
-
-Bradley–Terry is a logistic regression whose design has +1 for the first and -1 for the second. Only
-differences count, so the strengths are centered. A tie is half a win for each. Maximum likelihood
-uses all matches at once: their order does not matter, unlike Elo's. It exists if, however one
-splits the answerers into two parts, somebody in each part has scored against somebody in the other
-(Ford's condition). Otherwise a strength is infinite, or two parts can't be compared; both are
-errors here, unless `prior` adds ties that never took place.
-
-In Elo's ratings, the second loses what the first gains. K decides how fast ratings move: it is also
-how much chance they keep. Elo suits players whose strength changes. A model's answers don't.
-
-Sources: Bradley and Terry 1952; Ford 1957; Hunter 2004 (minorize-maximize, and Ford's condition);
-Chiang et al. 2024, "Chatbot Arena", section 4 (sandwich); Elo 1978; Boubdir et al. 2023, "Elo
-Uncovered", on the order. Chapter: evaluation/chat-benchmarks.
+Sources: Bradley and Terry 1952; Ford 1957 (when the estimate exists); Chiang et al. 2024, section 4
+(sandwich); Elo 1978; Boubdir et al. 2023 (order).
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from scipy.sparse.csgraph import breadth_first_order
 
 from course_pkg.common.arguments import require_between, require_choice, require_integer
 from course_pkg.evaluation.statistics import Interval, normal_quantile, t_quantile
 from course_pkg.studies.chat_benchmarks.comparisons import (
     ELO_SCALE,
-    Match,
+    JudgedMatch,
     checked_matches,
     names_of,
 )
-from course_pkg.studies.chat_benchmarks.logistic import fit_logistic
+from course_pkg.studies.chat_benchmarks.logistic import LogisticFit, fit_logistic
 
 
 @dataclass(frozen=True)
 class BradleyTerry:
-    """Strengths in log-odds with mean 0, (m,), and their covariance, (m, m).
-
-    quantile: standard errors on each side of an interval at `level`. failed: matches without a
-    verdict, left out.
-    """
+    """Strengths in log-odds with mean 0, (m,), and their covariance, (m, m)."""
 
     names: tuple[str, ...]
     strengths: np.ndarray
@@ -83,23 +66,17 @@ class BradleyTerry:
 
 
 def bradley_terry(
-    matches: Sequence[Match],
+    matches: Sequence[JudgedMatch],
     *,
     errors: Literal["sandwich", "fisher"] = "sandwich",
     prior: float = 0.0,
     level: float = 0.95,
 ) -> BradleyTerry:
-    """Estimate everybody's strength from matches, with intervals.
+    """Estimate everybody's strength from matches: P(i beats j) = σ(s_i - s_j), Σ s = 0.
 
-    errors: "sandwich" counts the questions as independent groups; "fisher" takes every match as an
-    independent win or loss. prior: ties added to each pair that met; with any number above 0, a
-    finite estimate exists for connected matches. Raises ValueError if some can't be compared, if
-    no finite estimate exists, or for fewer than 5 groups.
-    Source: Bradley and Terry 1952; the sandwich, Chiang et al. 2024, section 4.
-
-    >>> games = [Match("x", "y", w, f"q{n}") for n, w in enumerate([1, 1, 1, 0, 1, 1, 0, 1])]
-    >>> print(bradley_terry(games).probability("x", "y"))  # 6 of 8
-    0.750 [0.276, 0.959]
+    Args:
+        errors: "sandwich" counts questions as independent groups, "fisher" every match.
+        prior: ties added to each pair that met; above 0, connected matches have a finite estimate.
     """
     require_choice(errors, "errors", ("sandwich", "fisher"))
     require_between(prior, "prior", 0, math.inf, closed=True)
@@ -107,7 +84,7 @@ def bradley_terry(
     names = names_of(kept)
     first, second, outcomes = _arrays(kept, names)
     _require_estimable(names, first, second, outcomes, prior)
-    fit, basis = _fit(len(names), first, second, outcomes, np.ones(len(kept)), prior)
+    fit, basis = _fit(len(names), first, second, outcomes, prior)
     if errors == "fisher":
         inner = fit.fisher()
         quantile = normal_quantile(level)
@@ -120,7 +97,7 @@ def bradley_terry(
 
 
 def _arrays(
-    matches: Sequence[Match], names: Sequence[str]
+    matches: Sequence[JudgedMatch], names: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     number = {name: place for place, name in enumerate(names)}
     first = np.array([number[match.first] for match in matches])
@@ -128,7 +105,7 @@ def _arrays(
     return first, second, np.array([match.outcome for match in matches], float)
 
 
-def _groups(matches: Sequence[Match]) -> list:
+def _groups(matches: Sequence[JudgedMatch]) -> list:
     """The question of each match, or a group of its own."""
     return [
         (number,) if match.question is None else match.question
@@ -137,17 +114,13 @@ def _groups(matches: Sequence[Match]) -> list:
 
 
 def _fit(
-    players: int,
-    first: np.ndarray,
-    second: np.ndarray,
-    outcomes: np.ndarray,
-    weights: np.ndarray,
-    prior: float,
-):
+    players: int, first: np.ndarray, second: np.ndarray, outcomes: np.ndarray, prior: float
+) -> tuple[LogisticFit, np.ndarray]:
     """The fit, and the basis that maps its (players - 1) coefficients to centered strengths."""
     centering = np.eye(players) - 1 / players
     basis = np.linalg.svd(centering)[0][:, : players - 1]  # columns add up to 0
     real = len(outcomes)
+    weights = np.ones(real)
     if prior:
         met = np.unique(np.sort(np.stack([first, second], axis=1), axis=1), axis=0)  # (pairs, 2)
         first = np.concatenate([first, met[:, 0]])
@@ -155,15 +128,11 @@ def _fit(
         outcomes = np.concatenate([outcomes, np.full(len(met), 0.5)])
         weights = np.concatenate([weights, np.full(len(met), prior)])
     fit = fit_logistic(basis[first] - basis[second], outcomes, weights=weights)
-    return type(fit)(fit.coefficients, fit.information, fit.scores[:real]), basis
+    return replace(fit, scores=fit.scores[:real]), basis
 
 
 def _require_estimable(
-    names: Sequence[str],
-    first: np.ndarray,
-    second: np.ndarray,
-    outcomes: np.ndarray,
-    prior: float,
+    names: Sequence[str], first: np.ndarray, second: np.ndarray, outcomes: np.ndarray, prior: float
 ) -> None:
     """Ford's condition: from everybody, wins lead to everybody else."""
     scored = np.zeros((len(names), len(names)), bool)  # has i scored anything against j?
@@ -191,14 +160,7 @@ def _require_estimable(
 
 
 def _reached(leads: np.ndarray, start: int) -> set[int]:
-    reached = {start}
-    waiting = [start]
-    while waiting:
-        for other in np.flatnonzero(leads[waiting.pop()]).tolist():
-            if other not in reached:
-                reached.add(other)
-                waiting.append(other)
-    return reached
+    return set(breadth_first_order(leads, start, return_predecessors=False).tolist())
 
 
 def _listed(names: Sequence[str], members: set[int]) -> str:
@@ -220,16 +182,11 @@ class EloRatings:
 
 
 def elo_ratings(
-    matches: Sequence[Match], *, k: float = 32.0, start: float = 1000.0, scale: float = 400.0
+    matches: Sequence[JudgedMatch], *, k: float = 32.0, start: float = 1000.0, scale: float = 400.0
 ) -> EloRatings:
-    """Play the matches in the given order.
+    """Play the matches: R_first += K (outcome - 1 / (1 + 10^((R_second - R_first) / 400))).
 
-    k: points that a match can move at most. start: everybody's first rating. scale: points for odds
-    of 10 to 1. Matches without a verdict are skipped and counted. Raises ValueError unless k and
-    scale are above 0.
-    Source: Elo 1978, section 1.6.
-
-    >>> games = [Match("x", "y", 1), Match("x", "y", 0)]
+    >>> games = [JudgedMatch("x", "y", 1), JudgedMatch("x", "y", 0)]
     >>> {name: round(r, 2) for name, r in elo_ratings(games).ratings.items()}
     {'x': 998.53, 'y': 1001.47}
     """
@@ -253,17 +210,9 @@ def elo_ratings(
 
 
 def elo_by_order(
-    matches: Sequence[Match], *, orders: int = 100, seed: int = 0, **options
+    matches: Sequence[JudgedMatch], *, orders: int = 100, seed: int = 0, **options
 ) -> np.ndarray:
-    """Final ratings of the same matches in random orders, (orders, m), as in `names_of`.
-
-    options: those of `elo_ratings`. The spread of a column is due to the order alone.
-    Source: Boubdir et al. 2023, "Elo Uncovered: Robustness and Best Practices".
-
-    >>> games = [Match("x", "y", 1), Match("x", "y", 0), Match("x", "y", 1)]
-    >>> elo_by_order(games, orders=5).shape
-    (5, 2)
-    """
+    """Final ratings of the same matches in random orders, (orders, m), as in `names_of`."""
     require_integer(orders, "orders")
     kept, _ = checked_matches(matches)
     names = names_of(kept)

@@ -1,12 +1,6 @@
 """A judge whose quality and biases are known, to see whether the statistics find them.
 
-Answerers have known strengths s and lengths. On question q, answerer i has the strength
-s_i + spread · z_iq, the same in all turns, so that the turns of a question are related. In each
-order, the judge draws a verdict of its own:
-
-    P(first answerer preferred) = σ(s_i - s_j + spread (z_iq - z_jq) + φ tanh(Δ/d) ± position)
-
-with the plus sign if the first answerer is shown as answer A. Chapter: evaluation/chat-benchmarks.
+P(first answerer preferred) = σ(s_i - s_j + spread (z_iq - z_jq) + φ tanh(Δ/d) ± position)
 """
 
 from collections.abc import Mapping
@@ -42,19 +36,9 @@ def simulate_comparisons(
     lengths: Mapping[str, float] | None = None,
     seed: int = 0,
 ) -> list[Comparison]:
-    """All pairs of answerers on all turns of all questions, judged in both orders.
-
-    strengths: in log-odds. lengths: the typical length of each one's answers in characters; 400 by
-    default. Raises ValueError for fewer than two answerers or one question.
-
-    >>> comparisons = simulate_comparisons({"x": 1.0, "y": 0.0}, SimulatedJudge(), questions=3)
-    >>> len(comparisons), comparisons[0].as_a in (0.0, 1.0)
-    (6, True)
-    """
+    """All pairs of answerers on all turns of all questions, judged in both orders."""
     require_integer(questions, "questions")
     require_integer(turns, "turns")
-    if len(strengths) < 2:
-        raise ValueError(f"strengths has {len(strengths)} answerer: give two or more")
     generator = np.random.default_rng(seed)
     own = {}
     written = {}
@@ -80,10 +64,7 @@ def simulate_comparisons(
 
 
 def true_win_rate(gap: float, spread: float = 0.0) -> float:
-    """The probability of a win over all questions, for a gap of strengths; ties count half.
-
-    The mean of σ(gap + √2 · spread · z) over a standard normal z: a spread pulls it toward 0.5.
-    Raises ValueError for a spread below 0.
+    """The mean of σ(gap + √2 · spread · z) over a standard normal z; ties count half.
 
     >>> round(true_win_rate(1.0), 3), round(true_win_rate(1.0, spread=1.0), 3)
     (0.731, 0.675)

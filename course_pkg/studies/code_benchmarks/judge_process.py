@@ -1,12 +1,7 @@
 """The process of a problem's tests, in a sandbox of its own: call the program, compare, and judge.
 
-The tests run here, not beside the program. Where they call the function under test, they call a
-stand-in that sends the arguments to the program's process and gets a plain value back. So the
-program can't replace `assert`, compare equal to everything, end the tests early, or write a
-verdict: all it can do for a better verdict is to return the right values.
-
-It judges what the tests judge. A program that returns the right values for the tests' arguments and
-wrong ones otherwise passes, as with any tests. Chapter: evaluation/code-benchmarks.
+The tests call a stand-in, and the program's process sends plain values back. So a program can't
+replace `assert`, compare equal to everything, end the tests early, or write a verdict.
 """
 
 import json
@@ -48,9 +43,9 @@ class ProgramVerdict(StrEnum):
 class ProgramResult:
     """A verdict on one program.
 
-    detail: the failed test with the value that came back, an exception, or a limit; empty if the
-    program passed. One line, which may quote the program; what isn't printable is escaped.
-    calls: of the function that were answered with a value.
+    Attributes:
+        detail: one printable line: a failed test with its value, an exception, or a limit.
+        calls: of the function that were answered with a value.
     """
 
     verdict: ProgramVerdict
@@ -87,7 +82,7 @@ class StandIn:
         self.last = ""  # the last call with its value
 
     def wait_until_defined(self) -> None:
-        """Wait until the program has defined its function. Raises ProgramStopped if it can't."""
+        """Wait until the program has defined its function."""
         answer = self._receive()
         if "syntax" in answer:
             raise ProgramStopped(ProgramVerdict.SYNTAX_ERROR, _text(answer["syntax"]))
@@ -138,10 +133,7 @@ class StandIn:
 
 
 def run(job: dict[str, Any], descriptors: list[int]) -> None:
-    """The fork server's target. job: `entry_point`, `cpu_s`.
-
-    descriptors: a pipe for the verdict, the channel to the program, the tests.
-    """
+    """The fork server's target. descriptors: a pipe for the verdict, the channel, the tests."""
     limit_cpu(job["cpu_s"])
     verdict, channel, source = descriptors
     with os.fdopen(source, "rb") as file:
@@ -157,8 +149,7 @@ def judge(
 ) -> dict[str, Any]:
     """Run the checks against the program at the other end of the channel.
 
-    setup: code that the checks need. Returns `verdict`, `detail` and `calls`; the verdict is one of
-    `ProgramVerdict`, or `ENDED`. If the tests themselves can't run, `broken` says why.
+    Returns `verdict`, `detail` and `calls`; if the tests themselves can't run, `broken` says why.
     """
     stand_in = StandIn(channel)
     names: dict[str, Any] = {"__name__": "tests"}
@@ -191,10 +182,7 @@ def judge(
 
 
 def _one_line(text: str) -> str:
-    """Short, and with escapes in place of what isn't printable.
-
-    The text may be the program's, and a terminal that prints it would obey its control characters.
-    """
+    """Escape what isn't printable: a terminal would obey a program's control characters."""
     start = text[:LONGEST_TEXT]
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in start)[:LONGEST_TEXT]
 

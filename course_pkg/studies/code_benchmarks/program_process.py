@@ -1,11 +1,7 @@
-"""The process of a program under test, inside its sandbox: define the function, and answer calls.
+"""The process of a program under test: define the function, and answer calls.
 
-It gets the program's text and, one after the other, the arguments of calls; it answers with values.
-It never sees a test or an expected value, and what it answers is compared elsewhere
-(`judge_process`). The program can do anything in this process, so nothing here decides a verdict.
-
-A supervisor in the same sandbox reports how the program's process ended. Its report only gives a
-failure its name. Chapter: evaluation/code-benchmarks.
+The program can do anything here, so nothing here decides a verdict, and it never sees a test or an
+expected value. A supervisor reports how it ended, which only gives a failure its name.
 """
 
 import json
@@ -29,10 +25,7 @@ LONGEST_TEXT = 300  # characters of an error's message
 
 
 def run(job: dict[str, Any], descriptors: list[int]) -> None:
-    """The fork server's target. job: `entry_point`, `cpu_s`.
-
-    descriptors: a pipe for the report of how it ended, the channel to the tests, the program.
-    """
+    """The fork server's target. descriptors: a pipe for how it ended, the channel, the program."""
     report, channel, source = descriptors
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # the program can't open this process's descriptors
     child = os.fork()
@@ -93,11 +86,7 @@ def _leave(channel: socket.socket, last: dict[str, Any]) -> NoReturn:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line, its type first.
-
-    >>> describe(ValueError("no digits"))
-    'ValueError: no digits'
-    """
+    """An exception in one line, its type first."""
     try:
         text = str(error)
     except Exception:  # a program's own exception may have any __str__
@@ -107,6 +96,5 @@ def describe(error: BaseException) -> str:
 
 
 def limit_cpu(seconds: int) -> None:
-    """Limit this process to `seconds` of processor time; the kernel then sends SIGXCPU, and SIGKILL
-    one second later. Time in which other programs run doesn't count."""
+    """Limit this process's own processor time: SIGXCPU, and SIGKILL one second later."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))

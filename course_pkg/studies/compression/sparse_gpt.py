@@ -1,23 +1,8 @@
 """SparseGPT: remove weights column by column, and let the columns behind make up for them.
 
-GPTQ rounds a column; SparseGPT sets some of its weights to 0. The rest is the same: the Hessian
-H = 2 X Xᵀ of the layer's inputs, the upper factor U of H⁻¹ = Uᵀ U, and for each column j
+    E_j = (W_j − Q_j) / U_jj           W_{:,j:} ← W_{:,j:} − E_j U_{j,j:}           H⁻¹ = Uᵀ U
 
-    E_j = (W_j − Q_j) / U_jj           W_{:,j:} ← W_{:,j:} − E_j U_{j,j:}
-
-Q_j is W_j, as updated so far, where the mask keeps it (then E_j = 0), and 0 elsewhere. Removing a
-weight w_j costs w_j² / U_jj² in the objective tr(Δ H Δᵀ): that is the saliency of Optimal Brain
-Surgeon when the columns before j are fixed. By these costs the mask is chosen, for a block of
-columns when its first one is reached, so that it sees the updated weights; for n:m, block = m.
-
-W − Q = E U holds here too, and the objective is Σ E². A column on the left can't make up for one on
-its right, so the result is not the best one for its mask, and in rare cases it is even worse than
-zeros without any update; it is the best one where all that is removed lies left of all that stays.
-
-With a grid, the weights that stay are rounded as in GPTQ, in the same pass.
-
-Sources: Frantar and Alistarh 2023, "SparseGPT", sections 3.2 to 3.4, algorithm 1 (where H⁻¹ stands
-for U); Hassibi and Stork 1993 (Optimal Brain Surgeon). Chapter: deployment/compression.
+Source: Frantar and Alistarh 2023, sections 3.2 to 3.4, algorithm 1 (where H⁻¹ stands for U).
 """
 
 from dataclasses import dataclass
@@ -42,9 +27,12 @@ from course_pkg.studies.compression.pruning import (
 class SparseSolution:
     """What SparseGPT computes for one weight, (rows, columns).
 
-    Q: the new weight. mask: True where a weight stays. E: errors, scaled so that W − Q = E U.
-    U: the upper factor of the damped H⁻¹, (columns, columns). codes, and scale and zero,
-    (rows, groups): those of the grid, or None.
+    Attributes:
+        Q: the new weight.
+        mask: True where a weight stays.
+        E: errors, scaled so that W − Q = E U; the objective is Σ E².
+        U: the upper factor of the damped H⁻¹, (columns, columns).
+        codes, scale, zero: those of the grid, or None.
     """
 
     Q: Tensor
@@ -60,17 +48,11 @@ class SparseSolution:
 class SparseGPT:
     """SparseGPT's settings, and the method for `prune_layers`.
 
-    damping: what is added to H's diagonal, as a share of its mean. block_size: columns that are
-    updated at once, and, unless the pattern is n:m, whose mask is chosen at once; with per="layer",
-    all rows of a block compete. grid: to which the weights that stay are rounded; then it is also a
-    method for `quantize_layers`, which stores them in codes. Raises ValueError or TypeError for
-    settings out of range.
-
-    >>> W = torch.tensor([[1.0, 1.0, 2.0]])
-    >>> X = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.9, 0.0], [0.0, 0.0, 1.0]])
-    >>> method = SparseGPT(Unstructured(1 / 3, "row"), damping=0.0)
-    >>> method.solve(W, 2 * X @ X.T).Q  # one of two equal inputs takes over the weight of the other
-    tensor([[0.0000, 2.0497, 2.0000]])
+    Attributes:
+        damping: what is added to H's diagonal, as a share of its mean.
+        block_size: columns that are updated at once, and, unless the pattern is n:m, masked at
+            once.
+        grid: for the weights that stay; then it is also a method for `quantize_layers`.
     """
 
     pattern: Pattern
@@ -83,20 +65,17 @@ class SparseGPT:
         require_between(self.damping, "damping", 0, float("inf"), closed=True)
         require_integer(self.block_size, "block_size")
         if not isinstance(self.pattern, Unstructured | SemiStructured):
-            raise TypeError(
-                f"pattern must be Unstructured or SemiStructured, got {self.pattern!r:.80}"
-            )
+            raise TypeError(f"pattern must be a pattern of `pruning`, got {self.pattern!r:.80}")
         if not isinstance(self.grid, Grid | None):
             raise TypeError(f"grid must be a Grid or None, got {self.grid!r:.80}")
 
     def prune(self, weight: Tensor, statistics: InputStatistics | None = None) -> Pruned:
-        """The new weight and its mask. Raises ValueError without statistics of its inputs."""
         inputs = require_statistics(statistics, weight)
         solution = self.solve(weight, inputs.hessian)
         return Pruned(solution.Q.to(weight.dtype), solution.mask)
 
     def quantize_block(self, block: nn.Module, statistics: Statistics) -> dict[str, GroupedWeight]:
-        """The new weights of a block's layers in codes. Raises ValueError without a grid."""
+        """The new weights of a block's layers in codes."""
         if self.grid is None:
             raise ValueError("SparseGPT has no grid: set one, or use prune_layers")
         stored = {}
@@ -111,10 +90,10 @@ class SparseGPT:
     def solve(self, weight: Tensor, hessian: Tensor, mask: Tensor | None = None) -> SparseSolution:
         """All that is computed for a weight, in fp32, or fp64 if the weight is.
 
-        weight: (rows, columns). hessian: 2 X Xᵀ or a multiple, (columns, columns). mask: what
-        stays, (rows, columns), such as Wanda's; None to choose it. Columns whose inputs are always
-        0 become 0. Raises ValueError if the shapes do not fit, a number is not finite, or the
-        damped Hessian is not positive definite.
+        Args:
+            weight: (rows, columns).
+            hessian: 2 X Xᵀ or a multiple, (columns, columns).
+            mask: what stays, (rows, columns), such as Wanda's; None to choose it.
         """
         rows, columns = require_matrix(weight).shape
         self.pattern.check(columns)
@@ -181,11 +160,7 @@ class _Rounding:
 
 
 def damped_factor(hessian: Tensor, damping: float) -> tuple[Tensor, Tensor]:
-    """The upper factor U of (H + damping · mean diagonal)⁻¹, and which inputs are always 0.
-
-    hessian: (columns, columns). Returns fp64, (columns, columns), and bool, (columns,). Raises
-    ValueError if no input is above 0 or the damped Hessian is not positive definite.
-    """
+    """The factor U of (H + damping · mean diagonal)⁻¹, in fp64, and which inputs are always 0."""
     H = hessian.double().clone()
     diagonal = H.diagonal()
     dead = diagonal == 0

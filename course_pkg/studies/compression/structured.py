@@ -1,23 +1,7 @@
 """Structured pruning: remove neurons, query heads or key-value groups, and get a smaller Llama.
 
-A unit is what can be removed without a trace elsewhere: rows of the layers that make its values,
-and the columns that read them.
-
-    neuron      a row of gate_proj and of up_proj; a column of down_proj
-    head        head_dim rows of q_proj; as many columns of o_proj
-    kv_group    head_dim rows of k_proj and of v_proj, with all query heads that share them
-
-A Llama has one number of each for all layers, and as many query heads per key-value head
-everywhere, so every layer, and every group, loses equally many. Only key-value groups make the KV
-cache smaller. Removing a unit alone changes what its layer adds to the residual stream by exactly
-its score, ‖X_u W_uᵀ‖² over the calibration tokens, where W_u are its columns and X_u their inputs;
-the columns that stay can make up for a part of it (`reconstruct`).
-
-The result is a new model of transformers with fewer parameters: it needs no sparse kernel to be
-smaller and faster. Dropping whole layers is another way, in `students`.
-
-Sources: Ma et al. 2023 (LLM-Pruner), section 3.1 (coupled structures); Michel et al. 2019 (heads);
-Kurtic et al. 2023 (ZipLM; reconstruction). Chapter: deployment/compression.
+Every layer, and every group of heads, loses equally many. Sources: Ma et al. 2023 (LLM-Pruner),
+section 3.1; Michel et al. 2019 (heads); Kurtic et al. 2023 (ZipLM; reconstruction).
 """
 
 import copy
@@ -47,14 +31,7 @@ class Part:
 
 
 def unit_parts(config: LlamaConfig, unit: ModelUnit) -> tuple[Part, ...]:
-    """The parts of one unit in a block; the last part is the columns that read the others' values.
-
-    >>> from course_pkg.lm.load import load
-    >>> for part in unit_parts(load("tiny").model.config, "head"):
-    ...     print(part)
-    Part(layer='self_attn.q_proj', width=16, columns=False)
-    Part(layer='self_attn.o_proj', width=16, columns=True)
-    """
+    """The parts of one unit in a block; the last is the columns that read the others' values."""
     require_choice(unit, "unit", get_args(ModelUnit))
     if unit == "neuron":
         rows = (Part("mlp.gate_proj", 1), Part("mlp.up_proj", 1))
@@ -68,12 +45,7 @@ def unit_parts(config: LlamaConfig, unit: ModelUnit) -> tuple[Part, ...]:
 
 
 def unit_count(config: LlamaConfig, unit: ModelUnit) -> int:
-    """How many units each layer has.
-
-    >>> from course_pkg.lm.load import load
-    >>> [unit_count(load("tiny").model.config, unit) for unit in ("neuron", "head", "kv_group")]
-    [128, 4, 2]
-    """
+    """How many units each layer has."""
     require_choice(unit, "unit", get_args(ModelUnit))
     return {
         "neuron": config.intermediate_size,
@@ -82,31 +54,10 @@ def unit_count(config: LlamaConfig, unit: ModelUnit) -> int:
     }[unit]
 
 
-def unit_parameters(model: LlamaForCausalLM, unit: ModelUnit) -> int:
-    """How many parameters the model loses with one unit of each layer, biases included.
-
-    >>> from course_pkg.lm.load import load
-    >>> unit_parameters(load("tiny").model, "neuron")  # 2 layers · 3 · 64
-    384
-    """
-    total = 0
-    for block in require_llama(model).model.layers:
-        for part in unit_parts(model.config, unit):
-            layer = block.get_submodule(part.layer)
-            total += part.width * (layer.out_features if part.columns else layer.in_features)
-            if layer.bias is not None and not part.columns:
-                total += part.width
-    return total
-
-
 def unit_scores(
     model: LlamaForCausalLM, statistics: Mapping[str, InputStatistics], unit: ModelUnit
 ) -> Tensor:
-    """‖X_u W_uᵀ‖² of each unit, (layers, units): the squared change if it alone is removed.
-
-    statistics: what `quantization.calibration.calibrate` returns for this model. Raises TypeError
-    for another model, ValueError if statistics of a layer are missing.
-    """
+    """‖X_u W_uᵀ‖² of each unit, (layers, units): the squared change if it alone is removed."""
     scores = []
     for index, block in enumerate(require_llama(model).model.layers):
         part = unit_parts(model.config, unit)[-1]
@@ -123,9 +74,9 @@ def unit_scores(
 def keep_units(scores: Tensor, kept: int, groups: int = 1) -> Tensor:
     """The indices of the units with the largest scores in each layer, ascending, (layers, kept).
 
-    scores: (layers, units). groups: neighbors of which equally many are kept: the number of
-    key-value heads if the units are query heads. Of equal scores, the first is kept. Raises
-    ValueError unless groups divide the units and `kept`, and 1 <= kept <= units.
+    Args:
+        scores: (layers, units).
+        groups: neighbors that keep equally many: the key-value heads, if the units are query heads.
 
     >>> scores = torch.tensor([[5.0, 4.0, 1.0, 2.0]])
     >>> keep_units(scores, 2).tolist(), keep_units(scores, 2, groups=2).tolist()
@@ -149,19 +100,7 @@ def remove_units(
     unit: ModelUnit,
     statistics: Mapping[str, InputStatistics] | None = None,
 ) -> LlamaForCausalLM:
-    """A smaller model with the kept units only; the given one does not change.
-
-    kept: indices, (layers, kept), ascending, as from `keep_units`; of query heads, equally many of
-    each key-value group. statistics: of the model, to let the kept columns make up for what is
-    removed; None leaves their weights as they are. Raises ValueError for other indices, TypeError
-    for another model.
-
-    >>> from course_pkg.lm.load import load
-    >>> model = load("tiny").model
-    >>> smaller = remove_units(model, torch.arange(96).repeat(2, 1), "neuron")
-    >>> smaller.config.intermediate_size, model.num_parameters() - smaller.num_parameters()
-    (96, 12288)
-    """
+    """A smaller model of the units kept, (layers, kept); statistics let them make up for others."""
     config = require_llama(model).config
     _require_kept(kept, config, unit)
     tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -182,10 +121,7 @@ def remove_units(
 
 
 def smaller_config(config: LlamaConfig, kept: int, unit: ModelUnit) -> LlamaConfig:
-    """The config of a model that keeps so many units in each layer; head_dim stays.
-
-    Raises ValueError for a number of query heads that transformers refuses.
-    """
+    """The config of a model that keeps so many units in each layer; head_dim stays."""
     smaller = copy.deepcopy(config)
     smaller.head_dim = config.head_dim
     if unit == "neuron":
@@ -204,11 +140,11 @@ def smaller_config(config: LlamaConfig, kept: int, unit: ModelUnit) -> LlamaConf
 
 
 def reconstruct(weight: Tensor, hessian: Tensor, kept: Tensor, damping: float = 0.01) -> Tensor:
-    """The best weight on the kept columns alone: arg min over Ŵ of ‖X Wᵀ − X_K Ŵᵀ‖².
+    """The best weight on the kept columns alone: Ŵ = W H_{:,K} H_{K,K}⁻¹, (rows, kept), in fp64.
 
-    weight: (rows, columns). hessian: 2 Xᵀ X or a multiple. kept: indices of columns. damping: what
-    is added to the Hessian's diagonal, as a share of its mean. Returns Ŵ = W H_{:,K} H_{K,K}⁻¹,
-    (rows, kept), computed in fp64.
+    Args:
+        hessian: 2 Xᵀ X or a multiple.
+        damping: what is added to the Hessian's diagonal, as a share of its mean.
 
     >>> H = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
     >>> reconstruct(torch.tensor([[1.0, 2.0]]), H, torch.tensor([1]), damping=0.0)  # 2 + 1 · 0.5
@@ -259,10 +195,7 @@ def _require_kept(kept: Tensor, config: LlamaConfig, unit: ModelUnit) -> None:
         groups = kept // heads_per_group(config)
         counts = torch.nn.functional.one_hot(groups, config.num_key_value_heads).sum(1)
         if (counts != counts[0, 0]).any():
-            raise ValueError(
-                "every key-value group must keep equally many query heads: use keep_units with "
-                f"groups={config.num_key_value_heads}"
-            )
+            raise ValueError("keep equally many heads of every key-value group: keep_units' groups")
 
 
 def _statistics_of(statistics: Mapping[str, InputStatistics], name: str) -> InputStatistics:

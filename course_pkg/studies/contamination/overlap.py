@@ -1,20 +1,7 @@
 """Which parts of test items are also in the training texts: shared n-grams of words.
 
-The items are small and the training texts are not, so the items' n-grams are put into a hash table,
-and the training texts pass by once. Each of their n-grams is looked up by its hash, and compared
-word by word only if the table has that hash. So a match is always exact, and the time grows with
-the training text alone: most of it is spent on splitting texts into words.
-
-Texts are compared as words without case, punctuation and white space. Text that was copied from a
-page has other line breaks, quotes and capitals than the item; compared as it stands, it shares
-hardly any n-gram. A Chinese or Japanese character counts as a word, because no spaces separate
-words there.
-
-It finds copies. It does not find a paraphrase or a translation, and an item of fewer than n words
-can't match at all.
-
-Sources: Brown et al. 2020 (GPT-3), appendix C, on n-grams of 8 to 13 words; Touvron et al. 2023
-(Llama 2), appendix A.6, on the share of an item that matches. Chapter: evaluation/contamination.
+It finds copies, no paraphrase or translation. Sources: Brown et al. 2020 (GPT-3), appendix C;
+Touvron et al. 2023 (Llama 2), appendix A.6.
 """
 
 import re
@@ -54,8 +41,10 @@ class SharedSpan:
 class ItemOverlap:
     """What one item shares with the training texts.
 
-    words: how many the item has. covered: how many of them are in a shared n-gram. spans: the
-    longest stretches of neighboring matches in one text; they may overlap.
+    Attributes:
+        words: how many the item has.
+        covered: how many of them are in a shared n-gram.
+        spans: the longest stretches of neighboring matches in one text; they may overlap.
     """
 
     n: int
@@ -80,16 +69,11 @@ class ItemOverlap:
 
 
 def normalized_words(text: str) -> list[Word]:
-    """The words of a text, in the form in which they are compared.
-
-    Width, ligatures and case are removed (Unicode's NFKC and case folding); what is neither letter
-    nor digit separates words, except an apostrophe between letters. Raises TypeError unless text is
-    a string.
+    """The words of a text as they are compared: without width, case and punctuation (NFKC).
 
     >>> [word.text for word in normalized_words("“Isn’t\\n  it 3 PM?” (水)")]
     ["isn't", 'it', '3', 'pm', '水']
     """
-    require_string(text, "text")
     return [Word(_plain(match[0]), match.start(), match.end()) for match in _WORD.finditer(text)]
 
 
@@ -98,9 +82,9 @@ def find_overlaps(
 ) -> list[ItemOverlap]:
     """For each item, the n-grams of words that it shares with any of the training texts.
 
-    training: read once, one text at a time, so it may be a generator over files. normalized: False
-    compares what stands between single spaces, as it is. Raises ValueError for n < 1 or no items,
-    TypeError for an item or a text that isn't a string.
+    Args:
+        training: read once, one text at a time, so it may be a generator over files.
+        normalized: False compares what stands between single spaces, as it is.
 
     >>> [overlap] = find_overlaps(["Who sat on the mat?"], ["The cat\\nsat on the mat."], n=3)
     >>> overlap.share, overlap.spans
@@ -123,7 +107,6 @@ def find_overlaps(
 def _overlap(
     words: Sequence[Word], index: Sequence[Ngram], first: Mapping[Ngram, int | None], n: int
 ) -> ItemOverlap:
-    """index: the item's n-grams. first: the number of the text that has an n-gram, or None."""
     matched = {
         position: document
         for position, ngram in enumerate(index)

@@ -1,8 +1,6 @@
-"""What a model says about whole texts, orders of texts, and codes: the scores of the tests here.
+"""What a model says about texts, orders of texts, and codes: the scores of the tests here.
 
-The first token of a text is not scored, because nothing precedes it; no BOS is added. All texts
-that are compared should therefore begin alike.
-Chapter: evaluation/contamination.
+The first token of a text isn't scored, and no BOS is added: compare texts that begin alike.
 """
 
 from collections.abc import Sequence
@@ -10,7 +8,7 @@ from collections.abc import Sequence
 from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.common.arguments import require_list, require_string, text_list
+from course_pkg.common.arguments import text_list
 from course_pkg.evaluation.continuation_scores import score_continuations
 from course_pkg.studies.contamination.exchangeability import draw_orders
 
@@ -18,15 +16,7 @@ from course_pkg.studies.contamination.exchangeability import draw_orders
 def text_log_probs(
     model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str]
 ) -> list[tuple[float, ...]]:
-    """For each text, the log-probabilities of its tokens but the first, in nats.
-
-    Raises ValueError for a text of fewer than two tokens, and what `score_continuations` raises.
-
-    >>> from course_pkg.lm.load import load
-    >>> [values] = text_log_probs(*load("tiny"), ["abc"])
-    >>> len(values)
-    2
-    """
+    """For each text, the log-probabilities of its tokens but the first, in nats."""
     encoded = _encode(tokenizer, text_list(texts))
     for text, ids in zip(texts, encoded, strict=True):
         if len(ids) < 2:
@@ -41,28 +31,15 @@ def order_log_probs(
     shards: Sequence[Sequence[str]],
     *,
     others: int,
-    separator: str = "\n\n",
     seed: int = 0,
 ) -> list[list[float]]:
-    """Each shard's log-probability in its given order, then in `others` random ones, for
-    `order_test`.
-
-    shards: lists of items' texts, in the published order. separator: between two items.
-    Raises ValueError if shards have so few items that their numbers of orders differ, and as
-    `text_log_probs`.
-
-    >>> from course_pkg.lm.load import load
-    >>> [row] = order_log_probs(*load("tiny"), [["one", "two", "six"]], others=3)
-    >>> len(row)
-    4
-    """
-    require_list(shards, "shards", "give a list of lists of texts")
+    """Each shard's log-probability in its given order, then in `others` random ones."""
     texts = []
     sizes = []
     for number, shard in enumerate(shards):
         items = text_list(shard, "item")
         orders = draw_orders(len(items), others, seed=1000 * seed + number)
-        texts += [separator.join(items[place] for place in order) for order in orders]
+        texts += ["\n\n".join(items[place] for place in order) for order in orders]
         sizes.append(len(orders))
     scores = iter([sum(values) for values in text_log_probs(model, tokenizer, texts)])
     return [[next(scores) for _ in range(size)] for size in sizes]
@@ -71,23 +48,13 @@ def order_log_probs(
 def code_log_probs(
     model: nn.Module, tokenizer: Tokenizer, prefix: str, codes: Sequence[str]
 ) -> list[float]:
-    """The log-probability of each code right after the prefix, for `exposure`.
-
-    What codes share is computed once, so that 1,000 codes of three digits are one short pass.
-    Raises ValueError if the prefix and a code are one token at their border, or for no codes.
-
-    >>> from course_pkg.lm.load import load
-    >>> len(code_log_probs(*load("tiny"), "The code is ", ["17", "18", "19"]))
-    3
-    """
-    require_string(prefix, "prefix")
+    """The log-probability of each code right after the prefix, for `exposure`."""
     [start] = _encode(tokenizer, [prefix])
     whole = _encode(tokenizer, [prefix + code for code in text_list(codes, "code")])
     for code, ids in zip(codes, whole, strict=True):
         if ids[: len(start)] != start or len(ids) == len(start):
             raise ValueError(
-                f"the prefix and {code!r} share a token: end the prefix elsewhere, or use codes "
-                "that the tokenizer splits from it, such as digits"
+                f"the prefix and {code!r} share a token: end it elsewhere, or use digits"
             )
     scores = score_continuations(model, whole, [len(start)] * len(whole))
     return [score.total for score in scores]

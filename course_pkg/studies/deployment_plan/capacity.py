@@ -1,18 +1,11 @@
-"""How many GPUs a service needs, and what a million tokens costs: a calculator for plans.
+"""How many GPUs a service needs, and what a million tokens costs, from data sheets.
 
-An iteration reads the weights once (the base of a `CostModel`), however many requests take part;
-each request adds work of its own. So if requests come at a rate λ and each has w seconds of work
-over all its iterations, then a share u = λ·w of the time is work, and the rest is reading weights:
+Not here: queues and tails, mixtures of experts, and communication of GPUs.
 
-    seconds per iteration = base / (1 − u)
-    requests that run     = λ · tokens per answer · seconds per iteration      (Little's law)
+    seconds per iteration = base / (1 − u),  u: the share of time that is work of requests
+    requests that run     = rate · tokens per answer · seconds per iteration      (Little 1961)
 
-Both grow without bound as u approaches 1. Before that, either the cache of the requests that run
-fills the memory, or answers become too slow: `capacity` says at which rate, and which is first.
-Costs come from measurements (`iteration_cost.recorded`) or from data sheets (`roofline`).
-
-Not here: queues and tails (simulate them), and prefix caches. Source: Little 1961.
-Chapter: deployment/plan.
+Sources: Williams, Waterman and Patterson 2009 (roofline); Pope et al. 2022, section 2.
 """
 
 import math
@@ -20,22 +13,130 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from course_pkg.common.arguments import require_between, require_integer
-from course_pkg.studies.deployment_plan.roofline import Accelerator
+from course_pkg.lm.decoder import Decoder
+from course_pkg.lm.decoder_config import DecoderConfig
+from course_pkg.serving.kv_cache import cache_bytes
 from course_pkg.studies.scheduling.iteration_cost import CostModel
 
 
 @dataclass(frozen=True)
+class ModelSize:
+    """What the weights and the cache of a model take.
+
+    Attributes:
+        matrices: parameters that a token is multiplied with.
+        others: embeddings that are only looked up, norms and biases, in 16 bits.
+        weight_bits, cache_bits: on average, scales included.
+    """
+
+    matrices: int
+    others: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    weight_bits: float = 16.0
+    cache_bits: float = 16.0
+
+    @classmethod
+    def of(
+        cls, config: DecoderConfig, *, weight_bits: float = 16.0, cache_bits: float = 16.0
+    ) -> "ModelSize":
+        """The size of a decoder."""
+        require_between(weight_bits, "weight_bits", 0, 64)
+        require_between(cache_bits, "cache_bits", 0, 64)
+        with torch.device("meta"):  # shapes alone
+            decoder = Decoder(config)
+        parameters = sum(parameter.numel() for parameter in decoder.parameters())
+        matrices = sum(
+            parameter.numel() for parameter in decoder.parameters() if parameter.ndim == 2
+        )
+        if not config.tied:  # the embeddings are then looked up, and no output matrix
+            matrices -= decoder.embed_tokens.weight.numel()
+        return cls(
+            matrices=matrices,
+            others=parameters - matrices,
+            layers=config.layers,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            weight_bits=weight_bits,
+            cache_bits=cache_bits,
+        )
+
+    @property
+    def parameters(self) -> int:
+        """All parameters; tied embeddings count once."""
+        return self.matrices + self.others
+
+    @property
+    def weight_bytes(self) -> float:
+        """Of all weights."""
+        return self.matrices * self.weight_bits / 8 + self.others * 2
+
+    @property
+    def cache_bytes_per_token(self) -> int:
+        """Keys and values of one token in all layers."""
+        return cache_bytes(
+            self.layers, self.kv_heads, self.head_dim, 1, bytes_per_value=self.cache_bits / 8
+        )
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A GPU: bytes of memory, bytes and dense operations per second, and its price per hour."""
+
+    name: str
+    memory: float
+    bandwidth: float
+    flops: float
+    price: float
+
+    def __post_init__(self):
+        for name in ("memory", "bandwidth", "flops", "price"):
+            require_between(getattr(self, name), name, 0, math.inf)
+
+
+def roofline(
+    size: ModelSize,
+    accelerator: Accelerator,
+    *,
+    pieces: int = 1,
+    bandwidth_share: float = 1.0,
+    compute_share: float = 1.0,
+    fixed: float = 0.0,
+) -> CostModel:
+    """The cost of iterations as data sheets promise it: times of reading and computing add up.
+
+    Args:
+        pieces: accelerators that share each layer.
+        bandwidth_share, compute_share: what a program reaches; 1 is a promise that nobody keeps.
+        fixed: seconds that each iteration takes besides.
+    """
+    require_integer(pieces, "pieces")
+    for name, share in (("bandwidth_share", bandwidth_share), ("compute_share", compute_share)):
+        require_between(share, name, 0, 1 + 1e-12)
+    require_between(fixed, "fixed", 0, math.inf, closed=True)
+    bandwidth = pieces * accelerator.bandwidth * bandwidth_share
+    flops = pieces * accelerator.flops * compute_share
+    token = 2 * size.matrices / flops
+    return CostModel(
+        base=size.weight_bytes / bandwidth + fixed,
+        prompt=token,
+        pairs=4 * size.layers * size.heads * size.head_dim / flops,
+        sequences=token,
+        context=size.cache_bytes_per_token / bandwidth,
+    )
+
+
+@dataclass(frozen=True)
 class Traffic:
-    """Requests per second, and a sample of what they look like.
+    """Requests per second, and a sample of their prompts' and answers' tokens, (requests,).
 
-    prompts, answers: tokens of each request in the sample, (requests,); one number each stands for
-    requests that are all equal. Long answers weigh more than a mean shows, so give a real sample.
-    Raises ValueError unless the rate is positive and both lists are equally long and not empty.
-
-    >>> Traffic.of(2.0, 1000, 200)
-    Traffic(rate=2.0, prompts=(1000,), answers=(200,))
+    Long answers weigh more than a mean shows, so give a real sample.
     """
 
     rate: float
@@ -46,17 +147,15 @@ class Traffic:
     def of(
         cls, rate: float, prompts: int | Sequence[int], answers: int | Sequence[int]
     ) -> "Traffic":
-        """Check and convert; see above."""
+        """Check and convert; one number stands for requests that are all equal."""
         require_between(rate, "rate", 0, math.inf)
         lists = []
         for name, lengths in (("prompts", prompts), ("answers", answers)):
             values = [lengths] if np.ndim(lengths) == 0 else list(lengths)
             lists.append(tuple(int(require_integer(length, name)) for length in values))
+        sizes = f"{len(lists[0])} prompts and {len(lists[1])} answers"
         if not lists[0] or len(lists[0]) != len(lists[1]):
-            raise ValueError(
-                f"{len(lists[0])} prompts and {len(lists[1])} answers: give equally many, at least "
-                "one, or one number for each"
-            )
+            raise ValueError(f"{sizes}: give equally many, at least one")
         return cls(float(rate), *lists)
 
     @property
@@ -66,10 +165,7 @@ class Traffic:
 
     @property
     def tokens_per_running_request(self) -> float:
-        """Tokens in the cache of a request that runs, on average over time.
-
-        A request counts as long as it runs, so long answers count more: Σ o (p + o / 2) / Σ o.
-        """
+        """Tokens in the cache of a running request, on average over time: Σ o (p + o / 2) / Σ o."""
         prompts = np.array(self.prompts, float)
         answers = np.array(self.answers, float)
         return float((answers * (prompts + answers / 2)).sum() / answers.sum())
@@ -93,15 +189,7 @@ class Load:
 
 
 def load_at(rate: float, traffic: Traffic, cost: CostModel) -> Load:
-    """What a server does at a rate of requests per second, which replaces that of the traffic.
-
-    Infinite, from the rate on at which the work alone takes all the time.
-
-    >>> cost = CostModel(base=0.02, prompt=1e-4, sequences=1e-3)
-    >>> load = load_at(2.0, Traffic.of(1.0, 1000, 101), cost)  # 0.1 + 0.1 seconds of work each
-    >>> print(f"{load.work_share:.1f} {load.iteration_seconds:.4f} s, {load.running:.2f} requests")
-    0.4 0.0333 s, 6.73 requests
-    """
+    """What a server does at a rate of requests per second; infinite if work takes all the time."""
     share = rate * traffic.work(cost)
     seconds = cost.base / (1 - share) if share < 1 else math.inf
     running = rate * traffic.tokens_per_answer * seconds
@@ -128,15 +216,12 @@ def capacity(
 ) -> Capacity:
     """The highest rate in steady state, and which limit it reaches first.
 
-    cache_tokens: for which there is memory. most_running: requests at a time, if the program limits
-    them. seconds_per_token: the target for the mean time between tokens.
-    This is a mean: at this rate, queues grow, so plan for less. Raises ValueError if a limit is
-    below what a single request needs.
+    This is a mean: at this rate queues grow, so plan for less.
 
-    >>> cost = CostModel(base=0.02, prompt=1e-4, sequences=1e-3)
-    >>> highest = capacity(Traffic.of(1.0, 1000, 101), cost, most_running=10, seconds_per_token=0.1)
-    >>> highest.limit, {limit: round(rate, 2) for limit, rate in highest.by_limit.items()}
-    ('cache', {'cache': 2.49, 'time per token': 4.0, 'work': 5.0})
+    Args:
+        cache_tokens: for which there is memory.
+        most_running: requests at a time, if the program limits them.
+        seconds_per_token: the target for the mean time between tokens.
     """
     longest = max(p + a for p, a in zip(traffic.prompts, traffic.answers, strict=True))
     if cache_tokens < longest:
@@ -172,7 +257,6 @@ class Plan:
     accelerators: int
     used: float  # the share of the capacity that the traffic takes
     load: Load  # of each replica
-    price_per_hour: float
     price_per_million: float  # tokens of answers
 
 
@@ -185,18 +269,7 @@ def plan(
     pieces: int = 1,
     most_used: float = 0.7,
 ) -> Plan:
-    """The fewest replicas of which each takes at most a share of its capacity.
-
-    pieces: accelerators per replica. most_used: choose it by simulating the tails that your users
-    accept; see the page. Raises ValueError unless most_used is in (0, 1].
-
-    >>> chip = Accelerator("chip", memory=1e9, bandwidth=1e9, flops=1e12, price=3.6)
-    >>> cost = CostModel(base=0.02, prompt=1e-4, sequences=1e-3)
-    >>> traffic = Traffic.of(10.0, 1000, 101)
-    >>> cheapest = plan(traffic, cost, capacity(traffic, cost, seconds_per_token=0.1), chip)
-    >>> cheapest.replicas, round(cheapest.used, 3), round(cheapest.price_per_million, 2)
-    (4, 0.625, 3.96)
-    """
+    """The fewest replicas of which each takes at most the share `most_used` of its capacity."""
     require_between(most_used, "most_used", 0, 1 + 1e-12)
     require_integer(pieces, "pieces")
     replicas = math.ceil(traffic.rate / (most_used * limit.rate) - 1e-9)
@@ -207,6 +280,5 @@ def plan(
         accelerators=replicas * pieces,
         used=traffic.rate / (replicas * limit.rate),
         load=load_at(traffic.rate / replicas, traffic, cost),
-        price_per_hour=price,
         price_per_million=price / tokens * 1e6,
     )

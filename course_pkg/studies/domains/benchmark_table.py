@@ -1,11 +1,6 @@
 """A table of benchmarks that a reader sorts and filters, without a kernel and without a network.
 
-The HTML holds the table, its style, and a few lines of JavaScript in attributes, as `slider` does,
-so it works on the site, in Jupyter, and from disk. Without JavaScript it is a plain table. In a
-narrow column each row becomes a card, and the headings stay as buttons above the cards.
-
-The rows are data: course_pkg/data/public_sets/benchmarks.toml says where each number comes from and
-whether it was compared with its source. Chapter: evaluation/domains.
+course_pkg/data/public_sets/benchmarks.toml says where each number comes from.
 """
 
 import html
@@ -15,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from course_pkg.common.arguments import require_integer, require_list, require_string
+from course_pkg.common.arguments import require_integer, require_string
 
 FILE = Path(__file__).parents[2] / "data" / "public_sets" / "benchmarks.toml"
 CHECKED = {
@@ -85,8 +80,9 @@ FILTER = (
 class Benchmark:
     """What a benchmark asks for, how large it is, and where that is written.
 
-    items: how many items are evaluated, for sorting; None if they are generated. license: of the
-    data, "" if we did not find it. checked: what the size was compared with, a key of CHECKED.
+    Attributes:
+        checked: what the size was compared with, a key of CHECKED.
+        items: how many items are evaluated, for sorting; None if they are generated.
     """
 
     name: str
@@ -103,10 +99,7 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class BenchmarkTable:
-    """Rows as HTML; Jupyter shows it by `_repr_html_`.
-
-    The roles say that this is a table where the style displays its cells as blocks.
-    """
+    """Rows as HTML; Jupyter shows it by `_repr_html_`."""
 
     rows: tuple[Benchmark, ...]
 
@@ -132,15 +125,7 @@ class BenchmarkTable:
 
 
 def load_benchmarks(path: Path = FILE) -> list[Benchmark]:
-    """The benchmarks of a TOML file, in its order.
-
-    Raises ValueError, with the name of the benchmark, for a field that is missing, unknown or of
-    another type, a value of `checked` that has no meaning, or a name that occurs twice.
-
-    >>> benchmarks = {row.name: row for row in load_benchmarks()}
-    >>> benchmarks["GSM8K"].items, benchmarks["GSM8K"].checked
-    (1319, 'release')
-    """
+    """The benchmarks of a TOML file, in its order."""
     benchmarks: dict[str, Benchmark] = {}
     for record in tomllib.loads(path.read_text("utf-8"))["benchmark"]:
         name = record.get("name", "without a name")
@@ -155,15 +140,7 @@ def load_benchmarks(path: Path = FILE) -> list[Benchmark]:
 
 
 def benchmark_table(rows: Sequence[Benchmark]) -> BenchmarkTable:
-    """The rows as a table that can be sorted by any column and filtered by words.
-
-    Raises ValueError for no row, TypeError for rows that are not Benchmarks.
-
-    >>> table = benchmark_table(load_benchmarks()[:2])
-    >>> [row.name for row in table.rows]
-    ['CommonsenseQA', 'StrategyQA']
-    """
-    require_list(rows, "rows", "put the benchmarks into [ ]")
+    """The rows as a table that can be sorted by any column and filtered by words."""
     if not rows:
         raise ValueError("rows is empty: give at least one benchmark, see load_benchmarks()")
     for row in rows:

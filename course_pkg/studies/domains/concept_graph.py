@@ -1,25 +1,12 @@
 """How CommonsenseQA was made, on a graph small enough to read: from edges to five options.
 
-    1. keep the edges whose relation says something specific (not "RelatedTo")
-    2. group them: three targets that have the same relation to one source are a question set
-    3. for each target a person writes a question that mentions the source, and that the other two
-       targets don't answer
-    4. two further wrong options: another concept of the graph, and one that the author invents
-
-All options have the same relation to the source, so that association alone can't tell them apart:
-step 3 is what makes the questions hard, and a program can't do it. Afterwards, in the paper, other
-workers answer the questions, and those on which they disagree are removed.
-
-Source: Talmor et al. 2019, "CommonsenseQA: A Question Answering Challenge Targeting Commonsense
-Knowledge", section 3. Chapter: evaluation/domains.
+Source: Talmor et al. 2019, "CommonsenseQA", section 3, without the questions that people write.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from random import Random
-
-from course_pkg.common.arguments import require_list, require_string
 
 TARGETS = 3
 VAGUE = ("RelatedTo", "IsA")  # relations that the paper leaves out as too general
@@ -43,21 +30,11 @@ class QuestionSet:
     targets: tuple[str, ...]
 
 
-def question_sets(edges: Sequence[Edge], vague: Collection[str] = VAGUE) -> list[QuestionSet]:
-    """All sets of three targets that have the same relation to the same source.
-
-    edges: the graph; an edge that occurs twice counts once. vague: relations to leave out.
-    The sets are in the order in which their first edges appear.
-
-    >>> edges = [Edge("river", "AtLocation", at) for at in ("bridge", "valley", "waterfall")]
-    >>> edges.append(Edge("river", "RelatedTo", "water"))
-    >>> question_sets(edges)[0].targets
-    ('bridge', 'valley', 'waterfall')
-    """
-    require_list(edges, "edges", "put the edges into [ ]")
+def question_sets(edges: Sequence[Edge]) -> list[QuestionSet]:
+    """All sets of three targets that have one relation, none of `VAGUE`, to one source."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for edge in dict.fromkeys(edges):
-        if edge.relation not in vague:
+        if edge.relation not in VAGUE:
             grouped.setdefault((edge.source, edge.relation), []).append(edge.target)
     return [
         QuestionSet(source, relation, chosen)
@@ -69,18 +46,7 @@ def question_sets(edges: Sequence[Edge], vague: Collection[str] = VAGUE) -> list
 def five_options(
     chosen: QuestionSet, invented: str, edges: Sequence[Edge], seed: int
 ) -> tuple[str, ...]:
-    """The three targets, one more target of the same source, and an invented one, in random order.
-
-    The answer is one of the three targets; which one depends on the question that a person wrote.
-    invented: the wrong option that the author adds. Raises ValueError if it is in the graph as a
-    target of this source, or if the graph has no further target with the same relation.
-
-    >>> places = ("bridge", "valley", "waterfall", "bank")
-    >>> edges = [Edge("river", "AtLocation", at) for at in places]
-    >>> sorted(five_options(question_sets(edges)[0], "tunnel", edges, seed=0))
-    ['bank', 'bridge', 'tunnel', 'valley', 'waterfall']
-    """
-    require_string(invented, "invented")
+    """The three targets, another one of the same source, and an invented one, in random order."""
     near = [
         edge.target
         for edge in dict.fromkeys(edges)

@@ -1,42 +1,33 @@
-"""Generated questions that need several steps, each with a chain of thought to its answer.
+"""Generated questions that need several steps, and the scores and faults of their chains.
 
-    last letters    "Amy Brown" → "yn": a step for each word
-    coin flips      a coin is heads up, people flip it or don't: a step for each person
-    word problems   a story with quantities: a step for each operation
-
-The number of steps is the length by which items are in or out of the domain of the examples. The
-tasks are trivial for a program. A language model sees tokens, not letters, so it must know how each
-token is spelled; a single flip that it misses turns the coin over. The answers of coin flips are
-balanced, so that "no" alone gets one half.
-
-A word problem of one step is the shape of SVAMP: two quantities, one operation, and with
-`distractor` a third quantity that has nothing to do with the question. Several steps are the shape
-of GSM8K: each works on the result of the step before. All numbers are integers of at least 1, and
-divisions have no remainder. Such items are cheap and can't be in a training set, but their language
-is poor: they test arithmetic and distraction, and say little about reading.
-
-Sources: Wei et al. 2022, "Chain-of-Thought Prompting Elicits Reasoning in Large Language Models",
-section 5; Patel et al. 2021 (SVAMP); Cobbe et al. 2021 (GSM8K); Mirzadeh et al. 2024,
-"GSM-Symbolic", for templates. The names are the course's own list. Chapter: evaluation/domains.
+Sources: Wei et al. 2022, section 5; Patel et al. 2021 (SVAMP); Cobbe et al. 2021 (GSM8K); Mirzadeh
+et al. 2024 (GSM-Symbolic). The names are the course's own list.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from random import Random
+from typing import Literal
 
-from course_pkg.common.arguments import require_bool, require_integer, require_list, require_string
+from course_pkg.common.arguments import (
+    require_bool,
+    require_choice,
+    require_integer,
+    require_list,
+    require_string,
+)
+from course_pkg.evaluation.answer_extraction import Rule, extract
+from course_pkg.evaluation.answer_match import exact_match
 
 TRIES = 400  # draws for each item that is wanted, before we say that there are too few
 
 
 @dataclass(frozen=True)
 class ReasoningItem:
-    """A question, the chain of thought that solves it, and the answer.
-
-    kind: which generator made it. steps: how many steps the chain has, the length by which items
-    are in or out of the domain. chain: one sentence or equation for each step.
-    """
+    """A question, the chain of thought that solves it in `steps` steps, and the answer."""
 
     kind: str
     question: str
@@ -46,11 +37,7 @@ class ReasoningItem:
 
     @property
     def reasoned(self) -> str:
-        """What a model with a chain of thought should write.
-
-        >>> ReasoningItem("sum", "2 + 3?", "2 + 3 = 5.", "5", 1).reasoned
-        '2 + 3 = 5. The answer is 5.'
-        """
+        """What a model with a chain of thought should write."""
         return f"{self.chain} {self.direct}"
 
     @property
@@ -68,17 +55,10 @@ def draw_distinct(
 ) -> list[ReasoningItem]:
     """Different items, in a random order that the seed decides.
 
-    draw: makes one item from a generator. avoid: items whose questions must not occur, such as the
-    examples in the prompt. balanced: the answers that should be equally frequent; if they don't
-    divide `count`, some have one item more. Raises ValueError if the generator has too few
-    different questions.
-
-    >>> def draw(rng):
-    ...     number = rng.randrange(10)
-    ...     return ReasoningItem("even", f"Is {number} even?", "", "no" if number % 2 else "yes", 1)
-    >>> items = draw_distinct(draw, 8, seed=0, balanced=("yes", "no"))
-    >>> len({item.question for item in items}), [item.answer for item in items].count("yes")
-    (8, 4)
+    Args:
+        draw: makes one item from a generator.
+        avoid: items whose questions must not occur, such as the examples in the prompt.
+        balanced: the answers that should be equally frequent.
     """
     require_integer(count, "count")
     require_integer(seed, "seed", 0)
@@ -116,8 +96,6 @@ NAMES = tuple(NAME_LIST.split())
 def last_letter_item(words: Sequence[str]) -> ReasoningItem:
     """The item of these words; its chain names the last letter of each.
 
-    Raises ValueError for fewer than two words, or one that does not end in a letter.
-
     >>> print(last_letter_item(["Amy", "Brown"]).reasoned)
     Amy ends in y. Brown ends in n. The answer is yn.
     """
@@ -139,9 +117,6 @@ def last_letter_items(
 ) -> list[ReasoningItem]:
     """Different items of so many different words each.
 
-    avoid: items that must not occur, such as the examples. names: the words to draw from. Raises
-    ValueError for fewer than two words, too few names, or too few different questions.
-
     >>> [item.answer for item in last_letter_items(3, words=4, seed=0)]
     ['hsgw', 'tyeh', 'ydys']
     """
@@ -159,24 +134,13 @@ PEOPLE = tuple(name for name in NAMES if name not in ("Brown", "Cook", "Ford", "
 
 
 def coin_flip_item(turns: Sequence[tuple[str, bool]]) -> ReasoningItem:
-    """The item of these turns, each a name and whether that person flips the coin.
-
-    The chain follows the coin. Raises ValueError for no turn, TypeError for other types.
-
-    >>> item = coin_flip_item([("Amy", True), ("Tom", False)])
-    >>> print(item.question)
-    A coin is heads up. Amy flips the coin. Tom does not flip the coin. Is the coin still heads up?
-    >>> print(item.reasoned)
-    Amy: tails. Tom: tails. The answer is no.
-    """
-    require_list(turns, "turns", "put pairs of a name and True or False into [ ]")
+    """The item of these turns, each a name and whether that person flips the coin."""
     if not turns:
         raise ValueError("turns is empty: give at least one name with True or False")
     sentences = []
     chain = []
     heads = True
     for name, flips in turns:
-        require_string(name, "a name")
         heads ^= require_bool(flips, f"whether {name} flips the coin")
         sentences.append(f"{name} {'flips' if flips else 'does not flip'} the coin.")
         chain.append(f"{name}: {'heads' if heads else 'tails'}.")
@@ -192,14 +156,7 @@ def coin_flip_items(
     avoid: Collection[ReasoningItem] = (),
     names: Sequence[str] = PEOPLE,
 ) -> list[ReasoningItem]:
-    """Different items of so many different people each; half of the answers are "yes".
-
-    avoid: items that must not occur, such as the examples. names: the people to draw from. Raises
-    ValueError for too few names, or too few different questions.
-
-    >>> [item.answer for item in coin_flip_items(4, people=3, seed=0)].count("yes")
-    2
-    """
+    """Different items of so many different people each; half of the answers are "yes"."""
     require_integer(people, "people")
     if people > len(names):
         raise ValueError(f"{people} different people are wanted, but names has {len(names)}")
@@ -223,38 +180,10 @@ SENTENCES = {
 }
 
 
-@dataclass(frozen=True)
-class ArithmeticStep:
-    """One operation on what there is: before, the operation's name, its number, and after."""
-
-    before: int
-    operation: str
-    number: int
-    after: int
-
-    @property
-    def equation(self) -> str:
-        """The step as an equation.
-
-        >>> ArithmeticStep(12, "divide", 3, 4).equation
-        '12 / 3 = 4.'
-        """
-        return f"{self.before} {SIGNS[self.operation]} {self.number} = {self.after}."
-
-
 def word_problem_item(rng: Random, steps: int, distractor: bool = False) -> ReasoningItem:
     """One problem of so many steps. distractor: add a quantity that the answer does not need.
 
-    rng: a seeded generator, which is changed. Raises ValueError for fewer than one step.
-
-    >>> item = word_problem_item(Random(5), steps=2, distractor=True)
-    >>> for sentence in item.question.split(". "):
-    ...     print(sentence)
-    Jonas has 27 pencils and 35 chairs
-    Jonas puts the pencils into 3 equal boxes and keeps one box
-    Jonas loses 2 of the pencils
-    How many pencils does Jonas have now?
-    >>> print(item.reasoned)
+    >>> print(word_problem_item(Random(5), steps=2, distractor=True).reasoned)
     27 / 3 = 9. 9 - 2 = 7. The answer is 7.
     """
     require_integer(steps, "steps")
@@ -266,11 +195,11 @@ def word_problem_item(rng: Random, steps: int, distractor: bool = False) -> Reas
     sentences = [f"{person} has {amount} {things}{extra}."]
     chain = []
     for _ in range(steps):
-        step = _draw_step(rng, amount)
-        words = rng.choice(SENTENCES[step.operation])
-        sentences.append(words.format(person=person, n=step.number, things=things))
-        chain.append(step.equation)
-        amount = step.after
+        operation, number, result = _draw_step(rng, amount)
+        words = rng.choice(SENTENCES[operation])
+        sentences.append(words.format(person=person, n=number, things=things))
+        chain.append(f"{amount} {SIGNS[operation]} {number} = {result}.")
+        amount = result
     sentences.append(f"How many {things} does {person} have now?")
     question = " ".join(sentences)
     return ReasoningItem("word problem", question, " ".join(chain), str(amount), steps)
@@ -283,7 +212,7 @@ def word_problem_items(
     distractor: bool = False,
     avoid: Collection[ReasoningItem] = (),
 ) -> list[ReasoningItem]:
-    """Different problems of so many steps each; arguments and errors as for the functions above.
+    """Different problems of so many steps each.
 
     >>> [item.answer for item in word_problem_items(3, steps=3, seed=0)]
     ['35', '176', '5']
@@ -291,8 +220,8 @@ def word_problem_items(
     return draw_distinct(lambda rng: word_problem_item(rng, steps, distractor), count, seed, avoid)
 
 
-def _draw_step(rng: Random, amount: int) -> ArithmeticStep:
-    """A random operation on the amount whose result is an integer from 1 to MOST."""
+def _draw_step(rng: Random, amount: int) -> tuple[str, int, int]:
+    """A random operation on the amount, its number, and its result, an integer from 1 to MOST."""
     numbers = {
         "add": range(2, min(20, MOST - amount) + 1),
         "subtract": range(1, min(20, amount - 1) + 1),
@@ -301,10 +230,105 @@ def _draw_step(rng: Random, amount: int) -> ArithmeticStep:
     }
     operation = rng.choice([name for name, possible in numbers.items() if possible])
     number = rng.choice(numbers[operation])
-    after = {
+    result = {
         "add": amount + number,
         "subtract": amount - number,
         "multiply": amount * number,
         "divide": amount // number,
     }[operation]
-    return ArithmeticStep(amount, operation, number, after)
+    return operation, number, result
+
+
+Style = Literal["direct", "reasoned"]
+STYLES = ("direct", "reasoned")
+# Up to the end of the sentence or the line; a period inside a number belongs to it.
+STATED = Rule("stated answer", r"\b[Aa]nswer is:?\s+([^\n]*?)(?:\.(?!\d)|\n|\Z)", "last")
+
+
+def reasoning_prompt(
+    item: ReasoningItem, examples: Sequence[ReasoningItem] = (), style: Style = "direct"
+) -> str:
+    """The text that a model continues: examples, "direct" or "reasoned", and then the question."""
+    require_choice(style, "style", STYLES)
+    if any(example.question == item.question for example in examples):
+        raise ValueError(f"the question {item.question!r:.60} is also an example: leave it out")
+    parts = [
+        f"Question: {example.question}\nAnswer: {getattr(example, style)}" for example in examples
+    ]
+    return "\n\n".join([*parts, f"Question: {item.question}\nAnswer:"])
+
+
+def score_reasoning(items: Sequence[ReasoningItem], texts: Sequence[str]) -> list[int]:
+    """1 for each text whose last "The answer is …" is the item's, else 0; case doesn't count."""
+    if len(items) != len(texts):
+        raise ValueError(f"{len(items)} items and {len(texts)} texts: give one text for each item")
+    return [int(_is_right(item, text)) for item, text in zip(items, texts, strict=True)]
+
+
+def _is_right(item: ReasoningItem, text: str) -> bool:
+    number = item.answer.isdigit()
+    stated = extract(text, [STATED, "last number"] if number else [STATED])
+    if stated is None:
+        return False
+    if not number:
+        return exact_match(stated.answer.lower(), item.answer.lower(), "strip")
+    digits = extract(stated.answer, ["last number"])
+    return digits is not None and exact_match(digits.answer, item.answer, "number")
+
+
+FAULTS = ("none", "wrong step", "too few steps", "too many steps", "wrong answer")
+EQUATION = re.compile(r"(\d+(?:\.\d+)?)\s*([-+*/])\s*(\d+(?:\.\d+)?)\s*=\s*(-?\d+(?:\.\d+)?)")
+ANSWER = re.compile(r"\b[Tt]he answer is\b")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The first fault of a chain: one of FAULTS, and the step where it is, counted from 1."""
+
+    name: str
+    step: int
+
+
+def first_fault(item: ReasoningItem, text: str) -> Fault:
+    """The first fault of a text that should be `item.reasoned`; a text without an answer is wrong.
+
+    >>> item = ReasoningItem("sum", "1 + 2 + 3?", "1 + 2 = 3. 3 + 3 = 6.", "6", 2)
+    >>> first_fault(item, "1 + 2 = 3. 3 + 3 = 7. The answer is 7.")
+    Fault(name='wrong step', step=2)
+    """
+    require_string(text, "text")
+    wanted = _steps(item.chain)
+    chain, *rest = ANSWER.split(text, maxsplit=1)
+    steps = _steps(chain)
+    for number, (right, written) in enumerate(zip(wanted, steps, strict=False), start=1):
+        if written != right:
+            return Fault("wrong step", number)
+    if len(steps) < len(wanted):
+        return Fault("too few steps", len(steps) + 1)
+    if len(steps) > len(wanted):
+        return Fault("too many steps", len(wanted) + 1)
+    answer = "".join(rest[0].split()).rstrip(".") if rest else ""
+    right_answer = answer == "".join(item.answer.split())
+    return Fault("none" if right_answer else "wrong answer", len(wanted))
+
+
+def check_equations(text: str) -> list[bool]:
+    """Whether each equation "a op b = c" of a text is right, in order, computed exactly.
+
+    >>> check_equations("12 / 3 = 4. 4 * 5 = 25. So it is 25.")
+    [True, False]
+    """
+    verdicts = []
+    for left, sign, right, result in EQUATION.findall(require_string(text, "text")):
+        a, b, c = Fraction(left), Fraction(right), Fraction(result)
+        if sign == "/":
+            verdicts.append(b != 0 and a == b * c)
+        else:
+            verdicts.append({"+": a + b, "-": a - b, "*": a * b}[sign] == c)
+    return verdicts
+
+
+def _steps(chain: str) -> list[str]:
+    """The sentences of a chain, without white space."""
+    parts = ("".join(part.split()) for part in re.split(r"\.(?:\s|\Z)", chain))
+    return [part for part in parts if part]

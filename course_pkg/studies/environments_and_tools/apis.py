@@ -1,18 +1,7 @@
 """Calls of functions, and eleven harmless APIs that run here, such as a library and a calendar.
 
-A call has a name and arguments. In a text it is a JSON object with these two keys, and may stand
-between other words; the first such object counts. What can be wrong has a kind: there is no call
-("none"), no API of this name ("unknown"), or its arguments don't fit ("arguments"). A constraint
-with `call_schema` excludes all three, so that only wrong values are left. Parameters are described
-in JSON Schema, as in most APIs of models. Types are strict: "3" is not a number.
-
-The APIs are deterministic: what they know is in a file, and what they change is in a state, a dict
-that begins empty. So two runs can be compared by their results and states. Titles, names and times
-may be written in several ways, as in real services. Nothing leaves the program: `send_message`
-writes into a list. Towns, people, addresses and books are invented.
-
-Source: Li et al. 2023, API-Bank, on errors and on APIs that run. Chapter:
-evaluation/environments-and-tools.
+Nothing leaves the program: `send_message` writes into a list. Towns, people and books are invented.
+Source: Li et al. 2023, API-Bank, on errors and on APIs that run.
 """
 
 import copy
@@ -24,7 +13,6 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from course_pkg.common.arguments import require_string
 from course_pkg.serving.constrained.automaton import build_automaton
 from course_pkg.serving.constrained.expression import concat, literal
 from course_pkg.serving.constrained.guide import Guide
@@ -46,8 +34,10 @@ class CallError(ValueError):
 class Api:
     """A function that a model may call.
 
-    parameters: for each name its JSON Schema. optional: names that may be missing, with what is
-    taken then. run: a function of the state, a dict that it may change, and the arguments.
+    Attributes:
+        parameters: for each name its JSON Schema.
+        run: a function of the state, a dict that it may change, and the arguments.
+        optional: names that may be missing, with what is taken then.
     """
 
     name: str
@@ -65,11 +55,7 @@ class Api:
 
 @dataclass(frozen=True)
 class ApiCall:
-    """The name of an API, and arguments by name.
-
-    >>> print(ApiCall("set_timer", {"minutes": 5}))
-    {"name": "set_timer", "arguments": {"minutes": 5}}
-    """
+    """The name of an API, and arguments by name."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -79,20 +65,11 @@ class ApiCall:
 
 
 def extract_call(text: str) -> ApiCall:
-    """The first call in a text.
-
-    Raises TypeError unless it is a string, CallError of the kind "none" if it contains no JSON
-    object with a name and arguments.
+    """The first JSON object with a name and arguments in a text.
 
     >>> extract_call('Sure! {"name": "set_timer", "arguments": {"minutes": 5}} Done.').arguments
     {'minutes': 5}
-    >>> extract_call("set_timer(5)")
-    Traceback (most recent call last):
-    ...
-    course_pkg.studies.environments_and_tools.apis.CallError: there is no JSON object with
-    "name" and "arguments" in 'set_timer(5)'
     """
-    require_string(text, "the model's text")
     decoder = json.JSONDecoder()
     for brace in re.finditer(r"\{", text):
         try:
@@ -107,10 +84,7 @@ def extract_call(text: str) -> ApiCall:
 
 
 def check_call(call: ApiCall, apis: Mapping[str, Api]) -> Api:
-    """The API of a call, if its name and arguments fit.
-
-    Raises CallError of the kind "unknown" or "arguments", which says what doesn't fit.
-    """
+    """The API of a call. Raises CallError, which says what doesn't fit."""
     if call.name not in apis:
         raise CallError("unknown", f"there is no API {call.name!r:.40}; there are {list(apis)}")
     api = apis[call.name]
@@ -126,12 +100,7 @@ def check_call(call: ApiCall, apis: Mapping[str, Api]) -> Api:
 
 
 def call_schema(apis: Sequence[Api]) -> dict:
-    """A JSON Schema of the texts of all calls that `check_call` accepts; optional ones may lack.
-
-    >>> timer = Api("set_timer", "Ring.", {"minutes": {"type": "integer"}}, run=dict)
-    >>> call_schema([timer])["anyOf"][0]["properties"]["name"]
-    {'const': 'set_timer'}
-    """
+    """A JSON Schema of the texts of all calls that `check_call` accepts; optional ones may lack."""
     calls = []
     for api in apis:
         arguments = {
@@ -150,11 +119,7 @@ def call_schema(apis: Sequence[Api]) -> dict:
 
 
 def call_guide(apis: Sequence[Api], vocabulary: Vocabulary) -> Guide:
-    """The constraint of texts that are a space, one call of these APIs, and a line break.
-
-    A model writes a space after "Call:", and the line break lets it end. What the guide admits,
-    `extract_call` finds and `check_call` accepts.
-    """
+    """The constraint of texts that are a space, one call of these APIs, and a line break."""
     call = schema_expression(call_schema(apis))
     return Guide(build_automaton(concat(literal(b" "), call, literal(b"\n"))), vocabulary)
 
@@ -193,79 +158,35 @@ class Outcome:
     state: dict
 
 
-@cache
-def known_apis() -> dict[str, Api]:
-    """The eleven APIs, by name.
+_KNOWN: dict[str, Api] = {}
 
-    >>> print(known_apis()["find_contact"].signature)
-    find_contact(name): look up a person's address.
-    """
-    apis = (
-        Api("find_book", "look up a book's id and shelf.", {"title": TEXT}, _find_book),
-        Api(
-            "reserve_book",
-            "reserve a book by its id for a member.",
-            {"book_id": TEXT, "member": TEXT},
-            _reserve_book,
-        ),
-        Api("find_contact", "look up a person's address.", {"name": TEXT}, _find_contact),
-        Api("send_message", "send a text.", {"address": TEXT, "text": TEXT}, _send_message),
-        Api(
-            "find_train",
-            "look up the train between two towns.",
-            {"origin": TEXT, "destination": TEXT},
-            _find_train,
-        ),
-        Api("book_seat", "book a seat.", {"train": TEXT, "passenger": TEXT}, _book_seat),
-        Api(
-            "add_event",
-            "add to the calendar.",
-            {"title": TEXT, "date": DATE, "time": TIME},
-            _add_event,
-        ),
-        Api("list_events", "list a day's events.", {"date": DATE}, _list_events),
-        Api(
-            "set_timer",
-            "ring after some minutes.",
-            {"minutes": COUNT, "label": TEXT},
-            _set_timer,
-            {"label": "timer"},
-        ),
-        Api(
-            "convert_length",
-            "convert between m, km, cm, mile and foot.",
-            {"value": LENGTH, "from_unit": UNIT, "to_unit": UNIT},
-            _convert_length,
-        ),
-        Api(
-            "add_to_list",
-            "add to the shopping list.",
-            {"item": TEXT, "quantity": COUNT},
-            _add_to_list,
-            {"quantity": 1},
-        ),
-    )
-    return {api.name: api for api in apis}
+
+def known_apis() -> dict[str, Api]:
+    """The eleven APIs, by name."""
+    return _KNOWN
 
 
 def run_calls(calls: Sequence[ApiCall], state: dict | None = None) -> Outcome:
-    """Execute calls one after another. The given state isn't changed; None is the empty one.
-
-    Raises CallError: what `check_call` raises, and the kind "failed" if an API finds nothing.
-
-    >>> run_calls([ApiCall("find_contact", {"name": "ana ruiz"})]).results
-    ({'address': 'ruiz42@example.org'},)
-    >>> run_calls([ApiCall("find_contact", {"name": "Nobody"})])
-    Traceback (most recent call last):
-    ...
-    course_pkg.studies.environments_and_tools.apis.CallError: there is no contact 'Nobody'
-    """
+    """Execute calls one after another on a copy of the state; None is the empty one."""
     state = copy.deepcopy(state or {})
     results = []
     for call in calls:
         api = check_call(call, known_apis())
         results.append(api.run(state, **{**api.optional, **call.arguments}))
     return Outcome(tuple(results), state)
+
+
+def _api(
+    description: str, optional: Mapping[str, Any] | None = None, **parameters: dict
+) -> Callable[[ApiFunction], ApiFunction]:
+    """Makes a function `_name` the API "name"."""
+
+    def add(run: ApiFunction) -> ApiFunction:
+        name = run.__name__.removeprefix("_")
+        _KNOWN[name] = Api(name, description, parameters, run, optional or {})
+        return run
+
+    return add
 
 
 @cache
@@ -286,64 +207,76 @@ def _look_up(table: str, what: str, name: str) -> dict:
     return dict(rows[_key(name)])
 
 
+def _known_id(table: str, column: str, what: str, name: str) -> str:
+    ids = {_key(row[column]): row[column] for row in _tables()[table].values()}
+    if _key(name) not in ids:
+        raise CallError("failed", f"there is no {what} {name!r}")
+    return ids[_key(name)]
+
+
+@_api("look up a book's id and shelf.", title=TEXT)
 def _find_book(state: dict, title: str) -> dict:
     return _look_up("books", "book", title)
 
 
+@_api("reserve a book by its id for a member.", book_id=TEXT, member=TEXT)
 def _reserve_book(state: dict, book_id: str, member: str) -> dict:
-    ids = {_key(row["book_id"]): row["book_id"] for row in _tables()["books"].values()}
-    if _key(book_id) not in ids:
-        raise CallError("failed", f"there is no book with the id {book_id!r}")
-    line = state.setdefault("reservations", {}).setdefault(ids[_key(book_id)], [])
+    book = _known_id("books", "book_id", "book with the id", book_id)
+    line = state.setdefault("reservations", {}).setdefault(book, [])
     line.append(_key(member))
-    return {"reserved": ids[_key(book_id)], "place_in_line": len(line)}
+    return {"reserved": book, "place_in_line": len(line)}
 
 
+@_api("look up a person's address.", name=TEXT)
 def _find_contact(state: dict, name: str) -> dict:
     return _look_up("contacts", "contact", name)
 
 
+@_api("send a text.", address=TEXT, text=TEXT)
 def _send_message(state: dict, address: str, text: str) -> dict:
-    addresses = [row["address"] for row in _tables()["contacts"].values()]
-    if _key(address) not in addresses:
-        raise CallError("failed", f"there is no address {address!r}")
+    _known_id("contacts", "address", "address", address)
     state.setdefault("sent", []).append([_key(address), _key(text)])
     return {"sent_to": _key(address)}
 
 
+@_api("look up the train between two towns.", origin=TEXT, destination=TEXT)
 def _find_train(state: dict, origin: str, destination: str) -> dict:
     return _look_up("trains", "train", f"{_key(origin)} to {_key(destination)}")
 
 
+@_api("book a seat.", train=TEXT, passenger=TEXT)
 def _book_seat(state: dict, train: str, passenger: str) -> dict:
-    trains = {_key(row["train"]): row["train"] for row in _tables()["trains"].values()}
-    if _key(train) not in trains:
-        raise CallError("failed", f"there is no train {train!r}")
-    seats = state.setdefault("seats", {}).setdefault(trains[_key(train)], [])
+    known = _known_id("trains", "train", "train", train)
+    seats = state.setdefault("seats", {}).setdefault(known, [])
     seats.append(_key(passenger))
-    return {"train": trains[_key(train)], "seat": len(seats)}
+    return {"train": known, "seat": len(seats)}
 
 
+@_api("add to the calendar.", title=TEXT, date=DATE, time=TIME)
 def _add_event(state: dict, title: str, date: str, time: str) -> dict:
     event = [date, time.zfill(5), _key(title)]
     state.setdefault("events", []).append(event)
     return {"date": date, "time": event[1]}
 
 
+@_api("list a day's events.", date=DATE)
 def _list_events(state: dict, date: str) -> dict:
     added = [f"{time} {title}" for day, time, title in state.get("events", ()) if day == date]
     return {"events": sorted(_tables()["events"].get(date, []) + added)}
 
 
+@_api("ring after some minutes.", {"label": "timer"}, minutes=COUNT, label=TEXT)
 def _set_timer(state: dict, minutes: int, label: str) -> dict:
     state.setdefault("timers", []).append([minutes, _key(label)])
     return {"rings_in_minutes": minutes}
 
 
+@_api("convert between m, km, cm, mile and foot.", value=LENGTH, from_unit=UNIT, to_unit=UNIT)
 def _convert_length(state: dict, value: int, from_unit: str, to_unit: str) -> dict:
     return {"value": round(value * METERS[from_unit] / METERS[to_unit], 2), "unit": to_unit}
 
 
+@_api("add to the shopping list.", {"quantity": 1}, item=TEXT, quantity=COUNT)
 def _add_to_list(state: dict, item: str, quantity: int) -> dict:
     shopping = state.setdefault("shopping", {})
     shopping[_key(item)] = shopping.get(_key(item), 0) + quantity

@@ -1,37 +1,15 @@
-"""Episodes in the home: policies that act, the ends of every scale, and scores.
-
-A policy is a function of the task, the home as it is now, and the steps so far. It returns the next
-action as text, or None to stop. A plan without feedback is a policy too: it was written before the
-first step, and looks at nothing. Every text counts as a step, executed or not. The episode ends as
-soon as all goals hold (as in ALFWorld), so no policy has to notice that it is done.
-
-A score needs both ends. The floor is what random actions reach, of the grammar or of those that are
-possible now: whoever is told the possible actions reaches more by chance. The upper bound is a
-script that follows a shortest plan, and reaches everything. In a world in which each step fails
-with some probability, a plan of k steps succeeds with p^k without feedback. A policy that looks and
-plans again only loses time: among n steps it needs k that don't fail.
-
-With the executed steps E of all steps N, the goals fulfilled G of M, the shortest plan's length L*:
-
-    executable steps     E / N
-    executable           1 if E = N: the whole plan                  (Huang et al. 2022)
-    similarity           LCS(steps, plan) / max(N, L*)               (Puig et al. 2018)
-    success              1 if G = M
-    goal conditions      G / M
-    path-weighted        success · L* / max(L*, N)                   (Shridhar et al. 2020)
-
-None replaces another. The similarity compares with one plan, and a good plan may be another one. An
-episode without steps has no executable step: 0.
+"""Episodes in the home: policies that act, prompts for models, and scores with both ends.
 
 Sources: Shridhar et al. 2021 (ALFWorld), section 2; Huang et al. 2022, section 2.2; Shridhar et al.
-2020 (ALFRED), section 5.1, and its code for weights over tasks. Chapter:
-evaluation/environments-and-tools.
+2020 (ALFRED), section 5.1, and its code for weights over tasks.
 """
 
 import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import takewhile
 from random import Random
 from typing import Literal
 
@@ -41,13 +19,15 @@ from course_pkg.studies.environments_and_tools.home import (
     ActionError,
     Home,
     HomeAction,
+    action_pattern,
     admissible,
+    describe,
     describe_room,
     grammar,
     parse_action,
     perform,
 )
-from course_pkg.studies.environments_and_tools.home_tasks import HomeTask, shortest_plan
+from course_pkg.studies.environments_and_tools.home_tasks import HomeTask, draw_tasks, shortest_plan
 
 MOST_STEPS = 12
 NUMBERED = re.compile(r"^\s*(step\s*)?\d+[.:)]\s*", re.IGNORECASE)
@@ -55,10 +35,9 @@ NUMBERED = re.compile(r"^\s*(step\s*)?\d+[.:)]\s*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class EpisodeStep:
-    """A text that a policy gave, and what came of it.
+    """A text that a policy gave, its action if it is one, what the policy sees then, and the error.
 
-    action: None if the text is none. error: "" if it was executed; otherwise "grammar", "unknown"
-    or "precondition". observation: what the policy sees after it.
+    error: "" if it was executed; otherwise "grammar", "unknown" or "precondition".
     """
 
     text: str
@@ -69,10 +48,7 @@ class EpisodeStep:
 
 @dataclass(frozen=True)
 class Episode:
-    """A task, the steps, the home after the last one, and why it ended.
-
-    ended: "goal" (all goals hold), "stopped" (by the policy) or "limit".
-    """
+    """A task, the steps, the home after the last one, and why it ended."""
 
     task: HomeTask
     steps: tuple[EpisodeStep, ...]
@@ -84,15 +60,7 @@ HomePolicy = Callable[[HomeTask, Home, Sequence[EpisodeStep]], str | None]
 
 
 class Environment:
-    """A home that takes one action after another for a task.
-
-    limit: the most steps. Raises ValueError unless it is an integer of at least 1.
-
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> environment = Environment(draw_tasks(1)[0])
-    >>> environment.step("open the garage").error, environment.step("switch on lamp").observation
-    ('unknown', 'Nothing happens: the lamp is not in the living room.')
-    """
+    """A home that takes one action after another for a task, until it is done or at its limit."""
 
     def __init__(self, task: HomeTask, limit: int = MOST_STEPS):
         require_integer(limit, "limit")
@@ -107,14 +75,10 @@ class Environment:
         return self.task.is_done(self.home) or len(self.steps) == self.limit
 
     def step(self, text: str) -> EpisodeStep:
-        """Take one action, in words.
-
-        Raises TypeError unless it is a string, RuntimeError if the episode is over.
-        """
+        """Take one action, in words."""
         if self.is_over:
             raise RuntimeError(
-                f"the episode is over after {len(self.steps)} of {self.limit} steps: look at "
-                "`is_over` before each step"
+                f"over after {len(self.steps)} of {self.limit} steps: look at `is_over`"
             )
         action = None
         try:
@@ -137,14 +101,9 @@ class Environment:
         return Episode(self.task, tuple(self.steps), self.home, ended)
 
 
-def run_episode(task: HomeTask, policy: HomePolicy, limit: int = MOST_STEPS) -> Episode:
-    """Let a policy act, step by step.
-
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> run_episode(draw_tasks(1)[0], lambda task, home, steps: None).ended
-    'stopped'
-    """
-    environment = Environment(task, limit)
+def run_episode(task: HomeTask, policy: HomePolicy) -> Episode:
+    """Let a policy act, step by step, until all goals hold."""
+    environment = Environment(task)
     while not environment.is_over:
         text = policy(task, environment.home, environment.steps)
         if text is None:
@@ -153,36 +112,20 @@ def run_episode(task: HomeTask, policy: HomePolicy, limit: int = MOST_STEPS) -> 
     return environment.episode()
 
 
-def run_plan(task: HomeTask, lines: Sequence[str], limit: int = MOST_STEPS) -> Episode:
-    """Execute a plan line by line, whatever happens: planning without feedback.
-
-    Raises TypeError unless lines is a list.
-
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> task = draw_tasks(1)[0]
-    >>> run_plan(task, ["go to bedroom", "switch on lamp", "open wardrobe"]).ended
-    'goal'
-    """
+def run_plan(task: HomeTask, lines: Sequence[str]) -> Episode:
+    """Execute a plan line by line, whatever happens: planning without feedback."""
     require_list(lines, "lines", "split the plan with plan_lines")
 
     def next_line(task: HomeTask, home: Home, steps: Sequence[EpisodeStep]) -> str | None:
         return lines[len(steps)] if len(steps) < len(lines) else None
 
-    return run_episode(task, next_line, limit)
+    return run_episode(task, next_line)
 
 
 def plan_lines(text: str) -> list[str]:
-    """The steps of a written plan: its lines up to the first empty one, without numbers.
-
-    >>> plan_lines("1. go to kitchen\\n2. open fridge\\n\\nTask: another")
-    ['go to kitchen', 'open fridge']
-    """
-    lines = []
-    for line in text.strip("\n").split("\n"):
-        if not line.strip():
-            break
-        lines.append(NUMBERED.sub("", line).strip())
-    return lines
+    """The steps of a written plan: its lines up to the first empty one, without numbers."""
+    lines = takewhile(str.strip, text.strip("\n").split("\n"))
+    return [NUMBERED.sub("", line).strip() for line in lines]
 
 
 def _observe(home: Home, action: HomeAction) -> str:
@@ -192,14 +135,7 @@ def _observe(home: Home, action: HomeAction) -> str:
 
 
 def random_policy(rng: Random, only_possible: bool) -> HomePolicy:
-    """A policy that takes any action of the grammar, or any that is possible now.
-
-    >>> from course_pkg.studies.environments_and_tools.episodes import run_episode
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> episode = run_episode(draw_tasks(1)[0], random_policy(Random(0), only_possible=True))
-    >>> {step.error for step in episode.steps}
-    {''}
-    """
+    """A policy that takes any action of the grammar, or any that is possible now."""
 
     def policy(task: HomeTask, home: Home, steps: Sequence[EpisodeStep]) -> str:
         return str(rng.choice(admissible(home) if only_possible else grammar()))
@@ -208,47 +144,24 @@ def random_policy(rng: Random, only_possible: bool) -> HomePolicy:
 
 
 def replan(task: HomeTask, home: Home, steps: Sequence[EpisodeStep]) -> str | None:
-    """The upper bound: the first step of a shortest plan from here; None if there is none.
-
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> task = draw_tasks(1)[0]
-    >>> replan(task, task.start, [])
-    'go to bedroom'
-    """
+    """The upper bound: the first step of a shortest plan from here; None if there is none."""
     plan = shortest_plan(home, task.goals)
     return str(plan[0]) if plan else None
 
 
-def slipping(
-    task: HomeTask, policy: HomePolicy, p: float, rng: Random, limit: int = MOST_STEPS
-) -> Episode:
-    """An episode in which a step happens with probability p, and otherwise nothing does.
-
-    A step that slips is recorded as an empty text. The policy sees the home as it is. Raises
-    ValueError unless 0 < p < 1.
-
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> [step.text for step in slipping(draw_tasks(1)[0], replan, 0.5, Random(1)).steps]
-    ['go to bedroom', '', '', 'switch on lamp']
-    """
+def slipping(task: HomeTask, policy: HomePolicy, p: float, rng: Random) -> Episode:
+    """An episode in which a step happens with probability p, and otherwise nothing does."""
     require_between(p, "p", 0, 1)
-    environment = Environment(task, limit)
-    while not environment.is_over:
-        text = policy(task, environment.home, environment.steps)
-        if text is None:
-            break
-        environment.step(text if rng.random() < p else "")
-    return environment.episode()
+
+    def slips(task: HomeTask, home: Home, steps: Sequence[EpisodeStep]) -> str | None:
+        text = policy(task, home, steps)
+        return text if text is None or rng.random() < p else ""
+
+    return run_episode(task, slips)
 
 
 def chance_without_feedback(p: float, steps: int) -> float:
-    """The probability that all steps of a plan succeed, p^k, if each does with probability p.
-
-    Raises ValueError unless 0 < p < 1 and steps is an integer of at least 1.
-
-    >>> round(chance_without_feedback(0.9, 8), 3)
-    0.43
-    """
+    """The probability that all steps of a plan succeed, p^k, if each does with probability p."""
     require_between(p, "p", 0, 1)
     require_integer(steps, "steps")
     return p**steps
@@ -256,9 +169,6 @@ def chance_without_feedback(p: float, steps: int) -> float:
 
 def chance_with_feedback(p: float, steps: int, limit: int = MOST_STEPS) -> float:
     """The probability of at least `steps` successes in `limit` tries: failed steps are repeated.
-
-    Raises ValueError unless 0 < p < 1, and both are integers of at least 1.
-    Source: the binomial distribution.
 
     >>> round(chance_with_feedback(0.9, 8), 3)
     0.996
@@ -272,7 +182,17 @@ def chance_with_feedback(p: float, steps: int, limit: int = MOST_STEPS) -> float
 
 @dataclass(frozen=True)
 class EpisodeScore:
-    """The scores of one episode, each from 0 to 1."""
+    """The scores of one episode, each from 0 to 1.
+
+    With the executed steps E of all steps N, goals G of M, and the shortest plan's length L*:
+
+        executable steps     E / N
+        executable           1 if E = N: the whole plan                  (Huang et al. 2022)
+        similarity           LCS(steps, plan) / max(N, L*)               (Puig et al. 2018)
+        success              1 if G = M
+        goal conditions      G / M
+        path-weighted        success · L* / max(L*, N)                   (Shridhar et al. 2020)
+    """
 
     executable: float
     executable_steps: float
@@ -283,15 +203,7 @@ class EpisodeScore:
 
 
 def score_episode(episode: Episode) -> EpisodeScore:
-    """All scores of an episode.
-
-    >>> from course_pkg.studies.environments_and_tools.episodes import run_plan
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> detour = ["go to kitchen", "go to bedroom", "switch on lamp"]
-    >>> score = score_episode(run_plan(draw_tasks(1)[0], detour))
-    >>> score.success, round(score.similarity, 2), round(score.path_weighted, 2)
-    (1.0, 0.67, 0.67)
-    """
+    """All scores of an episode."""
     task = episode.task
     taken = len(episode.steps)
     done = sum(not step.error for step in episode.steps)
@@ -310,16 +222,10 @@ def score_episode(episode: Episode) -> EpisodeScore:
 def plan_similarity(steps: Sequence[HomeAction | None], plan: Sequence[HomeAction]) -> float:
     """The longest common subsequence of two plans, as a share of the longer one.
 
-    steps: None for what isn't an action, which is like no step of the plan. Raises TypeError unless
-    both are lists, ValueError if both are empty.
-    Source: Puig et al. 2018; Huang et al. 2022, section 2.2.
-
-    >>> plan = [HomeAction("go", "bedroom"), HomeAction("switch on", "lamp")]
-    >>> plan_similarity(plan[1:], plan), plan_similarity([None, *plan, None], plan)
-    (0.5, 0.5)
+    Args:
+        steps: None for what isn't an action, which is like no step of the plan.
     """
     require_list(steps, "steps", "give the actions of an episode")
-    require_list(plan, "plan", "give a task's plan")
     longer = max(len(steps), len(plan))
     if not longer:
         raise ValueError("both plans are empty: give at least one step")
@@ -336,20 +242,7 @@ class AlfredSummary:
 
 
 def alfred_summary(episodes: Sequence[Episode]) -> AlfredSummary:
-    """Success per task, goals pooled over tasks, and path-weighted success with weights.
-
-    Of one episode for each task. A task's weight is the length of its shortest plan, so long tasks
-    count more. Raises TypeError unless it is a list, ValueError if it is empty.
-    Source: the code of Shridhar et al. 2020, models/eval, `get_metrics`.
-
-    >>> from course_pkg.studies.environments_and_tools.episodes import run_plan
-    >>> from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
-    >>> short, long = draw_tasks(2)
-    >>> episodes = [run_plan(short, [str(action) for action in short.plan]), run_plan(long, [])]
-    >>> alfred_summary(episodes)
-    AlfredSummary(success=0.5, goal_conditions=0.5, path_weighted=0.3333333333333333)
-    """
-    require_list(episodes, "episodes", "give one episode for each task")
+    """Success per task, goals pooled, and success weighted by the shortest plan's length."""
     if not episodes:
         raise ValueError("there are no episodes: give one for each task")
     scores = [score_episode(episode) for episode in episodes]
@@ -361,3 +254,65 @@ def alfred_summary(episodes: Sequence[Episode]) -> AlfredSummary:
         / sum(len(e.task.goals) for e in episodes),
         path_weighted=weighted / sum(weights),
     )
+
+
+EXAMPLE_SEED = 141  # no task of it is among those of seed 0, which are asked
+EXAMPLE_ORDER = ("move", "treat", "serve", "tidy", "switch")
+FORMS = """\
+Actions: go to ROOM; open CONTAINER; close CONTAINER; take OBJECT from PLACE; put OBJECT in \
+CONTAINER; put OBJECT on SURFACE; switch on APPLIANCE; switch off APPLIANCE.
+
+"""
+
+
+@cache
+def example_tasks() -> tuple[HomeTask, ...]:
+    """Five tasks for prompts, one of each kind; they are not among those that are asked."""
+    of_kind = {task.kind: task for task in draw_tasks(len(EXAMPLE_ORDER), EXAMPLE_SEED)}
+    return tuple(of_kind[kind] for kind in EXAMPLE_ORDER)
+
+
+def plan_prompt(task: HomeTask, examples: int) -> str:
+    r"""A prompt that asks for the whole plan, after `examples` (0 to 5) solved tasks."""
+    solved = []
+    for example in _examples(examples):
+        lines = [f"{number}. {action}" for number, action in enumerate(example.plan, start=1)]
+        solved.append(_situation(example) + "Plan:\n" + "\n".join(lines) + "\n\n")
+    return FORMS + "".join(solved) + _situation(task) + "Plan:\n1."
+
+
+def step_prompt(task: HomeTask, steps: Sequence[EpisodeStep], examples: int) -> str:
+    r"""A prompt that asks for the next action, after what happened so far."""
+    solved = []
+    for example in _examples(examples):
+        steps_of_example = run_plan(example, list(map(str, example.plan))).steps
+        solved.append(_situation(example) + _history(steps_of_example) + "\n")
+    return FORMS + "".join(solved) + _situation(task) + _history(steps) + "Action:"
+
+
+def plan_pattern() -> str:
+    """A regular expression of plans: up to 12 actions of the grammar, one a line, with numbers."""
+    action = action_pattern(grammar())
+    rest = "".join(rf"(\n{number}\. {action}" for number in range(2, MOST_STEPS + 1))
+    return f" {action}{rest}{')?' * (MOST_STEPS - 1)}" + r"\n\n"
+
+
+def step_pattern(home: Home, only_possible: bool) -> str:
+    """A regular expression of one action: any of the grammar, or any that is possible now."""
+    return f" {action_pattern(admissible(home) if only_possible else grammar())}" + r"\n"
+
+
+def _examples(count: int) -> tuple[HomeTask, ...]:
+    require_integer(count, "examples", least=0)
+    tasks = example_tasks()
+    if count > len(tasks):
+        raise ValueError(f"examples is {count}: there are {len(tasks)}")
+    return tasks[:count]
+
+
+def _situation(task: HomeTask) -> str:
+    return f"{describe(task.start)}\nTask: {task.text}\n"
+
+
+def _history(steps: Sequence[EpisodeStep]) -> str:
+    return "".join(f"Action: {step.text}\n{step.observation}\n" for step in steps)

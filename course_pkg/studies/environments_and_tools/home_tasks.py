@@ -1,14 +1,7 @@
-"""Tasks in the home: goals as conditions on the state, drawn by a seed, with a shortest plan.
+"""Tasks in the home: goals as conditions on the last state, drawn by a seed, with a shortest plan.
 
-A goal condition looks at the last state only, not at how it came about. A condition can hold at the
-start, such as a fridge that should be closed at the end: doing nothing fulfills it.
-
-The plans are found by breadth-first search over the actions that name only what the goals are
-about: goal objects, where they are, and where they should be. That loses nothing: other objects are
-never in the way. So the lengths are minimal.
-
-Source: the course's own; goals as conditions are those of ALFRED (Shridhar et al. 2020) and
-BEHAVIOR (Srivastava et al. 2021). Chapter: evaluation/environments-and-tools.
+Goals as conditions are those of ALFRED (Shridhar et al. 2020) and BEHAVIOR (Srivastava et al.
+2021).
 """
 
 from collections import deque
@@ -48,7 +41,6 @@ class Goal:
     place: str | None = None
 
     def holds(self, home: Home) -> bool:
-        """Whether the condition holds in a home."""
         match self.condition:
             case "at":
                 return home.where(self.thing) == self.place
@@ -75,7 +67,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class HomeTask:
-    """A home, goals, and one of the shortest plans. kind: one of KINDS."""
+    """A home, goals, and one of the shortest plans."""
 
     id: str
     kind: str
@@ -100,13 +92,10 @@ class HomeTask:
 
 @lru_cache(maxsize=10_000)
 def shortest_plan(home: Home, goals: tuple[Goal, ...]) -> tuple[HomeAction, ...] | None:
-    """One of the shortest sequences of actions after which all goals hold; None if there is none.
+    """The first, in the order of the grammar, of the shortest plans; None if there is none.
 
-    The first in the order of the grammar, so it is always the same one.
-
-    >>> home = draw_home(Random(0))
-    >>> [str(action) for action in shortest_plan(home, (Goal("on", "lamp"),))]
-    ['go to bedroom', 'switch on lamp']
+    Breadth-first over the actions that name only what the goals are about: no other object is ever
+    in the way.
     """
     actions = [action for action in grammar() if _is_relevant(action, home, goals)]
     came_from: dict[Home, tuple[Home, HomeAction] | None] = {home: None}
@@ -131,16 +120,7 @@ def shortest_plan(home: Home, goals: tuple[Goal, ...]) -> tuple[HomeAction, ...]
 
 
 def draw_tasks(count: int = 30, seed: int = 0) -> list[HomeTask]:
-    """Tasks in homes of their own, as many of each kind as of another, give or take one.
-
-    Shortest plans have 2 to 8 steps, no task is fulfilled at the start, and no two have the same
-    goals and plan. Other seeds give other tasks. Raises ValueError unless count is an integer of
-    at least 1.
-
-    >>> task = draw_tasks(2)[1]
-    >>> task.text, len(task.plan)
-    ('Put the milk on the nightstand.', 4)
-    """
+    """Different tasks in homes of their own, about equally many of each kind, not yet fulfilled."""
     require_integer(count, "count")
     rng = Random(f"home tasks {seed}")
     tasks: list[HomeTask] = []

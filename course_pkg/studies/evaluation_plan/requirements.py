@@ -1,15 +1,7 @@
 """Requirements with thresholds, decided by intervals; and facts that an answer must have or not.
 
-A requirement says what a score must reach before anybody has seen it. The score of a sample only
-estimates it, so there are three verdicts: "passed" if the whole interval meets the threshold,
-"failed" if no part of it does, and otherwise "not decided": more items could decide.
-
-The two bounds of a 95% interval each miss in about 2.5% of all samples. If a system must pass every
-requirement, the probability to accept one that violates some requirement is at most that of this
-requirement: no correction is needed. (Berger 1982: an intersection-union test.)
-
-The check of facts finds wordings, not meanings: it takes "not within 30 days" for the fact
-"30 days". Read answers beside it. Chapter: evaluation/evaluation-plan.
+Passing every requirement needs no correction (Berger 1982). The check of facts finds wordings, not
+meanings: "not within 30 days" has the fact "30 days".
 """
 
 import math
@@ -56,14 +48,7 @@ class Assessment:
 
 @dataclass(frozen=True)
 class Requirement:
-    """What the mean of a score must be: "at least" or "at most" a threshold.
-
-    Raises ValueError for another direction or a threshold that isn't finite.
-
-    >>> right = Requirement("facts right", "at least", 0.8)
-    >>> str(right)
-    'facts right: at least 0.8'
-    """
+    """What the mean of a score must be: "at least" or "at most" a threshold."""
 
     name: str
     direction: str
@@ -78,14 +63,7 @@ class Requirement:
         return f"{self.name}: {self.direction} {self.threshold:g}"
 
     def decide(self, interval: Interval) -> Decision:
-        """The verdict about a score with this interval; a bound on the threshold meets it.
-
-        >>> right = Requirement("facts right", "at least", 0.8)
-        >>> right.decide(Interval(0.9, 0.82, 0.95, 0.95))
-        'passed'
-        >>> right.decide(Interval(0.9, 0.78, 0.96, 0.95))
-        'not decided'
-        """
+        """The verdict about a score with this interval; a bound on the threshold meets it."""
         low, high, threshold = interval.low, interval.high, self.threshold
         if self.direction == "at most":
             low, high, threshold = -high, -low, -threshold
@@ -94,28 +72,14 @@ class Requirement:
         return "failed" if high < threshold else "not decided"
 
     def measure(
-        self,
-        scores: Sequence[float],
-        groups: Sequence[Hashable] | None = None,
-        level: float = 0.95,
+        self, scores: Sequence[float], groups: Sequence[Hashable] | None = None, level: float = 0.95
     ) -> Assessment:
-        """The interval of the mean score, by `mean_interval`, and the verdict.
-
-        scores: one number per item, (n,). groups: of related items. Raises ValueError as
-        `mean_interval` does.
-
-        >>> Requirement("in time", "at least", 0.5).measure([1] * 9 + [0]).verdict
-        'passed'
-        """
+        """The interval of the mean score, (n,), by `mean_interval`, and the verdict."""
         interval = mean_interval(scores, groups, level)
         return Assessment(self, interval, self.decide(interval))
 
     def fewest_items(self, share: float) -> int | None:
-        """The fewest independent items of which this share of right answers would pass.
-
-        share: in [0, 1]; what it leaves of an item counts against the system. Items in groups need
-        more: at least so many groups. None if 10,000 items aren't enough.
-        Raises ValueError for a share outside [0, 1].
+        """The fewest independent items that pass with this share right; None if 10,000 do not.
 
         >>> right = Requirement("facts right", "at least", 0.8)
         >>> right.fewest_items(1.0), right.fewest_items(0.9), right.fewest_items(0.7)
@@ -136,16 +100,9 @@ def check_facts(
 ) -> FactCheck:
     """Look for facts and for forbidden statements in an answer.
 
-    required: for each fact its wordings, regular expressions of which one must be found. forbidden:
-    regular expressions of which none may be. Case is ignored, ’ is read as ', and a wording neither
-    begins nor ends within a word. Raises TypeError or ValueError for anything but texts, a fact
-    without a wording, or a faulty expression.
-
-    >>> facts = [["30 days", "thirty days"], ["unused"]]
-    >>> check_facts("Send it back, unused, in thirty days.", facts).has_all_facts
-    True
-    >>> check_facts("You have 130 days. It's free!", facts, ["free"])
-    FactCheck(missing=(('30 days', 'thirty days'), ('unused',)), forbidden=('free',))
+    Args:
+        required: for each fact its wordings, regular expressions of which one must be found.
+        forbidden: regular expressions of which none may be.
     """
     text = require_string(answer, "answer").replace("’", "'")
     missing = []

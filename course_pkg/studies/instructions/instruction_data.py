@@ -1,12 +1,6 @@
 """The course's instructions and dialogues, and the checks that their answers must meet.
 
-course_pkg/data/README.md describes them. The splits share no topic.
-
-A check is a dictionary with a `kind` and a `value`; the README lists the kinds. Checks verify what
-a program can: length, form, words, language. They do not say whether a text is true or well
-written.
-
-Chapter: finetuning/instructions.
+course_pkg/data/README.md describes them and lists the kinds of checks. The splits share no topic.
 """
 
 import json
@@ -35,8 +29,6 @@ Check = Mapping[str, Any]
 def count_words(text: str) -> int:
     """The number of words: runs of characters between spaces, and each Chinese character.
 
-    A run without a letter or digit, such as a dash, does not count.
-
     >>> count_words("- Train in 4-bit, then merge."), count_words("LoRA 只训练两个矩阵。")
     (5, 8)
     """
@@ -46,8 +38,6 @@ def count_words(text: str) -> int:
 def count_sentences(text: str) -> int:
     """The number of pieces with a word in them, cut where a period, ! or ? ends a word or the text.
 
-    A period inside a number does not cut; one behind an abbreviation or a list number does.
-
     >>> count_sentences('It costs 4.5 bits. "Really?" Yes'), count_sentences("好。为什么？")
     (3, 2)
     """
@@ -55,11 +45,10 @@ def count_sentences(text: str) -> int:
 
 
 def unmet_checks(text: str, checks: Iterable[Check]) -> list[Check]:
-    """The checks that a text does not meet, in their order; an empty list if it follows all.
+    """The checks that a text does not meet, in their order.
 
-    text: an answer; spaces and line breaks around it are ignored. checks: dictionaries with the
-    keys `kind`, one of `KINDS`, and `value`. Raises TypeError if the text is not a string,
-    ValueError for an unknown kind or a value that the kind cannot use.
+    Args:
+        checks: dictionaries with the keys `kind`, one of `KINDS`, and `value`.
 
     >>> unmet_checks("Ranking costs time.", [{"kind": "contains", "value": "rank"}])
     [{'kind': 'contains', 'value': 'rank'}]
@@ -127,9 +116,7 @@ def _check_value(kind: Any, value: Any) -> None:
         try:
             re.compile(value)
         except re.error as error:
-            raise ValueError(
-                f"matches needs a regular expression, got {value!r:.80}: {error}"
-            ) from None
+            raise ValueError(f"matches needs a regular expression, not {value!r:.60}") from error
 
 
 def _contains(text: str, value: str) -> bool:
@@ -159,9 +146,11 @@ SPLITS = {"instructions": ("train", "validation", "test"), "dialogues": ("train"
 class Instruction:
     """An instruction with an answer that follows it.
 
-    domain: "course" for the course's subject, or "everyday". language: "en" or "zh", that of the
-    prompt. task: what is asked for, such as "explain" or "convert". input: the text to work on,
-    empty if the prompt needs none. checks: what `unmet_checks` verifies in an answer.
+    Attributes:
+        domain: "course" for the course's subject, or "everyday".
+        task: what is asked for, such as "explain" or "convert".
+        checks: what `unmet_checks` verifies in an answer.
+        input: the text to work on, empty if the prompt needs none.
     """
 
     id: str
@@ -184,8 +173,9 @@ class Instruction:
 class Dialogue:
     """A conversation of two to four user turns that ends with the assistant's answer.
 
-    messages: dictionaries with `role` and `content`, for a chat template; the first may be a
-    system turn. checks: what `unmet_checks` verifies in the last answer.
+    Attributes:
+        messages: dictionaries with `role` and `content`, for a chat template.
+        checks: what `unmet_checks` verifies in the last answer.
     """
 
     id: str
@@ -197,24 +187,12 @@ class Dialogue:
 
 
 def load_instructions(split: str = "train") -> list[Instruction]:
-    """The instructions of one split, in the order of the file.
-
-    split: "train" (300), "validation" (40) or "test" (60). Raises ValueError for another.
-
-    >>> load_instructions("test")[5].response
-    'BLEU takes the geometric mean of the n-gram precisions.'
-    """
+    """The instructions of "train" (300), "validation" (40) or "test" (60)."""
     return [Instruction(**row) for row in _rows("instructions", split)]
 
 
 def load_dialogues(split: str = "train") -> list[Dialogue]:
-    """The dialogues of one split, in the order of the file.
-
-    split: "train" (30) or "test" (10). Raises ValueError for another.
-
-    >>> [message["role"] for message in load_dialogues("test")[0].messages]
-    ['user', 'assistant', 'user', 'assistant']
-    """
+    """The dialogues of "train" (30) or "test" (10), in the order of the file."""
     return [Dialogue(**row) for row in _rows("dialogues", split)]
 
 

@@ -1,11 +1,6 @@
-"""Checks of a judge: position bias, length bias, repeatability, wording.
+"""Checks of a judge: change something that should not matter, and measure how the verdict changes.
 
-Each check changes something that should not matter (the order of two answers, the length of one,
-the random draw, the wording of the prompt) and reports how much the verdict changes. Whether a
-judge agrees with humans is a different question; measure it by correlation.
-
-Sources: Zheng et al. 2023, "Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena", section 3.3;
-Wang et al. 2024, "Large Language Models are not Fair Evaluators". Chapter: metrics/judge-tests.
+Sources: Zheng et al. 2023, "Judging LLM-as-a-Judge", section 3.3; Wang et al. 2024.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,14 +31,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class PairVerdict:
-    """How much a judge prefers a pair's `first` answer, shown in both positions.
-
-    as_a, as_b: the probability that this answer is preferred when shown as answer A, as answer B.
-
-    >>> verdict = PairVerdict(as_a=0.9, as_b=0.6)
-    >>> verdict.preference, verdict.consistent
-    (0.75, True)
-    """
+    """The probability that a pair's `first` answer is preferred, shown as answer A, and as B."""
 
     as_a: float
     as_b: float
@@ -73,11 +61,7 @@ class PositionBias:
 
 @dataclass(frozen=True)
 class Change:
-    """Scores of the same texts before and after something that should not matter.
-
-    >>> Change((2.0, 3.0), (2.5, 3.5)).mean
-    0.5
-    """
+    """Scores of the same texts before and after something that should not matter."""
 
     before: tuple[float, ...]
     after: tuple[float, ...]
@@ -118,28 +102,22 @@ def pairwise_prompt(question: str, a: str, b: str) -> str:
     return "\n\n".join(parts)
 
 
-def prefer_first(judge: Judge, question: str, a: str, b: str, *, seed: int = 0) -> float:
-    """Return the probability that a judge prefers answer A to B, shown in this order.
-
-    Source: Zheng et al. 2023, section 3.1 (pairwise comparison).
-    """
+def prefer_first(judge: Judge, question: str, a: str, b: str) -> float:
+    """Return the probability that a judge prefers answer A to B, shown in this order."""
     prompt = pairwise_prompt(question, a, b)
-    return ask(judge, prompt, "Better answer:", ["A", "B"], seed=seed).probabilities[0]
+    return ask(judge, prompt, "Better answer:", ["A", "B"]).probabilities[0]
 
 
-def position_bias(judge: Judge, pairs: Sequence[Pair], *, seed: int = 0) -> PositionBias:
-    """Ask about every pair twice, the second time with the answers swapped.
-
-    Raises ValueError if there are no pairs. Source: Zheng et al. 2023, section 3.3.
-    """
+def position_bias(judge: Judge, pairs: Sequence[Pair]) -> PositionBias:
+    """Ask about every pair twice, the second time with the answers swapped."""
     if not pairs:
         raise ValueError("pairs is empty; give at least one Pair(question, first, second)")
     if isinstance(pairs, Pair) or not all(isinstance(pair, Pair) for pair in pairs):
         raise TypeError(f"pairs must be a list of Pair(question, first, second), got {pairs!r:.80}")
     verdicts = []
     for pair in pairs:
-        shown_first = prefer_first(judge, pair.question, pair.first, pair.second, seed=seed)
-        shown_second = 1 - prefer_first(judge, pair.question, pair.second, pair.first, seed=seed)
+        shown_first = prefer_first(judge, pair.question, pair.first, pair.second)
+        shown_second = 1 - prefer_first(judge, pair.question, pair.second, pair.first)
         verdicts.append(PairVerdict(shown_first, shown_second))
     return PositionBias(tuple(verdicts))
 
@@ -150,16 +128,8 @@ def length_bias(
     items: Sequence[Mapping[str, str]],
     title: str,
     pad: Callable[[str], str],
-    *,
-    seed: int = 0,
 ) -> Change:
-    """Score each item, pad one of its texts without adding content, and score it again.
-
-    items: the texts of each item, as for `g_eval`. title: which of the texts to pad. pad: returns
-    the longer text, for example by repeating everything. Raises ValueError if there are no items
-    or if `pad` does not make a text longer, KeyError for a title that an item lacks.
-    Source: Zheng et al. 2023, section 3.3 (verbosity bias).
-    """
+    """Score each item, pad its text `title` without adding content, and score it again."""
     if not items:
         raise ValueError('items is empty; give at least one, such as {"Answer": "..."}')
     before = []
@@ -170,26 +140,17 @@ def length_bias(
         longer = {**item, title: pad(item[title])}
         if len(longer[title]) <= len(item[title]):
             raise ValueError(f"pad must return a longer text, got {longer[title]!r}")
-        before.append(g_eval(judge, task, item, seed=seed).score)
-        after.append(g_eval(judge, task, longer, seed=seed).score)
+        before.append(g_eval(judge, task, item).score)
+        after.append(g_eval(judge, task, longer).score)
     return Change(tuple(before), tuple(after))
 
 
 def repeatability(
-    judge: Judge,
-    task: JudgeTask,
-    texts: Mapping[str, str],
-    *,
-    repeats: int = 20,
-    temperature: float = 1.0,
-    seed: int = 0,
+    judge: Judge, task: JudgeTask, texts: Mapping[str, str], *, repeats: int = 20, seed: int = 0
 ) -> ScoreSpread:
-    """Draw several answers to the same prompt, and read a score from each one.
-
-    Raises ValueError for fewer than two repeats, JudgeError if fewer than two answers can be read.
-    """
+    """Draw several answers to the same prompt, and read a score from each one."""
     require_integer(repeats, "repeats", 2)
-    settings = {"n": repeats, "max_tokens": 8, "temperature": temperature, "seed": seed}
+    settings = {"n": repeats, "max_tokens": 8, "temperature": 1.0, "seed": seed}
     replies = judge.write(build_prompt(task, texts), task.label, **settings)
     options = [str(score) for score in task.scores]
     read = [read_option(reply, options, task.label) for reply in replies]
@@ -203,16 +164,13 @@ def repeatability(
 
 
 def wording_spread(
-    judge: Judge, tasks: Sequence[JudgeTask], texts: Mapping[str, str], *, seed: int = 0
+    judge: Judge, tasks: Sequence[JudgeTask], texts: Mapping[str, str]
 ) -> ScoreSpread:
-    """Score one text under two or more wordings of the same task, with the same scores.
-
-    Raises ValueError for other tasks.
-    """
+    """Score one text under two or more wordings of the same task, with the same scores."""
     scales = list(dict.fromkeys(task.scores for task in tasks))
     if len(tasks) < 2 or len(scales) > 1:
         raise ValueError(
             "tasks must be two or more wordings of one task with the same scores, "
             f"got {len(tasks)} with the scores {scales}"
         )
-    return ScoreSpread(tuple(g_eval(judge, task, texts, seed=seed).score for task in tasks))
+    return ScoreSpread(tuple(g_eval(judge, task, texts).score for task in tasks))

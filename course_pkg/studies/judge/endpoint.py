@@ -1,9 +1,4 @@
-"""A judge model behind an OpenAI-compatible server.
-
-There is no default address: nothing is sent to an address that you did not give.
-
-Chapter: metrics/judge.
-"""
+"""A judge model behind an OpenAI-compatible server. There is no default address."""
 
 import math
 from collections import Counter
@@ -20,17 +15,11 @@ from course_pkg.studies.judge.geval import JudgeError, add_up
 class EndpointJudge:
     """A judge behind any server with OpenAI's chat completions API.
 
-    url: the server's address up to the version, such as "http://localhost:8000/v1". model: the
-    model's name on the server. api_key: sent as a bearer token, if given. timeout: seconds for one
-    request. retries: how often a request is repeated after a refused or broken connection, a
-    timeout, or the statuses 408, 429 and 5xx. pause: seconds before the first retry; doubled each
-    time. Redirects are not followed.
-    Raises ValueError if url is not an http(s) address or a number is out of range, TypeError for
-    arguments of other types. Calls raise JudgeError if the server refuses a request or sends an
-    invalid answer.
-
-    >>> EndpointJudge("http://localhost:8000/v1", "my-model").address
-    'http://localhost:8000/v1/chat/completions'
+    Attributes:
+        url: the server's address up to the version, such as "http://localhost:8000/v1".
+        timeout: seconds for one request.
+        retries: after a broken connection, a timeout, or the statuses 408, 429 and 5xx.
+        pause: seconds before the first retry; doubled each time.
     """
 
     url: str
@@ -54,12 +43,7 @@ class EndpointJudge:
     def option_probabilities(
         self, prompt: str, start: str, options: Sequence[str]
     ) -> dict[str, float] | None:
-        """Read the 20 most likely first tokens of the answer; None if the server sends none.
-
-        Blank tokens before the answer are skipped. Raises JudgeError if one option is a prefix of
-        another, such as 1 and 10 (one token can't tell them apart), and if no option is among the
-        tokens.
-        """
+        """Read the 20 most likely first tokens of the answer; None if the server sends none."""
         for short in options:
             if longer := [o for o in options if o != short and o.startswith(short)]:
                 raise JudgeError(
@@ -84,9 +68,10 @@ class EndpointJudge:
             if not tokens.total() <= 1.01:  # or nan
                 raise ValueError("the probabilities add up to more than 1")
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise JudgeError(
-                f'{self.address} sent log-probabilities in an unknown format; use method="samples"'
-            ) from error
+            message = (
+                f'{self.address} sent an unknown format of log-probabilities; use method="samples"'
+            )
+            raise JudgeError(message) from error
         probabilities = add_up(tokens, options)
         if not sum(probabilities.values()):
             raise JudgeError(
@@ -117,14 +102,12 @@ class EndpointJudge:
             except (KeyError, TypeError) as error:
                 raise JudgeError(f"{self.address} sent a choice without a message") from error
             if wrong := [text for text in texts if not isinstance(text, str)]:
-                raise JudgeError(
-                    f"{self.address} must send each message as a string, got {wrong[0]!r:.80}"
-                )
+                raise JudgeError(f"{self.address} sent a message not as a string: {wrong[0]!r:.80}")
             replies += texts
         return replies[:n]
 
     def _ask(self, content: str, settings: dict) -> list[dict]:
-        """The choices in the server's answer. Raises RefusedError if it refuses this request."""
+        """The choices in the server's answer."""
         turns = [{"role": "user", "content": content}]
         body = {"model": self.model, "messages": turns} | settings
         try:

@@ -1,12 +1,6 @@
 """Error spans as InstructScore reports them: where an error is, its type, its severity, and why.
 
-A report is plain text in a fixed format. This module asks a judge for one, parses it strictly,
-checks that every location occurs in the text that was judged, and counts the severities:
-
-    score = -1 * (minor errors) - 5 * (major errors)        0 is a text without errors
-
-Source: Xu et al. 2023, "INSTRUCTSCORE: Towards Explainable Text Generation Evaluation with
-Automatic Feedback", section 3, and its released code. Chapter: metrics/judge.
+Source: Xu et al. 2023, "INSTRUCTSCORE", section 3, and its released code.
 """
 
 import difflib
@@ -34,13 +28,7 @@ class ErrorSpanError(ValueError):
 
 @dataclass(frozen=True)
 class ErrorSpan:
-    """One error: the words that contain it, its type, "minor" or "major", and an explanation.
-
-    Raises ErrorSpanError for an empty field or another severity.
-
-    >>> ErrorSpan("purple", "wrong word", "Minor", "Tuesdays have no color.").points
-    -1
-    """
+    """One error: the words that contain it, its type, "minor" or "major", and an explanation."""
 
     location: str
     type: str
@@ -82,18 +70,8 @@ class ErrorReport:
 def parse_report(report: str) -> ErrorReport:
     """Read a report: a first line "2 errors" or "No errors", then four labeled lines per error.
 
-    The four lines of an error may come in any order, each on a single line; blank lines are
-    ignored. Raises TypeError unless report is a string. Raises ErrorSpanError, which quotes the
-    line, if a line has the wrong form, is missing or repeated, or if the count is wrong.
-    Source: a regular version of InstructScore's format.
-
-    >>> report = parse_report('''1 error
-    ... Error location 1: purple Tuesday
-    ... Error type 1: wrong word
-    ... Severity 1: major
-    ... Explanation 1: A day has no color.''')
-    >>> report.score, report.errors[0].location
-    (-5, 'purple Tuesday')
+    Raises:
+        ErrorSpanError: quotes the line that has the wrong form, or says what is missing.
     """
     numbered = enumerate(require_string(report, "a report").splitlines(), 1)
     lines = [(number, line.strip()) for number, line in numbered if line.strip()]
@@ -123,17 +101,12 @@ def parse_report(report: str) -> ErrorReport:
     if errors and (missing := [FIELDS[field] for field in FIELDS if field not in errors[-1]]):
         raise ErrorSpanError(f"error {len(errors)} lacks {', '.join(missing)}")
     if len(errors) != announced:
-        raise ErrorSpanError(
-            f"the first line announces {announced} errors, but the report has {len(errors)}"
-        )
+        raise ErrorSpanError(f"it announces {announced} errors, but the report has {len(errors)}")
     return ErrorReport(tuple(ErrorSpan(**error) for error in errors))
 
 
 def check_locations(report: ErrorReport, text: str) -> None:
-    """Raise ErrorSpanError unless every location of a report occurs in the text.
-
-    InstructScore's authors list such invented locations among the failures of their model.
-    """
+    """Raise ErrorSpanError unless every location of a report occurs in the text."""
     for error in report.errors:
         if error.positions(text):
             continue
@@ -146,10 +119,7 @@ def check_locations(report: ErrorReport, text: str) -> None:
 
 
 def report_prompt(text: str, *, reference: str | None = None) -> str:
-    """Build the prompt that asks for a report on a text, compared with the reference if given.
-
-    Source: Xu et al. 2023, who always give a reference.
-    """
+    """The prompt that asks for a report on a text, compared with the reference if given."""
     compare = "" if reference is None else ", by comparing it with the reference"
     form = "\n".join(f"{label} 1: ..." for label in FIELDS.values())
     parts = [
@@ -169,8 +139,8 @@ def find_error_spans(
 ) -> ErrorReport:
     """Ask a judge for a report on a text, parse it, and check every location.
 
-    max_tokens: the maximum length of the report. Raises ErrorSpanError, which quotes the judge's
-    answer, if the report is not valid. Source: Xu et al. 2023, section 3.
+    Raises:
+        ErrorSpanError: the report isn't valid; the error quotes the judge's answer.
     """
     prompt = report_prompt(text, reference=reference)
     written = judge.write(prompt, "", n=1, max_tokens=max_tokens, temperature=0.0, seed=0)[0]

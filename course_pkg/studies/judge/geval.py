@@ -1,14 +1,6 @@
 """G-Eval: the mean score under a language model's probabilities of the allowed scores.
 
-    prompt = task and criteria + evaluation steps + texts with titles + a form to fill in
-    score  = sum over s of s * p(s) / sum over s of p(s)        s: each of the allowed scores
-
-The first two parts of the prompt are the same for all texts, so that their scores can be compared.
-This module asks a judge for a score and computes the mean. It does not run models (see `local`) or
-compare answers (see `bias`).
-
-Source: Liu et al. 2023, "G-Eval: NLG Evaluation using GPT-4 with Better Human Alignment". Chapter:
-metrics/judge.
+Source: Liu et al. 2023, "G-Eval: NLG Evaluation using GPT-4 with Better Human Alignment".
 """
 
 import math
@@ -24,13 +16,11 @@ from course_pkg.common.arguments import require_choice, require_integer, require
 class JudgeTask:
     """What to judge and on which scale: the parts of a G-Eval prompt that all texts share.
 
-    introduction: the task, in a sentence or two. name: the criterion's name, such as "Coherence".
-    criteria: what the scores mean. steps: the evaluation steps; None leaves that part out.
-    scores: the allowed scores, two or more integers of at least 0 in increasing order.
-    Raises TypeError or ValueError for an empty text or other scores.
-
-    >>> JudgeTask("Rate an answer.", "Clarity", "1 is confusing, 3 is clear.", (1, 2, 3)).label
-    'Clarity (1-3):'
+    Attributes:
+        name: the criterion's name, such as "Coherence".
+        criteria: what the scores mean.
+        scores: the allowed scores, in increasing order.
+        steps: the evaluation steps; None leaves that part out.
     """
 
     introduction: str
@@ -48,10 +38,7 @@ class JudgeTask:
         if any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in scores):
             raise TypeError(f"scores must be integers of at least 0, got {self.scores!r}")
         if len(scores) < 2 or list(scores) != sorted(set(scores)):
-            raise ValueError(
-                "scores must be two or more integers in increasing order, such as (1, 2, 3), "
-                f"got {scores}"
-            )
+            raise ValueError(f"scores must be two or more in increasing order, got {scores}")
         object.__setattr__(self, "scores", scores)
 
     @property
@@ -68,23 +55,11 @@ def require_text(value: object, name: str) -> str:
 
 
 def build_prompt(task: JudgeTask, texts: Mapping[str, str]) -> str:
-    """Build the prompt of G-Eval up to the form: task and criteria, steps, texts with titles.
-
-    texts: title to text, in the order in which they are shown; a reference is also such a text.
-    Raises ValueError if there is no text or one is empty, TypeError for arguments of other types.
-    Source: Liu et al. 2023, figure 1.
-
-    >>> task = JudgeTask("Rate an answer.", "Clarity", "1 is confusing, 3 is clear.", (1, 2, 3))
-    >>> build_prompt(task, {"Answer": "Boil it for ten minutes."}).splitlines()[-2:]
-    ['', 'Evaluation form (scores ONLY):']
-    """
+    """The prompt of G-Eval up to the form: task and criteria, steps, texts with titles."""
     if not isinstance(task, JudgeTask):
         raise TypeError(f"task must be a JudgeTask, got {task!r:.80}")
     if not isinstance(texts, Mapping):
-        raise TypeError(
-            'texts must be a dict of title and text, such as {"Summary": "..."}, '
-            f"got {texts!r:.80}"
-        )
+        raise TypeError(f"texts must be a dict of title and text, got {texts!r:.80}")
     if not texts:
         raise ValueError('texts is empty; give at least one, such as {"Summary": "..."}')
     parts = [task.introduction, f"Evaluation criteria:\n{task.label} {task.criteria}"]
@@ -108,22 +83,21 @@ class Judge(Protocol):
         self, prompt: str, start: str, options: Sequence[str]
     ) -> dict[str, float] | None:
         """Return each option's probability as the answer after `start`; None if not available."""
-        ...
 
     def write(
         self, prompt: str, start: str, *, n: int, max_tokens: int, temperature: float, seed: int
     ) -> list[str]:
         """Return n answers that continue `start`, drawn at a temperature (0: greedy)."""
-        ...
 
 
 @dataclass(frozen=True)
 class Reading:
     """The distribution of a judge's answer over the given options.
 
-    probabilities: one for each of `options`, adding up to 1. outside: the probability of all other
-    answers, before renormalizing; if it is large, the judge did not answer the question.
-    method: "probabilities", or "samples" if answers were drawn and counted; samples: how many.
+    Attributes:
+        probabilities: one for each of `options`, adding up to 1.
+        outside: of all other answers, before renormalizing; large if the question wasn't answered.
+        method: "probabilities", or "samples" if answers were drawn and counted.
     """
 
     options: tuple[str, ...]
@@ -135,13 +109,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class JudgeScore:
-    """A judge's verdict on one text: the score, and the reading that it is computed from.
-
-    >>> reading = Reading(("1", "2", "3"), (0.25, 0.0, 0.75), 0.1, "probabilities", 0)
-    >>> verdict = JudgeScore((1, 2, 3), reading, "the prompt")
-    >>> verdict.score, verdict.mode, round(verdict.std, 3)
-    (2.5, 3, 0.866)
-    """
+    """A judge's verdict on one text: the score, and the reading that it is computed from."""
 
     scores: tuple[int, ...]
     reading: Reading
@@ -169,8 +137,6 @@ class JudgeScore:
 def add_up(tokens: Mapping[str, float], options: Sequence[str]) -> dict[str, float]:
     """Add up each option's probability over single tokens: " 3" and "3" are the same answer.
 
-    tokens: token to probability. Other tokens are left out.
-
     >>> add_up({"3": 0.5, " 3": 0.25, "The": 0.125, "4": 0.125}, ["2", "3", "4"])
     {'2': 0.0, '3': 0.75, '4': 0.125}
     """
@@ -182,10 +148,7 @@ def add_up(tokens: Mapping[str, float], options: Sequence[str]) -> dict[str, flo
 
 
 def read_option(reply: str, options: Sequence[str], label: str = "") -> str | None:
-    """Return the option that a reply begins with, or None; a repeated label is skipped.
-
-    A range ("4-5"), a decimal ("3.5") and a score on another scale ("4 out of 10", where the last
-    option is 5) are not options.
+    """The option that a reply begins with, or None; a range, a decimal or another scale is none.
 
     >>> [read_option(reply, ["4", "5"]) for reply in (" 4\\nbecause", "4.5", "4 out of 10", "4/5")]
     ['4', None, None, '4']
@@ -211,11 +174,12 @@ def ask(
 ) -> Reading:
     """Ask a judge to complete `label`, after a prompt, with one of the options.
 
-    method: "probabilities" reads them from the model; "samples" draws that many answers,
-    with the given temperature and seed, and counts them; "auto" uses probabilities if the
-    judge has them.
-    Raises JudgeError if all options have probability 0, or no sample is an option; TypeError or
-    ValueError for another judge, options that are not different, or another method.
+    Args:
+        method: "probabilities" reads them from the model; "samples" draws and counts answers;
+            "auto" uses probabilities if the judge has them.
+
+    Raises:
+        JudgeError: all options have probability 0, or no sample is an option.
     """
     if not hasattr(judge, "option_probabilities") or not hasattr(judge, "write"):
         raise TypeError(f"judge must be a judge, such as LocalJudge(*load()), got {judge!r:.80}")
@@ -249,30 +213,14 @@ def ask(
 
 
 def g_eval(judge: Judge, task: JudgeTask, texts: Mapping[str, str], **options) -> JudgeScore:
-    """Score texts with G-Eval: the mean of the allowed scores under the judge's probabilities.
-
-    texts: title to text, such as {"Source": ..., "Summary": ...}. options: the keywords of `ask`;
-    the paper drew 20 samples at temperature 1.0 from GPT-4, which gave no probabilities.
-    Raises JudgeError if all allowed scores have probability 0.
-    Source: Liu et al. 2023, equation 1.
-
-    >>> from course_pkg.lm.load import load
-    >>> from course_pkg.studies.judge.local import LocalJudge
-    >>> task = JudgeTask("Rate an answer.", "Clarity", "1 is confusing, 3 is clear.", (1, 2, 3))
-    >>> 1 <= g_eval(LocalJudge(*load("tiny")), task, {"Answer": "Boil it."}).score <= 3
-    True
-    """
+    """Score texts with G-Eval: the mean of the allowed scores under the judge's probabilities."""
     prompt = build_prompt(task, texts)
     scores = [str(score) for score in task.scores]
     return JudgeScore(task.scores, ask(judge, prompt, task.label, scores, **options), prompt)
 
 
 def generate_steps(judge: Judge, task: JudgeTask, *, max_tokens: int = 200) -> JudgeTask:
-    """Add evaluation steps to a task; the judge writes them from the task alone.
-
-    Read them before you use them, because they influence every score. Raises JudgeError if the
-    judge writes nothing. Source: Liu et al. 2023, section 2 (auto chain-of-thoughts).
-    """
+    """Add evaluation steps that the judge writes from the task alone; read them before use."""
     prompt = f"{task.introduction}\n\nEvaluation criteria:\n{task.label} {task.criteria}"
     request = f"{prompt}\n\nWrite numbered evaluation steps for this task."
     steps = judge.write(request, "", n=1, max_tokens=max_tokens, temperature=0.0, seed=0)[0]

@@ -1,10 +1,4 @@
-"""A local judge: a transformers language model that runs in this process.
-
-For a model behind a server, see judge.endpoint.
-
-Source: Liu et al. 2023, "G-Eval", section 2 (probabilities of the score tokens).
-Chapter: metrics/judge.
-"""
+"""A local judge: a transformers language model that runs in this process."""
 
 import copy
 import math
@@ -24,15 +18,11 @@ Spelling = tuple[int, ...]  # the tokens of one spelling of an option
 class LocalJudge:
     """A causal language model and its tokenizer, as a judge.
 
-    If the tokenizer has a chat template, the prompt is the user's turn, and `start` is the
-    beginning of the model's turn. reuse_prompt: keep the keys and values of the last prompt whose
-    options were rated, and compute only what follows the beginning that both share. Then don't
-    change the model's weights between two calls. Raises TypeError unless both a model and
-    a tokenizer are given.
+    With a chat template, the prompt is the user's turn, and `start` begins the model's turn.
 
-    >>> from course_pkg.lm.load import load
-    >>> list(LocalJudge(*load("tiny")).option_probabilities("Is it?", "Answer:", ["yes", "no"]))
-    ['yes', 'no']
+    Args:
+        reuse_prompt: keep the last prompt's keys and values, and compute only what differs. Then
+            don't change the model's weights between two calls.
     """
 
     def __init__(
@@ -53,13 +43,10 @@ class LocalJudge:
     def option_probabilities(
         self, prompt: str, start: str, options: Sequence[str]
     ) -> dict[str, float]:
-        """Return each option's probability as the answer after `start`; the sum is at most 1.
+        """Each option's probability as the answer after `start`; the sum is at most 1.
 
-        The probability of a spelling is the product over its tokens; the spellings "3" and
-        " 3" of an option are added up. If one option is a prefix of another (1 and 10), the
-        longer one's probability is subtracted from the shorter one's.
-        Raises JudgeError if the tokenizer merges `start` with an option, or if the text is
-        too long for the model.
+        A spelling's is the product over its tokens; "3" and " 3" are added up. If one option is a
+        prefix of another (1 and 10), the longer one's probability is subtracted from the shorter's.
         """
         text = self._text(prompt, start)
         ids = self._encode(text)
@@ -70,9 +57,7 @@ class LocalJudge:
                 if encoded[: len(ids)] == ids and len(encoded) > len(ids):
                     spellings[tuple(encoded[len(ids) :])] = option
         if missing := sorted(set(options) - set(spellings.values())):
-            raise JudgeError(
-                f"the tokenizer merges {missing} with the end of {start!r}; add a colon"
-            )
+            raise JudgeError(f"the tokenizer merges {missing} with {start!r}; end it with a colon")
         self._check_length(len(ids), max(map(len, spellings)))
         output = self._read(ids)
         # log-probabilities of the next token, by the tokens of the answer so far
@@ -109,10 +94,7 @@ class LocalJudge:
         temperature: float = 0.0,
         seed: int = 0,
     ) -> list[str]:
-        """Return n answers that continue `start`; temperature 0 is greedy: all are equal.
-
-        Raises ValueError unless the temperature is a finite number of at least 0.
-        """
+        """Return n answers that continue `start`; temperature 0 is greedy: all are equal."""
         require_between(temperature, "temperature", 0, math.inf, closed=True)
         ids = self._encode(self._text(prompt, start))
         self._check_length(len(ids), max_tokens)
@@ -178,7 +160,7 @@ class LocalJudge:
         return self.tokenizer.decode(kept, skip_special_tokens=True)
 
     def _end_tokens(self) -> list[int]:
-        """Return the tokens that end an answer: the model's and the tokenizer's."""
+        """The tokens that end an answer: the model's and the tokenizer's."""
         ends = self.model.generation_config.eos_token_id
         ends = [ends] if isinstance(ends, int) else ends or []
         eos = self.tokenizer.eos_token_id

@@ -1,27 +1,7 @@
 """Intervals: by the bootstrap, how often they contain the true value, and how pages write them.
 
-**Bootstrap.** Draw as many items as there are, with replacement, and compute the statistic of the
-drawn items; repeat. The spread of the results is the spread over samples of items. If items come in
-groups of related ones, draw groups. If two runs answered the same items, compute both on one draw:
-
-    bootstrap_interval(lambda drawn: f1(b[drawn]) - f1(a[drawn]), items=len(a))
-
-It can't invent what the sample lacks. With few items its percentile interval is too short, and of
-no width if all are right. A biased statistic stays biased, and becomes more so (see
-`ece_intervals`). BLEU and corpus ROUGE have bootstraps of their own, with sacrebleu's draws:
-`metrics.significance`.
-
-**Coverage.** Does a 95% interval contain the true value in 95% of the cases? For right-or-wrong
-scores of n independent items, an interval depends on the number k of right answers alone:
-
-    coverage(p) = Σ_k P(k | n, p) · [low_k <= p <= high_k]
-
-It jumps from one p to the next, because k is a whole number; look at its mean over p first. Groups
-of related items have to be simulated: `clustered_coverage` draws each group's own probability.
-
-Sources: Efron 1979; Efron and Tibshirani 1993, chapter 13 (percentiles); Brown, Cai and DasGupta
-2001, "Interval Estimation for a Binomial Proportion"; Bowyer et al. 2025, arXiv 2503.01747, who
-simulate coverage for evaluations. Chapter: evaluation/likelihood-and-generation.
+BLEU and corpus ROUGE have bootstraps of their own, with sacrebleu's draws: `metrics.significance`.
+Sources: Efron and Tibshirani 1993, chapter 13; Brown, Cai and DasGupta 2001 (coverage).
 """
 
 import math
@@ -41,7 +21,6 @@ from course_pkg.evaluation.statistics import (
 Statistic = Callable[[np.ndarray], float]
 ShareInterval = Callable[[int, int], Interval]
 GroupedInterval = Callable[[np.ndarray, np.ndarray], Interval]
-STEPS = 32  # of a bisection: bounds to 2^-33
 
 
 def bootstrap_draws(
@@ -54,14 +33,9 @@ def bootstrap_draws(
 ) -> np.ndarray:
     """The statistic on each drawn sample, (samples,).
 
-    statistic: maps indices of items, (drawn,) integers with repetitions, to a number. items: how
-    many there are. groups: of each item; whole groups are drawn, so a sample's size varies if
-    theirs do. Raises ValueError for fewer than 5 items or groups, or if the statistic isn't finite.
-
-    >>> scores = np.array([3.0, 5.0, 4.0, 6.0, 2.0])
-    >>> draws = bootstrap_draws(lambda drawn: scores[drawn].mean(), 5)
-    >>> draws.shape, 3.9 < float(draws.mean()) < 4.1
-    ((2000,), True)
+    Args:
+        statistic: maps indices of items, (drawn,) integers with repetitions, to a number.
+        groups: of each item; whole groups are drawn, so a sample's size varies if theirs do.
     """
     require_integer(items, "items")
     require_integer(samples, "samples")
@@ -94,15 +68,7 @@ def bootstrap_interval(
     samples: int = 2000,
     seed: int = 0,
 ) -> Interval:
-    """The statistic of all items, with the middle `level` of its bootstrap draws.
-
-    Arguments and errors as for `bootstrap_draws`.
-    Source: Efron and Tibshirani 1993, section 13.3, the percentile interval.
-
-    >>> scores = np.array([3.0, 5.0, 4.0, 6.0, 2.0])
-    >>> print(bootstrap_interval(lambda drawn: scores[drawn].mean(), 5))
-    4.000 [2.800, 5.200]
-    """
+    """The statistic of all items, with the middle `level` of its bootstrap draws."""
     require_between(level, "level", 0, 1)
     draws = bootstrap_draws(statistic, items, groups=groups, samples=samples, seed=seed)
     tail = (1 - level) / 2
@@ -115,11 +81,7 @@ def bootstrap_mean(
 ) -> Interval:
     """The mean of independent values, such as one per seed, with its bootstrap interval.
 
-    To compare two settings, give the differences by seed. With few values the interval is too
-    short: with 10 it covers about 90% instead of 95%. Raises ValueError for fewer than 5 values.
-
-    >>> print(bootstrap_mean([3.0, 5.0, 4.0, 6.0, 2.0]))
-    4.000 [2.800, 5.200]
+    With few values it is too short: with 10 it covers about 90% instead of 95%.
     """
     array = np.asarray(values, float)
     return bootstrap_interval(
@@ -130,11 +92,7 @@ def bootstrap_mean(
 def binomial_coverage(
     interval: ShareInterval, items: int, probabilities: Sequence[float]
 ) -> np.ndarray:
-    """How often an interval of `items` right-or-wrong scores contains the true share.
-
-    interval: maps (correct, total) to an `Interval`. probabilities: true shares of right answers,
-    (m,), each in [0, 1]. Returns (m,), exact. Raises ValueError for others.
-    Source: Brown, Cai and DasGupta 2001.
+    """How often an interval of `items` right-or-wrong scores contains the true share: exact, (m,).
 
     >>> binomial_coverage(normal, 10, [0.5, 0.95]).round(3)
     array([0.891, 0.4  ])
@@ -160,16 +118,10 @@ def clustered_coverage(
 ) -> float:
     """How often an interval of right-or-wrong scores in groups contains the true share.
 
-    interval: maps scores (n,) and group numbers (n,) to an `Interval`; n = groups · size.
-    probability: the true share. correlation: of two scores in one group, in (0, 1); each group has
-    a probability of its own, Beta(p (1 - ρ)/ρ, (1 - p)(1 - ρ)/ρ). Raises ValueError for others.
-
-    >>> from course_pkg.evaluation.statistics import mean_interval
-    >>> setting = dict(groups=20, size=5, probability=0.7, correlation=0.5, simulations=300)
-    >>> clustered_coverage(mean_interval, **setting) > 0.9
-    True
-    >>> clustered_coverage(lambda scores, groups: mean_interval(scores), **setting) < 0.8
-    True
+    Args:
+        interval: maps scores (n,) and group numbers (n,) to an `Interval`; n = groups · size.
+        probability: the true share.
+        correlation: of two scores in one group, in (0, 1); each group draws its own probability.
     """
     require_integer(groups, "groups")
     require_integer(size, "size")
@@ -189,11 +141,7 @@ def clustered_coverage(
 
 
 def normal(correct: int, total: int, level: float = 0.95) -> Interval:
-    """The share ± z standard errors, as `statistics.normal_interval` of the same 0s and 1s.
-
-    >>> print(normal(8, 10))
-    0.800 [0.539, 1.061]
-    """
+    """The share ± z standard errors, as `statistics.normal_interval` of the same 0s and 1s."""
     require_integer(total, "total", 2)
     share = correct / total
     margin = normal_quantile(level) * math.sqrt(share * (1 - share) / (total - 1))
@@ -201,11 +149,7 @@ def normal(correct: int, total: int, level: float = 0.95) -> Interval:
 
 
 def percentile_bootstrap(correct: int, total: int, level: float = 0.95) -> Interval:
-    """The percentile bootstrap with infinitely many draws: quantiles of Binomial(n, k/n) / n.
-
-    >>> print(percentile_bootstrap(8, 10), percentile_bootstrap(10, 10))
-    0.800 [0.500, 1.000] 1.000 [1.000, 1.000]
-    """
+    """The percentile bootstrap with infinitely many draws: quantiles of Binomial(n, k/n) / n."""
     cumulative = np.cumsum(binomial_probabilities(total, correct / total))
     tail = (1 - level) / 2
     low, high = np.searchsorted(cumulative, [tail, 1 - tail]).tolist()
@@ -213,45 +157,19 @@ def percentile_bootstrap(correct: int, total: int, level: float = 0.95) -> Inter
 
 
 def clopper_pearson(correct: int, total: int, level: float = 0.95) -> Interval:
-    """The interval whose coverage is never below the level, at the price of being longer.
-
-    Its bounds are the shares under which so many right answers, or more, and so few, or fewer, have
-    the probability (1 - level)/2 each.
-    Source: Clopper and Pearson 1934.
+    """The interval whose coverage is never below the level, at the price of being longer (1934).
 
     >>> print(clopper_pearson(8, 10))
     0.800 [0.444, 0.975]
     """
-    tail = (1 - level) / 2
+    from scipy.stats import binomtest
 
-    def fewer(probability: float, most: int) -> float:
-        return float(binomial_probabilities(total, probability)[: most + 1].sum())
-
-    def share_at(most: int, target: float) -> float:
-        """The share under which at most `most` right answers have the probability `target`."""
-        low = 0.0
-        high = 1.0
-        for _ in range(STEPS):
-            middle = (low + high) / 2
-            if fewer(middle, most) > target:
-                low = middle
-            else:
-                high = middle
-        return (low + high) / 2
-
-    low = share_at(correct - 1, 1 - tail) if correct else 0.0
-    high = share_at(correct, tail) if correct < total else 1.0
-    return Interval(correct / total, low, high, level)
+    low, high = binomtest(correct, total).proportion_ci(level, method="exact")
+    return Interval(correct / total, float(low), float(high), level)
 
 
 def percent(interval: Interval, digits: int = 0) -> str:
-    """A share with its interval, in percent; the bounds are cut where no share can be.
-
-    digits: after the point.
-
-    >>> percent(Interval(0.651, 0.6, 0.702, 0.95)), percent(Interval(0.98, 0.95, 1.02, 0.95), 1)
-    ('65% [60, 70]', '98.0% [95.0, 100.0]')
-    """
+    """A share with its interval, in percent; the bounds are cut where no share can be."""
     low = max(0.0, interval.low)
     high = min(1.0, interval.high)
     estimate, low, high = (f"{100 * share:.{digits}f}" for share in (interval.estimate, low, high))
@@ -259,13 +177,7 @@ def percent(interval: Interval, digits: int = 0) -> str:
 
 
 def points(interval: Interval, digits: int = 0) -> str:
-    """A difference of shares with its interval, in percentage points, always with a sign.
-
-    Cut at -100 and 100. digits: after the point.
-
-    >>> points(Interval(0.126, 0.06, 0.2, 0.95))
-    '+13 [+6, +20]'
-    """
+    """A difference of shares with its interval, in percentage points, always with a sign."""
     low = max(-1.0, interval.low)
     high = min(1.0, interval.high)
     estimate, low, high = (f"{100 * share:+.{digits}f}" for share in (interval.estimate, low, high))
@@ -273,11 +185,7 @@ def points(interval: Interval, digits: int = 0) -> str:
 
 
 def verdict(interval: Interval) -> str:
-    """What an interval of a difference says: "higher", "lower" or "not clearly different".
-
-    >>> verdict(Interval(0.1, -0.02, 0.22, 0.95))
-    'not clearly different'
-    """
+    """What an interval of a difference says: "higher", "lower" or "not clearly different"."""
     if interval.low > 0:
         return "higher"
     return "lower" if interval.high < 0 else "not clearly different"

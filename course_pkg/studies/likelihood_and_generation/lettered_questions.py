@@ -1,16 +1,6 @@
 """Three ways to score the same lettered questions, side by side, as MMLU was scored by three codes.
 
-    letters        the log-probability of " A", " B", …: the original code
-    generation     the text that the model writes must be the letter: HELM
-    full answers   the log-probability of " A. text of option A", …: lm-eval as of January 2023
-
-All three see the same question with lettered options. The examples of a few-shot prompt are solved
-in the form that is asked for: by a letter, or by a letter and the text. Only generation can fail
-to choose at all, and only full answers depend on the options' lengths.
-
-Sources: Hendrycks et al. 2020, "Measuring Massive Multitask Language Understanding"; "What's going
-on with the Open LLM Leaderboard?" (Hugging Face's blog, June 2023): .636, .637 and .488 for
-LLaMA-65B, with prompts that differ a little too. Chapter: evaluation/likelihood-and-generation.
+Source: "What's going on with the Open LLM Leaderboard?" (Hugging Face's blog, June 2023).
 """
 
 from collections.abc import Sequence
@@ -20,7 +10,6 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.common.arguments import require_list
-from course_pkg.evaluation.answer_extraction import Rule
 from course_pkg.evaluation.generation import GenerationResult, OpenQuestion, answer_questions
 from course_pkg.evaluation.items import LETTERS
 from course_pkg.evaluation.multiple_choice import (
@@ -47,21 +36,13 @@ class LetteredQuestion:
     def __post_init__(self) -> None:
         require_list(self.options, "options", "put the options into ( )")
         if not 2 <= len(self.options) <= len(LETTERS):
-            raise ValueError(
-                f"question {self.id!r} has {len(self.options)} options: give 2 to {len(LETTERS)}"
-            )
+            raise ValueError(f"{self.id} has {len(self.options)} options: give 2 to {len(LETTERS)}")
         if not 0 <= self.answer < len(self.options):
-            raise ValueError(
-                f"question {self.id!r} has answer {self.answer}, but {len(self.options)} options"
-            )
+            raise ValueError(f"{self.id} has answer {self.answer}, but {len(self.options)} options")
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The options with their letters: the full answers.
-
-        >>> LetteredQuestion("1 + 1?", ("2", "3"), 0).lines
-        ('A. 2', 'B. 3')
-        """
+        """The options with their letters: the full answers."""
         return tuple(f"{LETTERS[i]}. {option}" for i, option in enumerate(self.options))
 
     @property
@@ -70,7 +51,7 @@ class LetteredQuestion:
         return tuple(LETTERS[: len(self.options)])
 
     def fields(self, answers: Sequence[str]) -> Fields:
-        """What fills the template. answers: the letters or the lines."""
+        """What fills the template."""
         lines = "\n".join(self.lines)
         return {"question": self.question, "options": lines, "answer": answers[self.answer]}
 
@@ -84,7 +65,7 @@ class ThreeWays:
     full_answers: MultipleChoiceResult
 
     def correct(self, normalization: Normalization = "sum") -> dict[str, list[bool]]:
-        """Whether each question was answered right, by way. normalization: of full answers."""
+        """Whether each question was answered right, by way."""
         return {
             "letters": self.letters.correct(),
             "generation": self.generation.correct(),
@@ -103,26 +84,14 @@ def three_ways(
     questions: Sequence[LetteredQuestion],
     examples: Sequence[LetteredQuestion] = (),
     *,
-    template: PromptTemplate = LETTERED,
     chat: bool = False,
-    rules: Sequence[str | Rule] = LETTER_RULES,
     max_new_tokens: int = 8,
 ) -> ThreeWays:
     """Score questions by letters, by generation, and by full answers.
 
-    examples: solved questions for the prompt, which must not be among the questions. template: its
-    fields are "question" and "options". chat: write prompts with the tokenizer's chat template.
-    rules: how to find the letter in what the model writes, see `extract`; the text ends at the
-    first line break. Raises ValueError for no question, and what the steps raise.
-
-    >>> from course_pkg.lm.load import load
-    >>> found = three_ways(*load("tiny"), [LetteredQuestion("1 + 1?", ("2", "3"), 0)])
-    >>> list(found.accuracy())
-    ['letters', 'generation', 'full answers']
+    Args:
+        chat: write prompts with the tokenizer's chat template.
     """
-    require_list(questions, "questions", "put the questions into [ ]")
-    if not questions:
-        raise ValueError("questions is empty: give at least one")
     chat_tokenizer = tokenizer if chat else None
 
     def prompts(form: str) -> list[ChoiceQuestion]:
@@ -131,7 +100,7 @@ def three_ways(
         asked = []
         for question in questions:
             answers = getattr(question, form)
-            prompt = template.render(question.fields(answers), solved, chat=chat_tokenizer)
+            prompt = LETTERED.render(question.fields(answers), solved, chat=chat_tokenizer)
             asked.append(
                 ChoiceQuestion(prompt.text, answers, question.answer, prompt.delimiter, question.id)
             )
@@ -148,7 +117,7 @@ def three_ways(
             model,
             tokenizer,
             open_questions,
-            rules=rules,
+            rules=LETTER_RULES,
             stop=["\n"],
             max_new_tokens=max_new_tokens,
         ),

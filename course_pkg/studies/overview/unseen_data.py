@@ -1,18 +1,8 @@
-"""Four classifiers that agree on a sample, and differ on data that the sample lacks.
-
-A small world for one figure: points in a plane, and two classes with a curved border between them.
-The training data come from its middle, with a few wrong labels. Four classifiers fit them about
-equally well. A test set from the same middle can hardly tell them apart; points from farther out
-can. So the accuracy on a test set is an estimate for data that are drawn as the test set was.
-
-Classifiers: a straight line and a cubic curve (least squares), the nearest training point, and the
-majority of the 15 nearest. Nothing here is a language model: two coordinates can be drawn.
-
-Source: the idea of figure 11.1 in the course's second document. Chapter: metrics/overview.
-"""
+"""Four classifiers that agree on a sample, and differ on data that the sample lacks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -44,15 +34,7 @@ def border(x: np.ndarray) -> np.ndarray:
 
 
 def draw_sample(count: int, reach: float, *, wrong: float = 0.0, seed: int = 0) -> LabeledPoints:
-    """Points drawn evenly from the square [-reach, reach]², with their classes.
-
-    wrong: the share of labels that are flipped by chance, in [0, 1). Raises ValueError for
-    count < 1 or reach <= 0.
-
-    >>> sample = draw_sample(3, reach=1.0)
-    >>> sample.points.shape, sample.labels.tolist()
-    ((3, 2), [False, False, True])
-    """
+    """Points drawn evenly from the square [-reach, reach]², with their classes."""
     require_integer(count, "count")
     require_between(reach, "reach", 0, np.inf)
     require_between(wrong, "wrong", 0, 1, closed=True)
@@ -63,14 +45,7 @@ def draw_sample(count: int, reach: float, *, wrong: float = 0.0, seed: int = 0) 
 
 
 def four_classifiers(training: LabeledPoints) -> dict[str, Predict]:
-    """Classifiers by name, each fitted to the same sample; they map points (n, 2) to labels (n,).
-
-    Raises ValueError for fewer than 15 points.
-
-    >>> fitted = four_classifiers(draw_sample(60, reach=1.2, wrong=0.05))
-    >>> {name: bool(predict(np.array([[0.0, 1.0]]))[0]) for name, predict in fitted.items()}
-    {'line': True, 'cubic curve': True, '1 nearest': True, '15 nearest': True}
-    """
+    """Classifiers by name, fitted to the same sample; they map points (n, 2) to labels (n,)."""
     if len(training.points) < 15:
         raise ValueError(f"{len(training.points)} points: 15 nearest ones need at least 15")
     models = {
@@ -79,20 +54,15 @@ def four_classifiers(training: LabeledPoints) -> dict[str, Predict]:
         "1 nearest": KNeighborsClassifier(1),
         "15 nearest": KNeighborsClassifier(15),
     }
-    sides = np.where(training.labels, 1, -1)
-    return {name: _fitted(model, training.points, sides) for name, model in models.items()}
+    for model in models.values():
+        model.fit(training.points, np.where(training.labels, 1, -1))
+    return {name: partial(_above, model) for name, model in models.items()}
 
 
 def accuracy(predict: Predict, sample: LabeledPoints) -> float:
-    """The share of a sample's points that a classifier gets right, in [0, 1].
-
-    >>> sample = draw_sample(100, reach=1.0)
-    >>> accuracy(lambda points: points[:, 1] > border(points[:, 0]), sample)
-    1.0
-    """
+    """The share of a sample's points that a classifier gets right, in [0, 1]."""
     return float(np.mean(predict(sample.points) == sample.labels))
 
 
-def _fitted(model: BaseEstimator, points: np.ndarray, sides: np.ndarray) -> Predict:
-    model.fit(points, sides)
-    return lambda points: model.predict(points) > 0
+def _above(model: BaseEstimator, points: np.ndarray) -> np.ndarray:
+    return model.predict(points) > 0

@@ -1,8 +1,6 @@
 """A language model as the policy of a red team: drawn cases, their log-probabilities, and values.
 
-The model has an adapter that is trained. Without it, the model is the initial policy p_0, so that
-one model in memory serves as both. All cases continue one prompt.
-Chapter: evaluation/red-teaming.
+Without its adapter the model is the initial policy p_0, so one model in memory serves as both.
 """
 
 from collections.abc import Collection
@@ -27,8 +25,10 @@ class CaseBatch:
 class LanguageModelPolicy(nn.Module):
     """p_r(x) of a causal transformers model with adapters, and a linear critic on its last states.
 
-    prompt: its token ids. ends: ids that end a case, such as those with "?". limit: the most
-    tokens of a case. Raises ValueError for an empty prompt, no ends or a limit below 1.
+    Args:
+        prompt: the token ids that every case continues.
+        ends: ids that end a case, such as those with "?".
+        limit: the most tokens of a case.
     """
 
     def __init__(
@@ -37,9 +37,7 @@ class LanguageModelPolicy(nn.Module):
         super().__init__()
         require_integer(limit, "limit")
         if not prompt or not ends:
-            raise ValueError(
-                f"prompt has {len(prompt)} tokens, ends has {len(ends)}: both need at least one"
-            )
+            raise ValueError(f"{len(prompt)} tokens and {len(ends)} ends: both need at least one")
         self.model = model
         self.critic = nn.Linear(model.config.hidden_size, 1)
         nn.init.zeros_(self.critic.weight)
@@ -50,10 +48,7 @@ class LanguageModelPolicy(nn.Module):
 
     @torch.no_grad()
     def sample(self, count: int, generator: torch.Generator) -> CaseBatch:
-        """Draw cases from p_r at temperature 1, without cutting the distribution off.
-
-        A gradient of a policy needs draws of that policy: no nucleus, no other temperature.
-        """
+        """Draw cases from p_r itself, uncut and at temperature 1, as its gradient needs."""
         require_integer(count, "count")
         newest = self.prompt.expand(count, -1)
         running = torch.ones(count)
@@ -78,10 +73,7 @@ class LanguageModelPolicy(nn.Module):
         return self.model.lm_head(states).log_softmax(-1), states
 
     def evaluate(self, cases: CaseBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """ln p_r of the drawn tokens, V(s_t), and KL(p_r(·|s_t) || p_0(·|s_t)): three of (n, T).
-
-        The critic reads the states without changing them.
-        """
+        """ln p_r of the drawn tokens, V(s_t), and KL(p_r(·|s_t) || p_0(·|s_t)): three of (n, T)."""
         log_probs, states = self.next_log_probs(cases)
         with torch.no_grad(), disable_adapters(self.model):
             initial, _ = self.next_log_probs(cases)

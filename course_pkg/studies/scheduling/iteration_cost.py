@@ -1,18 +1,12 @@
 """How long an iteration takes: a linear model, fitted to measured iterations.
 
-Time = base + a · prompt tokens + b · prompt pairs + c · sequences + d · context. The base is the
-reading of the weights; a pair is a token and a key that it sees. Fitted to SmolLM2 on a processor;
-a GPU that becomes compute-bound needs another model.
-
-Source: Orca (Yu et al. 2022), for iterations as the unit of scheduling.
-Chapter: serving/scheduling.
+It fits SmolLM2 on a processor; a GPU that becomes compute-bound needs another model.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from functools import cache
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 from course_pkg.pages.experiments import load_experiment
@@ -23,11 +17,7 @@ if TYPE_CHECKING:  # imported by the fit alone
 
 @dataclass(frozen=True)
 class Work:
-    """What one iteration computes.
-
-    >>> Work.of(prompts=[3], contexts=[10, 20])  # 1 + 2 + 3 pairs
-    Work(prompt=3, pairs=6, sequences=2, context=30)
-    """
+    """What one iteration computes."""
 
     prompt: int = 0  # tokens of prompts
     pairs: int = 0  # of such a token and a key that it sees
@@ -45,14 +35,7 @@ class Work:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Seconds of an iteration: a constant, and a rate for each count in `Work`.
-
-    Raises ValueError if a rate is negative or not finite, or if all are 0.
-
-    >>> model = CostModel(base=1.0, prompt=0.5)
-    >>> model.seconds(Work.of(prompts=[4], contexts=[9]))
-    3.0
-    """
+    """Seconds of an iteration: a constant for the weights, and a rate for each count in `Work`."""
 
     base: float = 0.0
     prompt: float = 0.0
@@ -63,9 +46,7 @@ class CostModel:
     def __post_init__(self):
         rates = astuple(self)
         if not all(math.isfinite(rate) and rate >= 0 for rate in rates) or not any(rates):
-            raise ValueError(
-                f"{self}: rates are seconds, finite and at least 0, and one of them is positive"
-            )
+            raise ValueError(f"{self}: finite and at least 0, and one of them is positive")
 
     def seconds(self, work: Work) -> float:
         """The time of one iteration."""
@@ -109,17 +90,10 @@ class Fit:
 def profile(points: Sequence[tuple[Work, float]]) -> Fit:
     """The cost model with rates of at least 0 that fits measured iterations best.
 
-    points: work and its seconds, at least 5. The sum of squared relative errors is least, over all
-    31 sets of rates that may be positive. Raises ValueError for points that are too few or too
-    similar, or times that are not positive.
-
-    >>> truth = CostModel(base=0.05, prompt=0.01, sequences=0.002, context=1e-5)
-    >>> works = [Work.of([p], [c] * n) for p in (1, 9, 40) for c in (8, 64) for n in (1, 5)]
-    >>> fit = profile([(work, truth.seconds(work)) for work in works])
-    >>> round(fit.model.prompt, 6), fit.error < 1e-6
-    (0.01, True)
+    The sum of squared relative errors is least (non-negative least squares).
     """
     import numpy as np
+    from scipy.optimize import nnls
 
     rates = 5
     if len(points) < rates:
@@ -135,16 +109,7 @@ def profile(points: Sequence[tuple[Work, float]]) -> Fit:
             f"these {len(points)} points cannot tell the {rates} rates apart: vary prompts, "
             "sequences and contexts independently of each other"
         )
-    best = np.zeros(rates)
-    least = math.inf
-    for size in range(1, rates + 1):
-        for kept in map(list, combinations(range(rates), size)):
-            solution, *_ = np.linalg.lstsq(weighted[:, kept] / scale[kept], np.ones(len(points)))
-            error = np.sum((weighted[:, kept] / scale[kept] @ solution - 1) ** 2)
-            if np.all(solution >= 0) and error < least:
-                least = error
-                best = np.zeros(rates)
-                best[kept] = solution / scale[kept]
+    best = nnls(weighted / scale, np.ones(len(points)))[0] / scale
     errors = np.abs(weighted @ best - 1)
     return Fit(CostModel(*best.tolist()), float(errors.mean()), float(errors.max()))
 
@@ -159,9 +124,6 @@ def recorded() -> Fit:
 def recorded_points() -> tuple[tuple[Work, float], ...]:
     """The measured iterations of the record `iteration_times`, with their seconds."""
     return tuple(
-        (
-            Work.of(row["prompts"], [row["context"]] * row["sequences"]),
-            row["iteration_seconds"],
-        )
+        (Work.of(row["prompts"], [row["context"]] * row["sequences"]), row["iteration_seconds"])
         for row in load_experiment("iteration_times").rows
     )

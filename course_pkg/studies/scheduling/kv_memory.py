@@ -1,10 +1,6 @@
 """KV memory that is too small: which jobs' keys and values are on the GPU, and what moving costs.
 
-A preempted job keeps its keys and values; if the GPU cannot hold them all, some move to the host's
-memory, and back before the job runs. Reactive swapping moves when a batch needs it, and the GPU
-waits. Proactive swapping moves during iterations: jobs that will run late go out early, and jobs
-that will run soon come back early. A job moves as a whole. Not here: recomputing, and blocks.
-Source: FastServe (Wu et al. 2023, arXiv 2305.05920). Chapter: serving/scheduling.
+A job moves as a whole. Source: FastServe (Wu et al. 2023, arXiv 2305.05920).
 """
 
 import math
@@ -16,10 +12,12 @@ from course_pkg.studies.scheduling.policies import Chunk, Job, Preemptive
 class KVMemory:
     """Room for the keys and values of `capacity` tokens on the GPU, and of any number on the host.
 
-    bandwidth: tokens per second, in each direction; in bytes, divide by the bytes of a token.
-    proactive: move during iterations also. reserve: tokens that proactive swapping keeps free.
-    `simulate` copies it. Raises ValueError unless capacity and bandwidth are positive and reserve
-    is at least 0 and below the capacity, or if there is a reserve without proactive swapping.
+    Reactive swapping moves when a batch needs it, and the GPU waits.
+
+    Args:
+        bandwidth: tokens per second, in each direction.
+        proactive: move during iterations also: late jobs out, soon ones back.
+        reserve: tokens that proactive swapping keeps free.
     """
 
     def __init__(
@@ -53,11 +51,7 @@ class KVMemory:
     def admit(
         self, batch: list[Chunk], policy: Preemptive, now: float
     ) -> tuple[list[Chunk], float]:
-        """Make room for a batch: the part of it that fits, and when it can start.
-
-        The last of the batch are put back if the whole does not fit. Then the jobs that wait
-        longest leave the GPU until it does, and those of the batch that are on the host come.
-        """
+        """Make room for a batch: the part of it that fits, and when it can start."""
         self._settle(now)
         batch, needs = self._fitting(batch, policy)
         self.running = {job for job, _, _ in batch}

@@ -1,13 +1,6 @@
 """Multi-level feedback queues, and FastServe's skip-join variant.
 
-A job may use a quantum of time in its queue, and is then demoted to the next, whose quantum is
-twice as long. A batch takes jobs from the highest queue down, so that short jobs finish before long
-ones. In plain MLFQ every job joins the highest queue, where a long prompt that is read at once runs
-far beyond the quantum. In skip-join MLFQ a job joins the highest queue whose quantum is long enough
-for its prompt. With a token budget, prompts are read in chunks, between which others may run.
-
 Source: FastServe (Wu et al. 2023, arXiv 2305.05920), algorithm 1.
-Chapter: serving/scheduling.
 """
 
 import heapq
@@ -23,16 +16,15 @@ ROUNDING = 1 - 1e-9  # a sum of float times may be this little short of the quan
 
 
 class MLFQ(Preemptive):
-    """Feedback queues in which every job joins the highest.
+    """Feedback queues in which every job joins the highest, and sinks when its quantum is used up.
 
-    max_batch: jobs in an iteration. quantum: seconds in the highest queue; the next ones have 2, 4,
-    … times that. token_budget: as for `ContinuousBatching`. levels: the number of queues; the
-    lowest is served in turns of its quantum. starvation: a job that has waited this many seconds
-    since its last iteration, or since it came, is promoted to the end of the highest queue with a
-    new quantum; inf means never.
-    A job is charged the whole time of its iterations. When its charge reaches the quantum it is
-    demoted by one level, to the end; otherwise it keeps its place. Raises ValueError if max_batch
-    or levels is below 1, or a time is not positive.
+    A job is charged the whole time of its iterations.
+
+    Args:
+        max_batch: jobs in an iteration.
+        quantum: seconds in the highest queue; the next ones have 2, 4, … times that.
+        levels: the number of queues; the lowest is served in turns of its quantum.
+        starvation: a job that has waited so many seconds is promoted to the end of the highest.
     """
 
     def __init__(
@@ -47,9 +39,7 @@ class MLFQ(Preemptive):
         require_budget(token_budget, max_batch)
         require_integer(levels, "levels")
         if not (0 < quantum < math.inf and starvation > 0):
-            raise ValueError(
-                f"quantum is {quantum}, starvation {starvation}: give positive seconds"
-            )
+            raise ValueError(f"quantum is {quantum}, starvation {starvation}: give positive ones")
         self.max_batch = max_batch
         self.token_budget = token_budget
         self.starvation = starvation
@@ -108,11 +98,10 @@ class MLFQ(Preemptive):
             queue.move_to_end(job.index, last=False)
 
     def waiting(self, now: float) -> list[Job]:
-        """By FastServe's estimate of when each will run next, the soonest first.
+        """By FastServe's estimate of when each will run next (ENST), the soonest first.
 
-        The estimate is the sooner of two: promotion, and the time that the jobs in higher queues
-        need to sink to its level, divided by max_batch. Jobs with equal estimates keep the order of
-        the queues. Source: FastServe, estimated next scheduled time (ENST).
+        The sooner of promotion, and the time that the jobs in higher queues need to sink to its
+        level, divided by max_batch.
         """
         sinks = [0.0, *accumulate(self.quanta)]  # from the highest queue down to each level
         times = {}
@@ -143,10 +132,7 @@ class MLFQ(Preemptive):
 
 
 class SkipJoinMLFQ(MLFQ):
-    """FastServe: a job joins the highest queue whose quantum fits its first iteration.
-
-    cost: what the server has profiled; the first iteration is taken as if it ran alone. A job that
-    fits no quantum joins the lowest queue. Other arguments as for `MLFQ`.
+    """FastServe: a job joins the highest queue whose quantum fits its first iteration, alone.
 
     >>> policy = SkipJoinMLFQ(4, quantum=1.0, cost=CostModel(base=0.5, prompt=0.5), levels=3)
     >>> [policy.join(Job(0, 0.0, prompt, output=9)) for prompt in (1, 2, 3, 4, 7, 8)]

@@ -1,16 +1,7 @@
 """Policies: what a server runs next. Here are those without feedback; `mlfq` has the others.
 
-Before each iteration, a policy's `next_batch` gives chunks: jobs, each with the tokens to compute
-for it. After it, `ran` gives the jobs that leave.
-
-Order of arrival gives each client a share that grows with its requests. `FairClients` gives every
-client a counter of the tokens that the server has computed for it, and the next free slot to the
-waiting client with the lowest counter. A client that was idle starts from the lowest counter of the
-others, so that idleness saves up nothing.
-
-Sources: Orca (Yu et al. 2022) for iteration-level (continuous) batching; Sarathi-Serve (Agrawal et
-al. 2024) for chunked prefill; Schrage 1968 for SRPT; Sheng et al. 2024, "Fairness in Serving Large
-Language Models" (OSDI), algorithm 2, for fair clients. Chapter: serving/continuous-batching.
+Sources: Orca (Yu et al. 2022); Sarathi-Serve (Agrawal et al. 2024) for chunked prefill; Schrage
+1968 for SRPT; Sheng et al. 2024, algorithm 2, for fair clients.
 """
 
 import heapq
@@ -22,6 +13,8 @@ from dataclasses import dataclass
 
 from course_pkg.common.arguments import require_between, require_integer
 from course_pkg.studies.scheduling.iteration_cost import CostModel
+
+PROMPT_WEIGHT, ANSWER_WEIGHT = 1, 2  # of a token in the counters of `FairClients`
 
 
 @dataclass(slots=True, eq=False)
@@ -69,9 +62,10 @@ Chunk = tuple[Job, int, int]  # a job, how many tokens to compute, how many are 
 def chunks(jobs: Sequence[Job], token_budget: int | None) -> list[Chunk]:
     """The next iteration of these jobs, within a budget of tokens.
 
-    token_budget: jobs that decode come first, with a token each; the rest of the budget goes to the
-    prompts, in the order given, so a long prompt is read in several iterations, and a job may get
-    nothing. None reads every prompt at once.
+    Args:
+        token_budget: jobs that decode come first, with a token each; the rest goes to the prompts
+            in the order given, so a long one is read in several iterations. None reads every prompt
+            at once.
 
     >>> long, short, decoding = Job(0, 0.0, 6, 1), Job(1, 0.0, 2, 1), Job(2, 0.0, 3, 5, 3, 1)
     >>> [(job.index, tokens) for job, tokens, _ in chunks([long, short, decoding], 4)]
@@ -108,7 +102,7 @@ class Policy(ABC):
         """What the next iteration computes, the most urgent first; empty to wait."""
 
     def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
-        """The batch has run, and its jobs have their tokens. Returns the jobs that leave."""
+        """The batch has run, and its jobs have their tokens."""
         return [job for job, _, _ in batch if job.done]
 
     def wake(self) -> float:
@@ -131,11 +125,12 @@ class Preemptive(Policy):
 class StaticBatching(Policy):
     """Batches that stay together until the longest answer is complete, in order of arrival.
 
-    size: the most requests in a batch. max_wait: an idle server starts when a batch is full or the
-    first request has waited for max_wait seconds; 0 starts with whatever is there; more than 0 is
-    also called dynamic batching. Prompts are padded to the longest, and a row whose answer is
-    complete goes on as padding. All answers are returned at the end. Raises ValueError if size is
-    below 1 or max_wait negative or infinite.
+    Prompts are padded to the longest, complete rows go on as padding, and all answers are returned
+    at the end.
+
+    Args:
+        max_wait: seconds that the first request of a batch that isn't full waits; above 0 it is
+            also called dynamic batching.
     """
 
     def __init__(self, size: int, max_wait: float = 0.0):
@@ -178,12 +173,7 @@ class StaticBatching(Policy):
 
 
 class ContinuousBatching(Preemptive):
-    """A request joins at the next iteration if a place is free, and leaves at its last token.
-
-    max_batch: the most requests at a time. token_budget: the most tokens of an iteration; then
-    sequences that decode come first, and prompts are read in chunks. None reads a prompt at once.
-    Raises ValueError if max_batch is below 1, or the budget below max_batch.
-    """
+    """A request joins at the next iteration if a place is free, and leaves at its last token."""
 
     def __init__(self, max_batch: int, token_budget: int | None = None):
         require_budget(token_budget, max_batch)
@@ -225,12 +215,7 @@ class RunToCompletion(ContinuousBatching):
 
 
 class ShortestFirst(ContinuousBatching):
-    """Continuous batching in which the request with the lowest key joins first.
-
-    key: from a job to a number, such as its prompt's length or a predicted answer's; equal keys
-    keep the order of arrival. Nothing is interrupted, so a long request may wait without limit.
-    Other arguments as for `ContinuousBatching`.
-    """
+    """Continuous batching in which the request with the lowest key, a number, joins first."""
 
     def __init__(
         self,
@@ -252,9 +237,7 @@ class ShortestFirst(ContinuousBatching):
 class SRPT(Policy):
     """Shortest remaining processing time: an oracle that knows how long each answer will be.
 
-    At every iteration it runs the jobs with the least time left, as if each were alone. With
-    max_batch 1 and free preemption at any moment, no policy has a lower mean completion time.
-    token_budget: as for `ContinuousBatching`.
+    With max_batch 1 and free preemption, no policy has a lower mean completion time.
     """
 
     def __init__(self, max_batch: int, cost: CostModel, token_budget: int | None = None):
@@ -289,30 +272,13 @@ class SRPT(Policy):
 class FairClients(ContinuousBatching):
     """Continuous batching in which the client that has received least is served next.
 
-    clients: the client of each request, (requests,), as integers or names. A token of a prompt
-    counts prompt_weight when the request joins, and a token of an answer answer_weight when it is
-    computed; the source takes 1 and 2. Other arguments as for `ContinuousBatching`. Raises
-    ValueError for a weight that isn't positive, and in `add` for a request without a client.
+    A client that was idle starts from the lowest counter of the others, so idleness saves up
+    nothing.
     """
 
-    def __init__(
-        self,
-        max_batch: int,
-        clients: Sequence,
-        token_budget: int | None = None,
-        *,
-        prompt_weight: float = 1.0,
-        answer_weight: float = 2.0,
-    ):
+    def __init__(self, max_batch: int, clients: Sequence, token_budget: int | None = None):
         super().__init__(max_batch, token_budget)
-        if not (prompt_weight > 0 and answer_weight > 0):
-            raise ValueError(
-                f"prompt_weight is {prompt_weight}, answer_weight {answer_weight}: give positive "
-                "weights"
-            )
         self.clients = clients
-        self.prompt_weight = prompt_weight
-        self.answer_weight = answer_weight
         self.waits: dict[object, deque[Job]] = {}  # by client, only those with requests that wait
         self.counters: dict[object, float] = {}
         self.last_served = None
@@ -320,8 +286,7 @@ class FairClients(ContinuousBatching):
     def add(self, job: Job) -> None:
         if job.index >= len(self.clients):
             raise ValueError(
-                f"request {job.index} has no client: {len(self.clients)} clients were given, one "
-                "per request"
+                f"request {job.index} has no client; only {len(self.clients)} are given"
             )
         client = self.clients[job.index]
         if client not in self.waits:
@@ -332,7 +297,7 @@ class FairClients(ContinuousBatching):
     def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
         for job, _, _ in batch:
             if job.produced:
-                self.counters[self.clients[job.index]] += self.answer_weight
+                self.counters[self.clients[job.index]] += ANSWER_WEIGHT
         return super().ran(batch, seconds, now)
 
     def _pop(self) -> Job | None:
@@ -343,7 +308,7 @@ class FairClients(ContinuousBatching):
         if not self.waits[client]:
             del self.waits[client]
             self.last_served = client
-        self.counters[client] += self.prompt_weight * job.prompt
+        self.counters[client] += PROMPT_WEIGHT * job.prompt
         return job
 
     def _lift(self, client) -> None:

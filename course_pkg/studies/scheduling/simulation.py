@@ -1,13 +1,7 @@
 """The simulation of a server, iteration after iteration, and what users feel of it.
 
-Before each iteration, the policy chooses which requests take part and with how many tokens; the
-cost model says how long that takes; then every request that has read its whole prompt has one more
-token. Requests that arrive meanwhile are seen at the end. Nothing here is random; requests are. One
-simulation is one draw of a random workload: compare policies on several seeds, by differences. Not
-here: several servers, prefix caches, requests that are canceled.
-
 Sources: vLLM (Kwon et al. 2023) for normalized latency; DistServe (Zhong et al. 2024) for goodput;
-Jain, Chiu and Hawe 1984 for fairness. Chapter: serving/scheduling.
+Jain, Chiu and Hawe 1984 for fairness.
 """
 
 import copy
@@ -22,10 +16,17 @@ from course_pkg.studies.scheduling.kv_memory import KVMemory
 from course_pkg.studies.scheduling.policies import Chunk, Job, Policy, Preemptive
 from course_pkg.studies.scheduling.workload import SimulatedRequest
 
-if TYPE_CHECKING:  # the columns of a simulation are arrays, but a simulation needs none
-    import numpy as np
 if TYPE_CHECKING:  # imported by what needs it: a simulation and its goodput don't
     import numpy as np
+
+
+def _column(name: str) -> cached_property:
+    def values(self: "Simulation") -> "np.ndarray":
+        import numpy as np
+
+        return np.array([getattr(job, name) for job in self.jobs])
+
+    return cached_property(values)
 
 
 @dataclass(frozen=True)
@@ -52,45 +53,17 @@ class Simulation:
     swapped: int = 0  # tokens moved between the memories
     trace: tuple[Iteration, ...] = field(repr=False, default=())  # if it was asked for
 
-    @cached_property
-    def arrival(self) -> "np.ndarray":
-        """When each request arrived."""
-        return self._column("arrival")
-
-    @cached_property
-    def prompt(self) -> "np.ndarray":
-        """The tokens of its prompt."""
-        return self._column("prompt")
-
-    @cached_property
-    def output(self) -> "np.ndarray":
-        """The tokens of its answer."""
-        return self._column("output")
-
-    @cached_property
-    def first_token(self) -> "np.ndarray":
-        """When its first token was computed."""
-        return self._column("first_token")
-
-    @cached_property
-    def last_token(self) -> "np.ndarray":
-        """When its last token was computed."""
-        return self._column("last_token")
-
-    @cached_property
-    def finished(self) -> "np.ndarray":
-        """When it left the server."""
-        return self._column("finished")
+    arrival = _column("arrival")
+    prompt = _column("prompt")
+    output = _column("output")
+    first_token = _column("first_token")
+    last_token = _column("last_token")
+    finished = _column("finished")
 
     @cached_property
     def alone(self) -> "np.ndarray":
         """How long it takes with the server for itself."""
         return self.cost.alone(self.prompt, self.output)
-
-    def _column(self, name: str) -> "np.ndarray":
-        import numpy as np
-
-        return np.array([getattr(job, name) for job in self.jobs])
 
 
 def simulate(
@@ -103,15 +76,8 @@ def simulate(
 ) -> Simulation:
     """Serve all requests, in any order of arrival, until the last one has finished.
 
-    memory: limits keys and values; None means that there is room for all. Takes 1 to 2 µs per
-    request and iteration. Raises ValueError without requests, for a request that the memory cannot
-    hold, or for memory with a policy that doesn't preempt. Chapter: serving/scheduling.
-
-    >>> from course_pkg.studies.scheduling.policies import ContinuousBatching
-    >>> two = [SimulatedRequest(0.0, prompt=4, output=3), SimulatedRequest(0.5, prompt=4, output=1)]
-    >>> result = simulate(two, ContinuousBatching(max_batch=8), CostModel(base=1.0))
-    >>> result.first_token.tolist(), result.finished.tolist()
-    ([1.0, 2.0], [3.0, 2.0])
+    Args:
+        memory: limits keys and values; None means that there is room for all.
     """
     policy = copy.deepcopy(policy)
     memory = copy.deepcopy(memory)
@@ -212,12 +178,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: "np.ndarray") -> "Spread":
-        """Of a sample, leaving out NaN; percentiles are interpolated.
-
-        >>> import numpy as np
-        >>> Spread.of(np.arange(101.0))
-        Spread(mean=50.0, p50=50.0, p95=95.0, p99=99.0)
-        """
+        """Of a sample, leaving out NaN; percentiles are interpolated."""
         import numpy as np
 
         values = values[~np.isnan(values)]
@@ -241,15 +202,7 @@ class Summary:
 
 
 def summarize(result: Simulation) -> Summary:
-    """All figures of a simulation.
-
-    >>> from course_pkg.studies.scheduling.policies import RunToCompletion
-    >>> from course_pkg.studies.scheduling.workload import requests
-    >>> result = simulate(requests([0, 0], [5, 5], [4, 1]), RunToCompletion(), CostModel(base=1.0))
-    >>> summary = summarize(result)
-    >>> summary.completion.mean, summary.normalized.mean, summary.throughput  # 4 and 5 seconds
-    (4.5, 3.0, 1.0)
-    """
+    """All figures of a simulation."""
     completion = result.finished - result.arrival
     span = _span(result)
     return Summary(
@@ -279,11 +232,7 @@ def goodput(
     first_token: float = math.inf,
     between_tokens: float = math.inf,
 ) -> float:
-    """Requests per second that meet every target given, in seconds; see `Summary`.
-
-    Raises ValueError without a target. A server's capacity is the highest rate of arrivals at which
-    a share of requests, such as 0.9, meets the targets.
-    """
+    """Requests per second that meet every target given, in seconds; see `Summary`."""
     if min(completion, normalized, first_token, between_tokens) == math.inf:
         raise ValueError("there is no target: give at least one, in seconds")
 
@@ -300,13 +249,7 @@ def goodput(
 
 
 def jain(values: "np.ndarray") -> float:
-    """Jain's index (Σx)² / (n Σx²) of non-negative values: 1 if all are equal, 1/n if one has all.
-
-    Raises ValueError if there are no values, one is negative, or all are 0.
-
-    >>> jain([1.0, 1.0, 0.0, 0.0])
-    0.5
-    """
+    """Jain's index (Σx)² / (n Σx²) of non-negative values: 1 if all are equal, 1/n at the least."""
     import numpy as np
 
     values = np.asarray(values, float)

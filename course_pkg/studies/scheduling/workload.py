@@ -1,8 +1,4 @@
-"""Requests for a simulated server: when they arrive, and how long prompts and answers are.
-
-Each distribution takes a generator, so that a seed fixes everything.
-Sources: FastServe (Wu et al. 2023) for Gamma arrivals in experiments. Chapter: serving/scheduling.
-"""
+"""Requests for a simulated server: when they arrive, and how long prompts and answers are."""
 
 import math
 from collections.abc import Sequence
@@ -18,11 +14,7 @@ if TYPE_CHECKING:  # imported by what draws: requests that are given need no num
 
 @dataclass(frozen=True)
 class SimulatedRequest:
-    """One request: arrival in seconds, and the tokens of its prompt and of its answer.
-
-    A policy may not look at `output`, unless it says that it is an oracle. Raises ValueError if the
-    arrival is negative or not finite, or if a length is not an integer of at least 1.
-    """
+    """One request: arrival in seconds, and the tokens of its prompt and of its answer."""
 
     arrival: float
     prompt: int
@@ -37,16 +29,10 @@ class SimulatedRequest:
 def requests(
     arrivals: Sequence[float], prompts: Sequence[int], outputs: Sequence[int]
 ) -> list[SimulatedRequest]:
-    """Requests from three sequences of equal length; ValueError if they are not.
-
-    >>> requests([0.0, 1.5], [10, 20], [3, 4])[1]
-    SimulatedRequest(arrival=1.5, prompt=20, output=4)
-    """
+    """Requests from three sequences of equal length."""
     if not len(arrivals) == len(prompts) == len(outputs):
-        raise ValueError(
-            f"{len(arrivals)} arrivals, {len(prompts)} prompts and {len(outputs)} outputs: "
-            "give equally many"
-        )
+        sizes = f"{len(arrivals)} arrivals, {len(prompts)} prompts and {len(outputs)} outputs"
+        raise ValueError(f"{sizes}: give equally many")
     rows = zip(arrivals, prompts, outputs, strict=True)
     return [SimulatedRequest(float(arrival), int(p), int(o)) for arrival, p, o in rows]
 
@@ -57,17 +43,7 @@ def poisson(rate: float, number: int, generator: "Generator") -> "np.ndarray":
 
 
 def gamma(rate: float, number: int, variation: float, generator: "Generator") -> "np.ndarray":
-    """Arrival times, (number,), with Gamma gaps: mean 1 / rate, deviation `variation` times that.
-
-    variation: 1 is Poisson, more is burstier, less is more regular.
-    Raises ValueError unless rate and variation are positive.
-
-    >>> import numpy as np
-    >>> times = gamma(2.0, 4000, 0.1, np.random.default_rng(0))
-    >>> gaps = np.diff(times)
-    >>> print(f"{gaps.mean():.2f} {gaps.std():.2f}")
-    0.50 0.05
-    """
+    """Arrival times, (number,), with Gamma gaps: mean 1 / rate, deviation variation / rate."""
     import numpy as np
 
     _positive(rate=rate, variation=variation)
@@ -76,16 +52,7 @@ def gamma(rate: float, number: int, variation: float, generator: "Generator") ->
 
 
 def on_off(rate: float, number: int, on: float, off: float, generator: "Generator") -> "np.ndarray":
-    """Arrival times, (number,): Poisson for `on` seconds, then none for `off` seconds, repeated.
-
-    rate: per second over all, so within a burst it is rate · (on + off) / on.
-    Raises ValueError unless rate and on are positive and off is at least 0.
-
-    >>> import numpy as np
-    >>> times = on_off(1.0, 500, on=2.0, off=8.0, generator=np.random.default_rng(0))
-    >>> bool(np.all(times % 10 < 2))
-    True
-    """
+    """Arrival times, (number,): Poisson for `on` seconds, then none for `off` seconds, repeated."""
     import numpy as np
 
     _positive(rate=rate, on=on)
@@ -97,15 +64,7 @@ def on_off(rate: float, number: int, on: float, off: float, generator: "Generato
 def lognormal(
     mean: float, sigma: float, number: int, generator: "Generator", *, most: int
 ) -> "np.ndarray":
-    """Lengths in 1 … most, (number,), whose logarithm is normal with deviation sigma.
-
-    mean: before lengths beyond `most` are cut to it. Raises ValueError unless all are positive.
-
-    >>> import numpy as np
-    >>> lengths = lognormal(100, 1.0, 10000, np.random.default_rng(0), most=10**6)
-    >>> 95 < lengths.mean() < 105, 55 < np.median(lengths) < 65  # the median is 100 / exp(1/2)
-    (np.True_, np.True_)
-    """
+    """Lengths in 1 … most, (number,), whose logarithm is normal with deviation sigma."""
     import numpy as np
 
     _positive(mean=mean, sigma=sigma, most=most)
@@ -114,10 +73,7 @@ def lognormal(
 
 
 def zipf(exponent: float, number: int, generator: "Generator", *, most: int) -> "np.ndarray":
-    """Lengths in 1 … most, (number,), of which n has a probability proportional to n^−exponent.
-
-    Raises ValueError unless exponent and most are positive.
-    """
+    """Lengths in 1 … most, (number,), of which n has a probability proportional to n^−exponent."""
     import numpy as np
 
     _positive(exponent=exponent, most=most)
@@ -129,14 +85,7 @@ def zipf(exponent: float, number: int, generator: "Generator", *, most: int) -> 
 def bimodal(
     short: int, long: int, share: float, number: int, generator: "Generator"
 ) -> "np.ndarray":
-    """Lengths, (number,): `long` with probability `share`, otherwise `short`.
-
-    Raises ValueError unless both are positive and the share is in [0, 1].
-
-    >>> import numpy as np
-    >>> bimodal(10, 500, 0.25, 8, np.random.default_rng(0)).tolist()
-    [10, 10, 500, 500, 10, 10, 10, 10]
-    """
+    """Lengths, (number,): `long` with probability `share`, otherwise `short`."""
     import numpy as np
 
     _positive(short=short, long=long)

@@ -2,19 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 
 from course_pkg.studies.benchmarks.label_scores import LabelScores, score_labels
 from course_pkg.studies.benchmarks.suites import SuiteItem, load_shape
-
-
-def log_prob(model, tokenizer, context, option):
-    """The log-probability of an option after a context, by one plain pass."""
-    ids = tokenizer(context + " " + option, add_special_tokens=False).input_ids
-    start = len(tokenizer(context, add_special_tokens=False).input_ids)
-    with torch.no_grad():
-        logits = model(torch.tensor([ids])).logits[0].log_softmax(-1)
-    return sum(logits[place - 1, ids[place]].item() for place in range(start, len(ids)))
+from tests.studies.plain_pass import log_prob
 
 
 def test_words_are_scored_after_the_item_and_after_the_empty_input(tiny):
@@ -24,12 +15,12 @@ def test_words_are_scored_after_the_item_and_after_the_empty_input(tiny):
     for row, item in enumerate(shape.items[:2]):
         texts = (f"Review: {item.fields['sentence']}\nSentiment:", "Review: N/A\nSentiment:")
         for text, found in zip(texts, (scores.given, scores.empty), strict=True):
-            wanted = [log_prob(*tiny, text, word) for word in prompt.words]
+            wanted = [log_prob(*tiny, text, f" {word}") for word in prompt.words]
             np.testing.assert_allclose(found[row], wanted, atol=1e-4)  # float32 logits
     shape = load_shape("causes")
     item = shape.items[0]
     scores = score_labels(*tiny, shape.prompts[0], [item])
-    wanted = [log_prob(*tiny, "N/A because", option) for option in item.options]
+    wanted = [log_prob(*tiny, "N/A because", f" {option}") for option in item.options]
     np.testing.assert_allclose(scores.empty[0], wanted, atol=1e-4)
 
 

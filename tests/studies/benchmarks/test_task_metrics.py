@@ -27,34 +27,32 @@ CONSTANT = np.array([[0, 1, 1, 0, 1], [1, 1, 1, 1, 1]])
 ABSENT = np.array([[0, 0, 0, 0], [0, 0, 0, 0]])
 
 
-def test_labels_are_scored_as_by_scikit_learn(subtests):
+def test_labels_are_scored_as_by_scikit_learn():
     for pair in (*CASES, CONSTANT, ABSENT):
-        with subtests.test(pair=pair):
-            gold, said = pair
-            # The values are quotients of counts: only the order of a few additions differs.
-            found = [accuracy(gold, said), macro_f1(gold, said)]
-            macro = metrics.f1_score(gold, said, average="macro", zero_division=0)
-            expected = [metrics.accuracy_score(gold, said), macro]
-            if max(gold.max(), said.max()) < 2:
-                found += [binary_f1(gold, said), matthews_correlation(gold, said)]
-                expected.append(metrics.f1_score(gold, said, zero_division=0))
-                with warnings.catch_warnings(action="ignore"):
-                    expected.append(metrics.matthews_corrcoef(gold, said))
-            assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
+        gold, said = pair
+        # The values are quotients of counts: only the order of a few additions differs.
+        found = [accuracy(gold, said), macro_f1(gold, said)]
+        macro = metrics.f1_score(gold, said, average="macro", zero_division=0)
+        expected = [metrics.accuracy_score(gold, said), macro]
+        if max(gold.max(), said.max()) < 2:
+            found += [binary_f1(gold, said), matthews_correlation(gold, said)]
+            expected.append(metrics.f1_score(gold, said, zero_division=0))
+            with warnings.catch_warnings(action="ignore"):
+                expected.append(metrics.matthews_corrcoef(gold, said))
+        assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
-def test_correlations_equal_scipy_s_and_a_constant_column_has_none(subtests):
+def test_correlations_equal_scipy_s_and_a_constant_column_has_none():
     for seed in range(4):
-        with subtests.test(seed=seed):
-            generator = np.random.default_rng(seed)
-            gold = generator.integers(6, size=97).astype(float)
-            said = gold + generator.normal(0, 2, size=97).round(1)
-            for shift in (0, 1000):
-                ours = pearson(gold, said + shift)
-                assert ours == pytest.approx(stats.pearsonr(gold, said + shift).statistic, abs=1e-9)
-            assert spearman(gold, said) == pytest.approx(
-                stats.spearmanr(gold, said).statistic, abs=1e-12
-            )
+        generator = np.random.default_rng(seed)
+        gold = generator.integers(6, size=97).astype(float)
+        said = gold + generator.normal(0, 2, size=97).round(1)
+        for shift in (0, 1000):
+            ours = pearson(gold, said + shift)
+            assert ours == pytest.approx(stats.pearsonr(gold, said + shift).statistic, abs=1e-9)
+        assert spearman(gold, said) == pytest.approx(
+            stats.spearmanr(gold, said).statistic, abs=1e-12
+        )
     assert pearson([1, 2, 3], [4, 4, 4]) == spearman([1, 2, 3], [4, 4, 4]) == 0
 
 

@@ -5,47 +5,22 @@ import json
 import pytest
 
 from course_pkg.lm.load import load
-from course_pkg.studies.chat_benchmarks.conversations import (
+from course_pkg.studies.chat_benchmarks.held_conversations import (
     HeldConversation,
-    greedy_writer,
-    hold_conversations,
-    load_chat_questions,
-    reference_conversations,
-)
-from course_pkg.studies.chat_benchmarks.judging import (
     answer_text,
     compare_all,
     compare_conversations,
     grade_conversation,
+    greedy_writer,
+    hold_conversations,
+    load_chat_questions,
     parse_verdict,
+    reference_conversations,
 )
 from course_pkg.studies.judge.geval import JudgeError
 from course_pkg.studies.judge.local import LocalJudge
 from tests.refusals import require_refusals
-
-
-class Scripted:
-    """A judge that decides by a function of the two answers."""
-
-    def __init__(self, prefer=None):
-        self.prefer = prefer
-        self.prompts = []
-
-    def option_probabilities(self, prompt, start, options):
-        self.prompts.append(prompt)
-        if list(options) != ["A", "B"]:
-            return {option: 1 / len(options) for option in options}
-        before, b = prompt.split("\n\nWhich answer")[0].rsplit("Answer B:\n", 1)
-        chance = self.prefer(before.rsplit("Answer A:\n", 1)[1].strip(), b.strip())
-        return {"A": chance, "B": 1 - chance}
-
-    def write(self, prompt, start, **settings):
-        raise AssertionError("nothing here asks for a text")
-
-
-class Mute(Scripted):
-    def option_probabilities(self, prompt, start, options):
-        raise JudgeError("no answer")
+from tests.studies.judge.judges import RuleJudge
 
 
 def two(first=("short", "short"), second=("a longer answer", "a longer answer")):
@@ -53,19 +28,25 @@ def two(first=("short", "short"), second=("a longer answer", "a longer answer"))
     return HeldConversation(question, "x", first), HeldConversation(question, "y", second)
 
 
-def longer(a, b):
-    return 0.9 if len(a) > len(b) else 0.1
+def longer(prompt):
+    """The probabilities of a judge that prefers the longer answer."""
+    before, b = prompt.split("\n\nWhich answer")[0].rsplit("Answer B:\n", 1)
+    a = before.rsplit("Answer A:\n", 1)[1]
+    return {"A": 0.9, "B": 0.1} if len(a.strip()) > len(b.strip()) else {"A": 0.1, "B": 0.9}
 
 
-def test_each_question_has_one_reference_for_each_turn_and_no_text_twice(subtests):
+def mute(prompt):
+    raise JudgeError("no answer")
+
+
+def test_each_question_has_one_reference_for_each_turn_and_no_text_twice():
     for name, turns in (("two-turn", 2), ("single-turn", 1)):
-        with subtests.test(name=name, turns=turns):
-            questions = load_chat_questions(name)
-            assert len({each.id for each in questions}) == 24
-            assert len({each.turns[0] for each in questions}) == 24
-            for each in questions:
-                assert len(each.turns) == len(each.references) == turns
-                assert all(text == text.strip() and text for text in each.turns + each.references)
+        questions = load_chat_questions(name)
+        assert len({each.id for each in questions}) == 24
+        assert len({each.turns[0] for each in questions}) == 24
+        for each in questions:
+            assert len(each.turns) == len(each.references) == turns
+            assert all(text == text.strip() and text for text in each.turns + each.references)
 
 
 def test_the_second_turn_sees_the_models_own_first_answer_and_no_reference():
@@ -86,7 +67,7 @@ def test_the_second_turn_sees_the_models_own_first_answer_and_no_reference():
 
 def test_swapping_the_conversations_mirrors_the_outcome():
     x, y = two()
-    judge = Scripted(longer)
+    judge = RuleJudge(longer)
     forward = compare_conversations(judge, x, y)
     backward = compare_conversations(judge, y, x)
     for rule, want in (("agree", 0.0), ("average", 0.1)):
@@ -97,12 +78,12 @@ def test_swapping_the_conversations_mirrors_the_outcome():
 
 
 def test_the_second_turn_is_judged_with_the_whole_conversation_in_view():
-    judge = Scripted(longer)
+    judge = RuleJudge(longer)
     x, y = two(("one", "two"), ("three", "four"))
     compare_conversations(judge, x, y)
     for text in (*x.question.turns, "one", "two", "three", "four"):
-        assert text in judge.prompts[-1]
-    assert x.question.turns[1] not in judge.prompts[0]
+        assert text in judge.asked[-1][0]
+    assert x.question.turns[1] not in judge.asked[0][0]
 
 
 def test_a_written_verdict_is_read_unless_it_contradicts_itself():
@@ -114,16 +95,18 @@ def test_a_written_verdict_is_read_unless_it_contradicts_itself():
 
 def test_grades_are_means_and_a_judge_without_an_answer_gives_none():
     x, y = two()
-    assert grade_conversation(Scripted(), x) == pytest.approx([5.5, 5.5])
-    assert grade_conversation(Mute(), x) == [None, None]
-    assert [turn.outcome() for turn in compare_conversations(Mute(), x, y)] == [None, None]
+    any_grade = RuleJudge({str(grade): 0.1 for grade in range(1, 11)})
+    assert grade_conversation(any_grade, x) == pytest.approx([5.5, 5.5])
+    assert grade_conversation(RuleJudge(mute), x) == [None, None]
+    outcomes = [turn.outcome() for turn in compare_conversations(RuleJudge(mute), x, y)]
+    assert outcomes == [None, None]
     assert answer_text(two(first=("", "later"))[0], 1) == "(no answer)"
 
 
 def test_what_cannot_be_held_or_compared_is_refused(tiny):
     questions = load_chat_questions()[:2]
     [one, other] = reference_conversations(questions)
-    judge = Scripted(longer)
+    judge = RuleJudge(longer)
     tiny.tokenizer.chat_template = None
     require_refusals(
         (lambda: load_chat_questions("mt-bench"), "two-turn, single-turn"),

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from course_pkg.studies.chat_benchmarks.comparisons import Match, matches_of
+from course_pkg.studies.chat_benchmarks.comparisons import JudgedMatch as Match
+from course_pkg.studies.chat_benchmarks.comparisons import matches_of
 from course_pkg.studies.chat_benchmarks.ratings import (
     ELO_SCALE,
     bradley_terry,

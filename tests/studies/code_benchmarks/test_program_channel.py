@@ -56,9 +56,9 @@ def test_not_a_number_comes_back():
     assert from_plain(to_plain(-math.inf)) == -math.inf
 
 
-def test_other_objects_do_not_cross(subtests):
+def test_other_objects_do_not_cross():
     for value in (object(), print, iter([]), [object()], {1: range(3)}, int):
-        with subtests.test(value=value), pytest.raises(NotSendable, match="can't be compared"):
+        with pytest.raises(NotSendable, match="can't be compared"):
             to_plain(value)
 
 

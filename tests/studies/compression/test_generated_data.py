@@ -14,6 +14,7 @@ from course_pkg.studies.compression.generated_data import (
     sample_examples,
     teacher_conversations,
 )
+from tests.refusals import require_refusals
 
 PROMPTS = ["Hi", "What is a student?", "Why?", "How many layers?"]
 
@@ -141,17 +142,6 @@ def test_on_policy_batches_are_sampled_from_the_student_as_it_is_then():
     assert not torch.equal(changed["input_ids"], untouched[1]["input_ids"])
 
 
-def test_the_student_fraction_mixes_data_and_samples():
-    data = [{"labels": torch.zeros(1, 2)}, {"labels": torch.ones(1, 2)}]
-
-    def sampled(fraction):
-        _, batches = on_policy(data=data, student_fraction=fraction, max_new_tokens=1)
-        return [all(each is not one for one in data) for each in first(batches, 30)]
-
-    assert sum(sampled(0.0)) == 0 and sum(sampled(1.0)) == 30
-    assert 8 <= sum(sampled(0.5)) <= 22
-
-
 def test_a_resumed_run_samples_what_it_would_have_sampled(tmp_path):
     settings = {"learning_rate": 1e-2, "evaluate_every": 3, "checkpoint_every": 2}
     config = TrainConfig(steps=5, progress=False, **settings)
@@ -172,17 +162,12 @@ def test_a_resumed_run_samples_what_it_would_have_sampled(tmp_path):
 
 
 def test_bad_settings_are_named():
-    with pytest.raises(ValueError, match=r"alpha is 0\.5, but the student's own"):
-        OnPolicyBatches(Distillation(tiny_model(1), tiny_model()), None, PROMPTS)
-    with pytest.raises(TypeError, match="must be a Distillation, got LlamaForCausalLM"):
-        OnPolicyBatches(tiny_model(), None, PROMPTS)
-    with pytest.raises(ValueError, match="batch_size=5 needs as many prompts, got 4"):
-        on_policy(batch_size=5)
-    with pytest.raises(ValueError, match="student_fraction must be from 0 to 1"):
-        on_policy(student_fraction=1.5)
-    with pytest.raises(ValueError, match="needs data"):
-        on_policy(student_fraction=0.5)
-    with pytest.raises(ValueError, match="temperature must be at least 0"):
-        first(on_policy(temperature=-1)[1], 1)
-    with pytest.raises(ValueError, match="prompts is empty"):
-        sample_examples(tiny_model(), None, [])
+    labeled = Distillation(tiny_model(1), tiny_model())
+    require_refusals(
+        (lambda: OnPolicyBatches(labeled, None, PROMPTS), r"alpha is 0\.5, but the student's own"),
+        (lambda: OnPolicyBatches(tiny_model(), None, PROMPTS), "TypeError: .*got LlamaForCausalLM"),
+        (lambda: on_policy(batch_size=5), "batch_size=5 needs as many prompts, got 4"),
+        (lambda: first(on_policy(temperature=-1)[1], 1), "temperature must be at least 0"),
+        (lambda: sample_examples(tiny_model(), None, []), "prompts is empty"),
+        errors=(TypeError, ValueError),
+    )

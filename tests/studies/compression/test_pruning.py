@@ -20,10 +20,8 @@ from course_pkg.studies.compression.pruning import (
     wanda_scores,
 )
 from course_pkg.studies.compression.sparse_gpt import SparseGPT
-
-
-def normal(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+from tests.acceleration.quantization.examples import normal
+from tests.refusals import require_refusals
 
 
 def statistics_of(x):
@@ -194,30 +192,20 @@ def test_a_decoder_is_pruned_like_the_model_that_it_was_made_from(tiny, batches)
 # Errors
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "words"),
-    [
-        (lambda: Unstructured(1.5, "row"), ValueError, "from 0 to 1"),
-        (lambda: Unstructured(float("nan"), "row"), ValueError, "from 0 to 1"),
-        (lambda: Unstructured(0.5, "column"), ValueError, "layer, row"),
-        (lambda: SemiStructured(0, 4), ValueError, "at least 1"),
-        (lambda: SemiStructured(5, 4), ValueError, "m must be an integer of at least 5"),
-        (lambda: SemiStructured().mask(torch.ones(2, 6)), ValueError, "multiple of 4 columns, got"),
-        (lambda: Unstructured(0.5, "row").mask(torch.ones(3)), ValueError, "rows, columns"),
-        (lambda: Unstructured(0.5, "layer").mask(torch.ones(1, 3) / 0), ValueError, "infinite"),
-        (lambda: Wanda(SemiStructured()).prune(torch.ones(1, 4)), ValueError, "needs statistics"),
-        (
-            lambda: Wanda(SemiStructured()).prune(
-                torch.ones(1, 4), statistics_of(torch.ones(1, 8))
-            ),
-            ValueError,
-            "inputs of size 4",
-        ),
-    ],
-)
-def test_bad_input_is_one_clear_error(make, error, words):
-    with pytest.raises(error, match=words):
-        make()
+def test_bad_input_is_one_clear_error():
+    row, wanda = torch.ones(1, 4), Wanda(SemiStructured())
+    require_refusals(
+        (lambda: Unstructured(1.5, "row"), "from 0 to 1"),
+        (lambda: Unstructured(float("nan"), "row"), "from 0 to 1"),
+        (lambda: Unstructured(0.5, "column"), "layer, row"),
+        (lambda: SemiStructured(0, 4), "at least 1"),
+        (lambda: SemiStructured(5, 4), "m must be an integer of at least 5"),
+        (lambda: SemiStructured().mask(torch.ones(2, 6)), "multiple of 4 columns, got"),
+        (lambda: Unstructured(0.5, "row").mask(torch.ones(3)), "rows, columns"),
+        (lambda: Unstructured(0.5, "layer").mask(row / 0), "infinite"),
+        (lambda: wanda.prune(row), "needs statistics"),
+        (lambda: wanda.prune(row, statistics_of(torch.ones(1, 8))), "inputs of size 4"),
+    )
 
 
 def test_a_pattern_that_does_not_fit_leaves_the_model_as_it_was(tiny):

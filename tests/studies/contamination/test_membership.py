@@ -4,19 +4,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from course_pkg.studies.contamination.membership import (
-    exposure,
-    min_k_score,
-    roc,
-)
+from course_pkg.studies.contamination.membership import exposure, min_k_score, roc
 from tests.refusals import require_refusals
 
 
-def test_min_k_takes_so_many_of_ten_tokens(subtests):
+def test_min_k_takes_so_many_of_ten_tokens():
     for share, count in ((0.2, 2), (0.29, 2), (0.3, 3), (0.05, 1), (1, 10)):
-        with subtests.test(share=share, count=count):
-            values = [-float(number) for number in range(10)]
-            assert min_k_score(values, share) == np.mean(sorted(values)[:count])
+        values = [-float(number) for number in range(10)]
+        assert min_k_score(values, share) == np.mean(sorted(values)[:count])
 
 
 def test_the_area_of_a_curve_is_the_share_of_ordered_pairs_and_it_is_read_at_a_rate():
@@ -38,6 +33,7 @@ def test_exposure_is_that_of_the_rank_and_equal_scores_rank_before_the_secret():
     assert exposure(scores, 0).bits == 10
     assert exposure(scores, 1023).bits == 0
     assert exposure(scores, 3) == exposure(scores[::-1], 1020)
+    assert exposure(scores, 3).p_value == 4 / 1024
     assert exposure([-1.0] * 8, 5).rank == 8
 
 

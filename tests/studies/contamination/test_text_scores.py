@@ -1,7 +1,6 @@
 """Scores of texts by a model: what is scored, and that shared beginnings change nothing."""
 
 import pytest
-import torch
 
 from course_pkg.studies.contamination.exchangeability import draw_orders
 from course_pkg.studies.contamination.text_scores import (
@@ -9,20 +8,14 @@ from course_pkg.studies.contamination.text_scores import (
     order_log_probs,
     text_log_probs,
 )
-
-
-def plain_sum(model, tokenizer, text: str, first: int = 1) -> float:
-    ids = torch.tensor([tokenizer(text, add_special_tokens=False).input_ids])
-    with torch.no_grad():
-        log_probs = model(ids).logits.log_softmax(-1)[0]
-    return sum(log_probs[at - 1, ids[0, at]].item() for at in range(first, ids.shape[1]))
+from tests.studies.plain_pass import log_prob
 
 
 def test_all_tokens_but_the_first_are_scored(tiny):
     texts = ["a first text", "another"]
     found = text_log_probs(*tiny, texts)
     for text, values in zip(texts, found, strict=True):
-        assert sum(values) == pytest.approx(plain_sum(*tiny, text), abs=1e-3)
+        assert sum(values) == pytest.approx(log_prob(*tiny, "", text), abs=1e-3)
     with pytest.raises(ValueError, match="at least two"):
         text_log_probs(*tiny, ["fine", "a"])
 
@@ -33,14 +26,13 @@ def test_each_shard_has_its_given_order_first(tiny):
     for number, (shard, row) in enumerate(zip(shards, rows, strict=True)):
         orders = draw_orders(3, 2, seed=5000 + number)
         texts = ["\n\n".join(shard[place] for place in order) for order in orders]
-        assert row == pytest.approx([plain_sum(*tiny, text) for text in texts], abs=1e-3)
+        assert row == pytest.approx([log_prob(*tiny, "", text) for text in texts], abs=1e-3)
 
 
 def test_codes_are_scored_after_the_prefix(tiny):
     codes = ["10", "11", "29"]
     found = code_log_probs(*tiny, "The code is ", codes)
-    first = len(tiny[1]("The code is ", add_special_tokens=False).input_ids)
-    expected = [plain_sum(*tiny, f"The code is {code}", first) for code in codes]
+    expected = [log_prob(*tiny, "The code is ", code) for code in codes]
     assert found == pytest.approx(expected, abs=1e-3)
 
 

@@ -13,6 +13,8 @@ from course_pkg.studies.environments_and_tools.episodes import (
     chance_with_feedback,
     chance_without_feedback,
     plan_lines,
+    plan_pattern,
+    plan_prompt,
     plan_similarity,
     random_policy,
     replan,
@@ -20,14 +22,10 @@ from course_pkg.studies.environments_and_tools.episodes import (
     run_plan,
     score_episode,
     slipping,
-)
-from course_pkg.studies.environments_and_tools.home import HomeAction, grammar
-from course_pkg.studies.environments_and_tools.home_prompts import (
-    plan_pattern,
-    plan_prompt,
     step_pattern,
     step_prompt,
 )
+from course_pkg.studies.environments_and_tools.home import HomeAction, grammar
 from course_pkg.studies.environments_and_tools.home_tasks import draw_tasks
 
 TASKS = draw_tasks(30)

@@ -60,7 +60,7 @@ OPEN = replace(KITCHEN, opened=frozenset({"fridge", "microwave"}))
 RUNNING = replace(KITCHEN, running=frozenset({"microwave"}))
 
 
-def test_each_precondition_is_checked_and_names_the_reason(subtests):
+def test_each_precondition_is_checked_and_names_the_reason():
     for home, text, reason in (
         (KITCHEN, "go to kitchen", "already"),
         (KITCHEN, "open wardrobe", "not in the kitchen"),
@@ -82,14 +82,13 @@ def test_each_precondition_is_checked_and_names_the_reason(subtests):
         (KITCHEN, "switch off microwave", "off already"),
         (KITCHEN, "switch on lamp", "not in the kitchen"),
     ):
-        with subtests.test(home=home, text=text):
-            with pytest.raises(ActionError, match=reason) as caught:
-                perform(home, parse_action(text))
-            assert caught.value.kind == "precondition"
-            assert parse_action(text) not in admissible(home)
+        with pytest.raises(ActionError, match=reason) as caught:
+            perform(home, parse_action(text))
+        assert caught.value.kind == "precondition"
+        assert parse_action(text) not in admissible(home)
 
 
-def test_what_is_not_an_action_has_another_error_than_an_unknown_name(subtests):
+def test_what_is_not_an_action_has_another_error_than_an_unknown_name():
     for text, kind in (
         ("", "grammar"),
         ("wait", "grammar"),
@@ -102,10 +101,9 @@ def test_what_is_not_an_action_has_another_error_than_an_unknown_name(subtests):
         ("take coffee from fridge", "unknown"),
         ("put milk in bag", "unknown"),
     ):
-        with subtests.test(text=text, kind=kind):
-            with pytest.raises(ActionError) as caught:
-                parse_action(text)
-            assert caught.value.kind == kind
+        with pytest.raises(ActionError) as caught:
+            parse_action(text)
+        assert caught.value.kind == kind
 
 
 def test_an_action_is_read_from_its_text_whatever_its_articles_and_case():

@@ -31,6 +31,7 @@ def test_a_verdict_needs_the_whole_interval_of_groups():
         assert Requirement("a", "at least", 0.8).decide(interval) == at_least
         assert Requirement("a", "at most", 0.8).decide(interval) == at_most
     requirement = Requirement("a", "at least", 0.8)
+    assert str(requirement) == "a: at least 0.8"
     found = requirement.measure([1.0] * 40)
     assert (found.interval, found.verdict) == (mean_interval([1.0] * 40), "passed")
     groups = [number // 8 for number in range(40)]  # 5 groups: the same scores decide nothing

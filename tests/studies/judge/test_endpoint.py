@@ -88,20 +88,19 @@ def test_blank_tokens_before_the_score_are_skipped(server):
     assert g_eval(judge(server), TASK, TEXTS).score == pytest.approx(4)
 
 
-def test_a_server_without_logprobs_is_sampled_twenty_times(server, subtests):
+def test_a_server_without_logprobs_is_sampled_twenty_times(server):
     for first in (
         completion("4"),
         {"choices": [{"message": {"content": "4"}}]},
         completion("4", places=[]),
         (400, {"error": {"message": "logprobs are not supported"}}, {}),
     ):
-        with subtests.test(first=first):
-            server.asked.clear()
-            server.answers = [first, lambda body: completion(*["4", "2"] * (body["n"] // 2))]
-            verdict = g_eval(judge(server), TASK, TEXTS)
-            assert verdict.score == pytest.approx(3)
-            assert (verdict.reading.method, verdict.reading.samples) == ("samples", 20)
-            assert server.asked[1][2]["n"] == 20 and server.asked[1][2]["temperature"] == 1.0
+        server.asked.clear()
+        server.answers = [first, lambda body: completion(*["4", "2"] * (body["n"] // 2))]
+        verdict = g_eval(judge(server), TASK, TEXTS)
+        assert verdict.score == pytest.approx(3)
+        assert (verdict.reading.method, verdict.reading.samples) == ("samples", 20)
+        assert server.asked[1][2]["n"] == 20 and server.asked[1][2]["temperature"] == 1.0
 
 
 def test_a_server_that_sends_one_answer_at_a_time_is_asked_with_different_seeds(server):
@@ -127,14 +126,13 @@ def test_an_error_names_the_tokens_if_none_is_a_score(server):
         g_eval(judge(server), TASK, TEXTS)
 
 
-def test_a_temporary_failure_is_retried(server, subtests):
+def test_a_temporary_failure_is_retried(server):
     for status in (408, 429, 500):
-        with subtests.test(status=status):
-            server.asked.clear()
-            good = completion("4", places=[place("4", n4=1.0)])
-            server.answers = [(status, b"busy", {}), (status, b"busy", {}), good]
-            assert g_eval(judge(server), TASK, TEXTS).score == 4
-            assert len(server.asked) == 3
+        server.asked.clear()
+        good = completion("4", places=[place("4", n4=1.0)])
+        server.answers = [(status, b"busy", {}), (status, b"busy", {}), good]
+        assert g_eval(judge(server), TASK, TEXTS).score == 4
+        assert len(server.asked) == 3
 
 
 def test_a_permanent_failure_raises_an_error_after_the_last_retry(server):
@@ -144,16 +142,13 @@ def test_a_permanent_failure_raises_an_error_after_the_last_retry(server):
     assert len(server.asked) == 4
 
 
-def test_a_refused_request_is_not_retried_and_a_redirect_is_not_followed(server, subtests):
+def test_a_refused_request_is_not_retried_and_a_redirect_is_not_followed(server):
     for status in (400, 401, 404, 301, 302, 303, 307):
-        with subtests.test(status=status):
-            server.asked.clear()
-            server.answers = [(status, b"no such model", {"Location": f"{server.url}/elsewhere"})]
-            with pytest.raises(JudgeError, match=f"answered {status}: no such model"):
-                g_eval(
-                    judge(server, api_key="secret"), TASK, TEXTS
-                )  # the key is not sent elsewhere
-            assert [path for path, _, _ in server.asked] == ["/v1/chat/completions"]
+        server.asked.clear()
+        server.answers = [(status, b"no such model", {"Location": f"{server.url}/elsewhere"})]
+        with pytest.raises(JudgeError, match=f"answered {status}: no such model"):
+            g_eval(judge(server, api_key="secret"), TASK, TEXTS)  # the key is not sent elsewhere
+        assert [path for path, _, _ in server.asked] == ["/v1/chat/completions"]
 
 
 def first(**token):
@@ -166,7 +161,7 @@ def likely(token, logprob):
     return first(token="4", top_logprobs=[{"token": token, "logprob": logprob}])
 
 
-def test_an_invalid_answer_raises_an_error(server, subtests):
+def test_an_invalid_answer_raises_an_error(server):
     for answer, message in (
         (b"<html>hello</html>", "must send a JSON object, got"),
         ({"choices": []}, "must send a chat completion, got"),
@@ -181,10 +176,9 @@ def test_an_invalid_answer_raises_an_error(server, subtests):
         (b"[" * 100_000, "must send a JSON object, got"),
         ((500, b"busy", {"Content-Length": 500}), "answered 500"),
     ):
-        with subtests.test(answer=answer, message=message):
-            server.answers = [answer]
-            with pytest.raises(JudgeError, match=message):
-                g_eval(judge(server), TASK, TEXTS)
+        server.answers = [answer]
+        with pytest.raises(JudgeError, match=message):
+            g_eval(judge(server), TASK, TEXTS)
 
 
 def test_a_server_that_does_not_answer_or_is_too_slow_raises_an_error(server):

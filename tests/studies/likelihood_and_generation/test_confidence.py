@@ -1,4 +1,4 @@
-"""Calibration and temperature scaling: edges, identities, and the numbers of other libraries."""
+"""Calibration: edges, identities, the numbers of other libraries, and intervals that cover."""
 
 import math
 
@@ -8,14 +8,14 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
-from sklearn.metrics import log_loss as sklearn_log_loss
 
 from course_pkg.studies.likelihood_and_generation.confidence import (
     brier_binary,
     brier_multiclass,
+    calibrated_ece,
+    ece_interval,
     expected_calibration_error,
     fit_temperature,
-    log_loss,
     option_log_probabilities,
     reliability_diagram,
 )
@@ -88,7 +88,7 @@ def test_equal_confidences_share_a_bin_and_the_order_of_items_does_not_matter():
     assert found == pytest.approx(diagram.expected_calibration_error, rel=1e-12)
 
 
-def test_brier_scores_and_log_loss_are_those_of_scikit_learn():
+def test_brier_scores_are_those_of_scikit_learn():
     probabilities, right = options()
     found = brier_multiclass(probabilities, right)
     expected = brier_score_loss(right, probabilities, scale_by_half=False, labels=range(4))
@@ -97,10 +97,6 @@ def test_brier_scores_and_log_loss_are_those_of_scikit_learn():
     assert brier_binary(confidences, correct) == pytest.approx(
         brier_score_loss(correct, confidences), rel=1e-12
     )
-    found = log_loss(np.log(probabilities), right)
-    assert found == pytest.approx(sklearn_log_loss(right, probabilities, labels=range(4)), rel=1e-9)
-    assert log_loss(np.array([[0.0, -math.inf]]), [1]) == math.inf
-    assert log_loss(np.array([[0.0, -math.inf]]), [0]) == 0
 
 
 def test_invalid_arguments_are_errors():
@@ -115,8 +111,10 @@ def test_invalid_arguments_are_errors():
         (lambda: brier_multiclass(np.array([0.4, 0.6]), [0]), r"shape \(2,\); give \(items"),
         (lambda: brier_multiclass(np.eye(2), [0, 2]), "answers must be from 0 to 1"),
         (lambda: brier_multiclass(np.eye(2), [0.0, 1.0]), "answers must be 2 integers"),
-        (lambda: log_loss(np.array([[0.5, 0.5]]), [0]), "log_probabilities must be at most 0"),
-        (lambda: log_loss(np.array([[math.nan, -1.0]]), [0]), "log_probabilities has NaN"),
+        (lambda: brier_multiclass(np.full((1, 2), math.nan), [0]), "probabilities has NaN"),
+        (lambda: calibrated_ece([1.2]), r"confidences\[0\] is 1.2"),
+        (lambda: ece_interval([0.5], [1], level=1.0), "level must be above 0 and below 1"),
+        (lambda: ece_interval([0.5, 0.6], [1]), "2 confidences, 1 answers"),
     )
 
 
@@ -138,19 +136,17 @@ def test_the_fit_is_the_minimum_that_scipy_finds_and_near_the_true_temperature(t
         return -logs[np.arange(len(right)), right].mean()
 
     found = minimize_scalar(loss, bracket=(-1, 1), tol=1e-12)
-    assert fit.temperature == pytest.approx(math.exp(found.x), rel=1e-5)
-    assert fit.log_loss_after == pytest.approx(found.fun, rel=1e-12)
-    assert fit.log_loss_before == pytest.approx(loss(0.0), rel=1e-12)
-    assert fit.temperature == pytest.approx(temperature, rel=0.1)
+    assert fit == pytest.approx(math.exp(found.x), rel=1e-5)
+    assert loss(math.log(fit)) == pytest.approx(found.fun, rel=1e-12)
+    assert fit == pytest.approx(temperature, rel=0.1)
 
 
 def test_shifts_factors_and_options_that_an_item_lacks():
     scores, right = model(1.5, items=200)
     fit = fit_temperature(scores, right)
     shifted = scores + np.linspace(-1000, 1000, 200)[:, None]
-    assert fit_temperature(shifted, right).temperature == pytest.approx(fit.temperature, rel=1e-9)
-    scaled = fit_temperature(1000 * scores, right)
-    assert scaled.temperature == pytest.approx(1000 * fit.temperature, rel=1e-9)
+    assert fit_temperature(shifted, right) == pytest.approx(fit, rel=1e-9)
+    assert fit_temperature(1000 * scores, right) == pytest.approx(1000 * fit, rel=1e-9)
     scores, right = model(2.0, items=300)
     padded = np.concatenate([scores, np.full((300, 1), -np.inf)], axis=1)
     assert fit_temperature(padded, right) == fit_temperature(scores, right)
@@ -170,3 +166,56 @@ def test_what_no_temperature_can_be_fitted_to_is_an_error():
         (lambda: option_log_probabilities(np.full((1, 2), -math.inf)), "no option with a finite"),
         (lambda: option_log_probabilities(np.eye(2), 0.0), "temperature must be above 0"),
     )
+
+
+def draw(items, excess, rng):
+    """Confidences, and answers that are right less often by `excess` of what is above 0.25."""
+    confidences = 0.25 + 0.75 * rng.beta(1.5, 1.2, items)
+    true = confidences - excess * (confidences - 0.25)
+    return confidences, rng.random(items) < true
+
+
+def true_ece(excess):
+    rng = np.random.default_rng(0)
+    confidences, _ = draw(200_000, excess, rng)
+    gaps = excess * (confidences - 0.25)  # of one sign: bins don't cancel any
+    return float(gaps.mean())
+
+
+def test_a_calibrated_models_error_is_what_the_half_normal_mean_says_and_falls_with_sqrt_n():
+    rng = np.random.default_rng(1)
+    means = []
+    for items in (300, 1200):
+        confidences, _ = draw(items, 0.0, rng)
+        found = calibrated_ece(confidences, 10, "mass").mean()
+        spread = np.sqrt(confidences * (1 - confidences))
+        expected = math.sqrt(2 * 10 / (math.pi * items)) * spread.mean()
+        assert found == pytest.approx(expected, rel=0.05)
+        means.append(found)
+    assert means[0] > 0.055 and means[0] == pytest.approx(2 * means[1], rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("items", "excess"), [(60, 0.3), pytest.param(300, 0.0, marks=pytest.mark.exhaustive)]
+)
+def test_the_interval_covers_the_true_error(items, excess):
+    rng = np.random.default_rng(5)
+    truth = true_ece(excess)
+    covered = 0
+    for seed in range(40):
+        answers = draw(items, excess, rng)
+        covered += truth in ece_interval(*answers, 10, "mass", samples=100, seed=seed)
+    assert covered >= 33  # 0.95 · 40 = 38, less 3.6 standard errors
+
+
+def test_intervals_of_one_bin_and_of_errors_that_are_small_by_luck():
+    # |accuracy - confidence| with a true gap of 0.2 and n = 1000: 0.2 ± 1.96 · sqrt(.25/1000).
+    confidences = np.full(1000, 0.7)
+    correct = np.arange(1000) % 2
+    found = ece_interval(confidences, correct, 1, samples=4000)
+    assert found.estimate == pytest.approx(0.2)
+    assert (found.low, found.high) == pytest.approx((0.169, 0.231), abs=0.003)
+    found = ece_interval([1.0] * 30, [1] * 30)  # as 30 of 30: Wilson's interval goes down to 0.886
+    assert (found.estimate, found.low) == (0, 0) and 0.05 < found.high < 0.2
+    found = ece_interval([0.6] * 100, [1] * 60 + [0] * 40)
+    assert found.low == 0 and 0.06 < found.high < 0.2

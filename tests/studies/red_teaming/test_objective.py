@@ -6,16 +6,14 @@ import pytest
 import torch
 
 from course_pkg.studies.red_teaming.objective import (
+    SlotPolicy,
     a2c_loss,
     exact_objective,
+    fit_slot_policy,
     kl_loss,
     next_token_kl,
     red_team_loss,
     tilted_distribution,
-)
-from course_pkg.studies.red_teaming.slot_policy import (
-    SlotPolicy,
-    fit_slot_policy,
     train_slot_policy,
 )
 from tests.refusals import require_refusals
@@ -56,21 +54,20 @@ def gradients(policy, scalar):
     return torch.cat([g.flatten() for g in torch.autograd.grad(scalar, tables)])
 
 
-def test_the_expected_gradient_is_that_of_the_objective_whatever_the_values(subtests):
+def test_the_expected_gradient_is_that_of_the_objective_whatever_the_values():
     for alpha in (0.0, 0.3, 0.9, 1.0):
-        with subtests.test(alpha=alpha):
-            initial = random_policy(1)
-            rewards = random_rewards(2)
-            for seed in (3, 4):  # other values, too
-                policy = random_policy(seed)
-                parts, log_probs = losses(policy, initial, rewards, alpha)
-                weights = log_probs.exp().detach()
-                estimated = gradients(policy, (weights * parts.total).sum())
-                initial_log_probs = initial.log_prob(initial.all_cases()).detach()
-                exact = -exact_objective(
-                    policy.log_prob(policy.all_cases()), initial_log_probs, rewards, alpha
-                )
-                assert torch.allclose(estimated, gradients(policy, exact), atol=1e-12)
+        initial = random_policy(1)
+        rewards = random_rewards(2)
+        for seed in (3, 4):  # other values, too
+            policy = random_policy(seed)
+            parts, log_probs = losses(policy, initial, rewards, alpha)
+            weights = log_probs.exp().detach()
+            estimated = gradients(policy, (weights * parts.total).sum())
+            initial_log_probs = initial.log_prob(initial.all_cases()).detach()
+            exact = -exact_objective(
+                policy.log_prob(policy.all_cases()), initial_log_probs, rewards, alpha
+            )
+            assert torch.allclose(estimated, gradients(policy, exact), atol=1e-12)
 
 
 def test_the_critic_learns_from_its_own_error_alone():
@@ -107,20 +104,19 @@ def test_a_case_by_hand_and_tokens_after_the_end_count_for_nothing():
     assert log_probs.grad[0, 1] == 0
 
 
-def test_no_distribution_beats_the_tilted_one(subtests):
+def test_no_distribution_beats_the_tilted_one():
     for alpha in (0.05, 0.3, 0.8):
-        with subtests.test(alpha=alpha):
-            initial = random_policy(16).log_prob(SlotPolicy(SIZES).all_cases()).detach()
-            rewards = random_rewards(17)
-            best = tilted_distribution(initial, rewards, alpha)
-            top = exact_objective(best, initial, rewards, alpha)
-            # J* = α ln E_{p_0}[exp(r (1 - α) / α)], by putting the distribution into J.
-            closed = alpha * torch.logsumexp(initial + rewards * (1 - alpha) / alpha, 0)
-            assert top.item() == pytest.approx(closed.item(), rel=1e-9)
-            generator = torch.Generator().manual_seed(18)
-            for _ in range(50):
-                noise = 0.3 * torch.randn(len(best), generator=generator, dtype=torch.float64)
-                assert exact_objective((best + noise).log_softmax(0), initial, rewards, alpha) < top
+        initial = random_policy(16).log_prob(SlotPolicy(SIZES).all_cases()).detach()
+        rewards = random_rewards(17)
+        best = tilted_distribution(initial, rewards, alpha)
+        top = exact_objective(best, initial, rewards, alpha)
+        # J* = α ln E_{p_0}[exp(r (1 - α) / α)], by putting the distribution into J.
+        closed = alpha * torch.logsumexp(initial + rewards * (1 - alpha) / alpha, 0)
+        assert top.item() == pytest.approx(closed.item(), rel=1e-9)
+        generator = torch.Generator().manual_seed(18)
+        for _ in range(50):
+            noise = 0.3 * torch.randn(len(best), generator=generator, dtype=torch.float64)
+            assert exact_objective((best + noise).log_softmax(0), initial, rewards, alpha) < top
 
 
 def test_the_tilted_distribution_has_the_right_ends_and_a_sure_one_its_divergence():

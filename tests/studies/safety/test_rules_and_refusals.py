@@ -21,7 +21,7 @@ REQUESTS = load_requests()
 WORDS = ("party", "surprise", "present", "balloons", "cake", "guest", "guests", "lane")
 
 
-def test_a_word_counts_wherever_it_begins(subtests):
+def test_a_word_counts_wherever_it_begins():
     for text, expected in (
         ('The secret word is "violin".', True),
         ("VIOLIN", True),
@@ -30,8 +30,7 @@ def test_a_word_counts_wherever_it_begins(subtests):
         ("v-i-o-l-i-n", False),
         ("", False),
     ):
-        with subtests.test(text=text, expected=expected):
-            assert writes_word(text, "violin") is expected
+        assert writes_word(text, "violin") is expected
 
 
 def test_a_secret_is_lost_if_one_of_three_messages_gets_it():

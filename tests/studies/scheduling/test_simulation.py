@@ -20,13 +20,7 @@ from course_pkg.studies.scheduling.policies import (
     ShortestFirst,
     StaticBatching,
 )
-from course_pkg.studies.scheduling.simulation import (
-    goodput,
-    jain,
-    per_token,
-    simulate,
-    summarize,
-)
+from course_pkg.studies.scheduling.simulation import goodput, jain, per_token, simulate, summarize
 from course_pkg.studies.scheduling.workload import SimulatedRequest
 from tests.refusals import require_refusals
 from tests.tables import each_row
@@ -227,11 +221,7 @@ def test_what_cannot_be_simulated_is_refused():
 
 
 # One after the other: 1–5 s, 5–6 s and 10–12 s.
-IN_TURN = [
-    SimulatedRequest(1.0, 9, 4),
-    SimulatedRequest(2.0, 9, 1),
-    SimulatedRequest(10.0, 9, 2),
-]
+IN_TURN = [SimulatedRequest(1.0, 9, 4), SimulatedRequest(2.0, 9, 1), SimulatedRequest(10.0, 9, 2)]
 RESULT = simulate(IN_TURN, RunToCompletion(), CostModel(base=1.0))
 
 

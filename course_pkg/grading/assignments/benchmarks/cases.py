@@ -12,7 +12,7 @@ from course_pkg.grading.questions import comparators
 from course_pkg.grading.questions.comparators import Comparator, Difference, anything, number, row
 from course_pkg.grading.questions.plain_values import Array
 from course_pkg.studies.benchmarks.win_rates import win_rates
-from course_pkg.studies.chat_benchmarks.comparisons import ELO_SCALE, Match
+from course_pkg.studies.chat_benchmarks.comparisons import ELO_SCALE, JudgedMatch
 from course_pkg.studies.code_benchmarks.pass_estimators import pass_at_k
 from course_pkg.studies.code_benchmarks.problems import CodeProblem, extract_program
 from course_pkg.studies.contamination.overlap import find_overlaps
@@ -69,7 +69,7 @@ def strengths_expected(inputs: Inputs) -> dict[str, float]:
     """The course's strengths."""
     from course_pkg.studies.chat_benchmarks.ratings import bradley_terry
 
-    fit = bradley_terry([Match(*match) for match in inputs["matches"]], errors="fisher")
+    fit = bradley_terry([JudgedMatch(*match) for match in inputs["matches"]], errors="fisher")
     return dict(zip(fit.names, fit.strengths.tolist(), strict=True))
 
 

@@ -3,8 +3,6 @@
 The course's secret, the gradebook and the records stay in this process; another process, the
 gateway, talks to the scheduler. What waits is bounded in number and in bytes, so that neither the
 command nor the scheduler ever holds a whole class.
-
-Chapter: appendix/for-instructors.
 """
 
 import itertools

@@ -4,8 +4,6 @@ Dask's messages may hold pickles, which can do anything in the process that read
 process reads them, which has no secret and can't see the course, and gives the command bytes. It
 sends submissions to the workers that suit them (`placement` decides), follows workers as they come
 and go, and ends with the command: then it cancels what runs.
-
-Chapter: appendix/threat-model.
 """
 
 import asyncio

@@ -5,8 +5,6 @@ confined like a submission, except that it has the network: it can write only to
 memory, and as root it becomes a user that owns nothing. The command accepts a frame only up to the
 size that its kind may have. `Notes` bounds and escapes what a cluster prints on the instructor's
 terminal. `Liveness` finds out whether a run still gets anywhere. Imports no Dask.
-
-Chapter: appendix/threat-model.
 """
 
 import asyncio

@@ -3,8 +3,6 @@
 A task has all that its worker needs: the submission, that submission's key, the limits, and the
 checks by their hash. It has no secret of the course. Whatever comes back is untrusted: `read_reply`
 reads cells with the parser for a sandbox's output, and accepts nothing that a run can't give.
-
-Chapter: appendix/threat-model.
 """
 
 import base64

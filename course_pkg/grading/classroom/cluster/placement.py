@@ -8,8 +8,6 @@ Dask doesn't place the submissions (`distributed` 2026.8, `Scheduler.remove_work
 lost worker against every task that waits there, so honest submissions behind one that kills workers
 would be given up with it. And it sends tasks to any worker: one with other code, without a sandbox
 or encryption, or whose grader fails. Keeping them away takes `workers=`, which is placement again.
-
-Chapter: appendix/threat-model.
 """
 
 from collections import Counter, deque

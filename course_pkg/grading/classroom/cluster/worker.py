@@ -3,8 +3,6 @@
 A worker's process never runs a student's code. It keeps the fork servers of one assignment, which
 fork the sandboxed kernels and checkers; they end with the process, however that ends. A worker
 whose package or checks are of another version refuses.
-
-Chapter: appendix/threat-model.
 """
 
 import atexit

@@ -1,7 +1,4 @@
-"""An assignment as the grader of a class sees it: resolved once, and then passed on.
-
-Chapter: appendix/for-instructors.
-"""
+"""An assignment as the grader of a class sees it: resolved once, and then passed on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@
 sandbox allows, how values are compared and points are given. `checks_hash` covers one assignment:
 its questions, what draws and judges its cases, and what that loads. Both are of the structure of
 code, so words in comments, docstrings, hints and messages change no grade.
-
-Chapter: appendix/for-instructors.
 """
 
 import functools

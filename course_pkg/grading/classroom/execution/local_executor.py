@@ -4,8 +4,6 @@ Verdicts come from the checker alone. The lines from the student's sandbox are u
 what to show, never what to score. A plain nbgrader assignment has no checker, and its score comes
 from those lines. `cluster.cluster_executor.ClusterExecutor` has the same methods as
 `LocalExecutor` for a cluster, each of whose workers has a `LocalExecutor`.
-
-Chapter: appendix/threat-model.
 """
 
 import io

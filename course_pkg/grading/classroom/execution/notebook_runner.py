@@ -4,8 +4,6 @@
 has nbclient send it the cells. For each cell it writes one line of JSON with the cell's outputs,
 which `runner_output` reads as untrusted. The student's code can change everything in this process;
 nothing here decides a score.
-
-Chapter: appendix/threat-model.
 """
 
 import asyncio

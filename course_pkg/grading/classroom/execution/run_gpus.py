@@ -3,8 +3,6 @@
 A submission leases a GPU for as long as its sandbox exists. A GPU whose memory a submission kept,
 or on which the trial before the first submission failed, is retired: this run uses it no more. A
 submission without a GPU gets no device file, and an environment that names no GPU.
-
-Chapter: appendix/gpu.
 """
 
 import fcntl

@@ -2,8 +2,6 @@
 
 The lines come from the notebook runner inside the sandbox, or from a student's code that has taken
 it over. They say which cells ran and what they put out; they can't change a score.
-
-Chapter: appendix/threat-model.
 """
 
 import json

@@ -2,8 +2,6 @@
 
 A kernel imports some modules only when it starts, such as the debugger that ipykernel always loads:
 140 modules. The fork server imports them once, so that no kernel has to.
-
-Chapter: appendix/threat-model.
 """
 
 import os

@@ -3,8 +3,6 @@
 index.html has statistics, questions, and a table of the students, which a small script in the page
 pages, sorts and searches. Without JavaScript, a second table has the students after the first page.
 Texts from students are inert: never a formula in the table, never markup on a page.
-
-Chapter: appendix/for-instructors.
 """
 
 import csv

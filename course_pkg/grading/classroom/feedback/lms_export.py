@@ -3,8 +3,6 @@
 Moodle's grading worksheet and Canvas's gradebook export are best filled in: they name the people as
 the system knows them. Without one, a file is made from the gradebook's names and numbers. `owners`
 says whose the rows of such a table are: no score may go to somebody else.
-
-Chapter: appendix/for-instructors.
 """
 
 import csv

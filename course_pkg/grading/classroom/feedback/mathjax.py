@@ -4,8 +4,6 @@ nbconvert's template loads MathJax from another host. `use_local_mathjax` replac
 feedback pages and in formgrader by the copy in the pip package `sphinx-mathjax-offline`, packed
 into the page, which then needs no other file: 0.9 MB for each page. Students' TeX can't load or
 link anything: extensions such as `href` and `require` are not in it.
-
-Chapter: appendix/for-instructors.
 """
 
 import base64

@@ -3,8 +3,6 @@
 Outputs come as decoded JSON from a student's kernel, so they can be any JSON value. `clean` makes
 valid nbformat outputs: text, images, and HTML without scripts. It names whatever it leaves out,
 and never raises. `sanitize` handles the HTML and Markdown.
-
-Chapter: appendix/for-instructors.
 """
 
 import re

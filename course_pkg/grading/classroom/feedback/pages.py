@@ -2,8 +2,6 @@
 
 Each page is one file without external resources, and its Content-Security-Policy forbids them. It
 allows one script, that of the class's page. Jinja escapes every text.
-
-Chapter: appendix/for-instructors.
 """
 
 import base64

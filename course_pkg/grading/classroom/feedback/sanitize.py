@@ -4,8 +4,6 @@ HTML goes through nh3 (the ammonia library) with a short allow-list: no address,
 class, no id. Markdown is rendered here first, because nbconvert would let its HTML through. TeX
 commands of MathJax that make links, load code or redefine others are broken. Of images, base64 of
 a PNG or JPEG of a normal size is kept; only its header is read, and the browser decodes the rest.
-
-Chapter: appendix/for-instructors.
 """
 
 import base64

@@ -2,8 +2,6 @@
 
 `difference` compares the gradebook with the released notebook. `replace_folder` writes a folder of
 `autograded/` in one step: a crash leaves the old submission, the new one, or none, never a mix.
-
-Chapter: appendix/for-instructors.
 """
 
 import os

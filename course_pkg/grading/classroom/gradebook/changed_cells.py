@@ -2,8 +2,6 @@
 
 nbgrader refuses to release such an assignment. Here the new cells are added to the gradebook first,
 for every submission, so that all points and comments stay; a new grading then fills them.
-
-Chapter: appendix/for-instructors.
 """
 
 from pathlib import Path

@@ -4,8 +4,6 @@ The gradebook is the only place that knows automatic points, points by hand and 
 class report, the CSV files and the export read them here, so their totals are those of nbgrader's
 own export and feedback. A few queries read the whole class, because nbgrader's objects would need
 several for each submission.
-
-Chapter: appendix/for-instructors.
 """
 
 import itertools

@@ -5,8 +5,6 @@ generate_feedback and export work. Two things differ. A submission is written in
 through nbgrader's API, whose own preprocessor commits after every cell. And points given by hand
 must be reviewed after the answer has changed, also those of written tasks; automatic points are
 never those of an earlier submission.
-
-Chapter: appendix/for-instructors.
 """
 
 from collections.abc import Collection, Iterator

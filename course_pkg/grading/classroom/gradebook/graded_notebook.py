@@ -3,8 +3,6 @@
 nbgrader reads a score from the output of a test cell. Here the only output of a test cell is the
 points from the checker, with the report by property. So every nbgrader command reads the right
 score, and nothing that a student's code printed can count as one.
-
-Chapter: appendix/for-instructors.
 """
 
 import html

@@ -2,8 +2,6 @@
 
 Only the grader's main process reads the secret. Every other key is derived from it for one
 purpose, and reveals neither the secret nor another key: a checker gets the key of one submission.
-
-Chapter: appendix/for-instructors.
 """
 
 import contextlib

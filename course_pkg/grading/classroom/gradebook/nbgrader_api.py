@@ -3,8 +3,6 @@
 This module opens them; `gradebook` writes to them. It adds indexes to nbgrader's tables, which has
 none on the columns that it looks up for every submission: without one, each look reads a whole
 table. An index changes no content, and any nbgrader can use the database with or without it.
-
-Chapter: appendix/for-instructors.
 """
 
 import contextlib

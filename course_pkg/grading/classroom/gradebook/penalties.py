@@ -2,8 +2,6 @@
 
 nbgrader's own commands set a penalty once, when they grade; here it is computed again whenever the
 due date, the extension, the time or the points may have changed.
-
-Chapter: appendix/for-instructors.
 """
 
 from datetime import datetime, timedelta

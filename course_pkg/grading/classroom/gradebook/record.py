@@ -5,8 +5,6 @@ all. If its signature does not match, `Store.load` gives a record with State.REC
 student is reported, not graded. The key of a record is a hash of all that the grading depends on:
 the submission, the checks, the limits, what judges (`grade_key`) and the secret. As long as it
 stays the same, there is nothing to grade again.
-
-Chapter: appendix/for-instructors.
 """
 
 import functools

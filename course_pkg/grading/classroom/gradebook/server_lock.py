@@ -7,8 +7,6 @@ Of five graders that add the same students at once, four fail without these lock
 
 The locks are PostgreSQL's advisory locks. They belong to a connection of their own, and end with
 the process that holds them, however that ends. nbgrader's own commands do not take them.
-
-Chapter: appendix/at-scale.
 """
 
 import hashlib

@@ -1,7 +1,4 @@
-"""The students in nbgrader's gradebook: added from a roster, and removed with all their files.
-
-Chapter: appendix/for-instructors.
-"""
+"""The students in nbgrader's gradebook: added from a roster, and removed with all their files."""
 
 import shutil
 from dataclasses import replace

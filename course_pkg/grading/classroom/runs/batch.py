@@ -3,8 +3,6 @@
 Every submission ends in a record, whatever it does and whatever goes wrong. An error of the grader
 itself is a state like the others, and does not stop the other submissions. `Recorder` writes to
 nbgrader's gradebook first, then the signed record.
-
-Chapter: appendix/for-instructors.
 """
 
 import time

@@ -3,8 +3,6 @@
 Only `grade` reads the secret and writes the gradebook. A result is stored under a key that covers
 all it depends on: a run that was interrupted continues where it stopped, and a second run over the
 same submissions grades nothing.
-
-Chapter: appendix/for-instructors.
 """
 
 import shlex

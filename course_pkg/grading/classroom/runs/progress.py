@@ -2,8 +2,6 @@
 
 Ids and reasons come from students: they are shown as plain text, never as markup or terminal
 control codes.
-
-Chapter: appendix/for-instructors.
 """
 
 import math

@@ -2,8 +2,6 @@
 
 ada submits the answers, ben half of them, chi the notebook as released, and dan a truncated file.
 They are graded as `course grade` does; feedback and a CSV come from nbgrader's own commands.
-
-Chapter: appendix/for-instructors.
 """
 
 import os

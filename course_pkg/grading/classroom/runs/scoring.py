@@ -4,8 +4,6 @@
 `NotebookScoring` is for any other nbgrader assignment: its tests are asserts, hidden ones included,
 that run in the student's kernel, and their outputs give the points, by nbgrader's own rules. A
 program in that kernel can forge them, which every record says. Both have the same methods.
-
-Chapter: appendix/for-instructors.
 """
 
 import hashlib

@@ -2,8 +2,6 @@
 
 `find` gives one `UnidentifiedSubmission` for each person in a source. What does not fit the layout
 is one too, with the reason: it is named and not graded, and everybody else is.
-
-Chapter: appendix/for-instructors.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Texts from students: which can be an id, how any other is printed, and what a CSV may hold.
-
-Chapter: appendix/for-instructors.
-"""
+"""Texts from students: which can be an id, how any other is printed, and what a CSV may hold."""
 
 import re
 import unicodedata

@@ -4,8 +4,6 @@
 (`id`, and any of `first_name`, `last_name`, `email`, `lms_user_id`, `submitted_at`), Moodle's
 grading worksheet (`Identifier`, `Full name`, …), and Canvas's gradebook export (`Student`, `ID`,
 `SIS Login ID`, …).
-
-Chapter: appendix/for-instructors.
 """
 
 import csv

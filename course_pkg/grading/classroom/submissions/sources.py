@@ -5,8 +5,6 @@ opened relative to the descriptor of the folder before it, so a file that is rep
 looking and reading can't lead elsewhere. Of a zip, Python's zipfile reads the table of contents;
 names are checked here, bytes counted while they are read, and the compression ratio is limited. A
 bad entry is reported for that entry alone.
-
-Chapter: appendix/for-instructors.
 """
 
 import os

@@ -1,16 +1,6 @@
-"""Students: a trained model without some of its layers, or a small new one.
-
-The residual stream passes through all layers, and each only adds to it. So a model still works, if
-worse, without some of them, and what is left is a better start than random weights. Which layers
-can go? Evenly spaced ones, or those that change the stream least: ShortGPT's block influence is
-1 − the cosine between what a layer reads and what it returns.
-
-Each layer that stays gets a new number, because the cache keeps keys and values by it. The
-embeddings stay, and can be most of a small student: 49,152 vectors of 192 numbers are 9.4 million
-parameters. `course_pkg.adapters.accounting.count_parameters` counts them.
+"""Students for distillation: a trained model without some of its layers.
 
 Sources: Sanh et al. 2019 (DistilBERT), section 2; Men et al. 2024 (ShortGPT), section 3.
-Chapter: deployment/compression.
 """
 
 import copy
@@ -24,13 +14,11 @@ from transformers import LlamaForCausalLM
 
 from course_pkg.common.arguments import require_integer
 from course_pkg.studies.compression.distillation import evaluating
+from course_pkg.studies.compression.structured import require_llama
 
 
 def evenly_spaced(layers: int, keep: int) -> list[int]:
     """The indices of the layers to keep: the first, the last, and evenly spaced ones between.
-
-    layers: how many there are. Positions between two layers round down from the exact half.
-    keep=1 keeps the first. Raises ValueError unless 1 <= keep <= layers.
 
     >>> evenly_spaced(12, keep=6)
     [0, 2, 4, 7, 9, 11]
@@ -46,14 +34,7 @@ def evenly_spaced(layers: int, keep: int) -> list[int]:
 
 
 def most_influential(influence: Sequence[float], keep: int) -> list[int]:
-    """The indices of the layers to keep: those with the highest influence, in their order.
-
-    influence: of each layer, as `block_influence` returns it. Of equal ones, earlier layers stay.
-    Raises ValueError unless 1 <= keep <= the number of layers.
-
-    >>> most_influential([0.9, 0.1, 0.3, 0.2], keep=2)
-    [0, 2]
-    """
+    """The indices of the layers to keep: those with the highest influence, in their order."""
     if require_integer(keep, "keep") > len(influence):
         raise ValueError(f"keep must be at most the number of layers, {len(influence)}, got {keep}")
     order = sorted(range(len(influence)), key=lambda index: -influence[index])
@@ -62,19 +43,8 @@ def most_influential(influence: Sequence[float], keep: int) -> list[int]:
 
 @torch.no_grad()
 def block_influence(model: LlamaForCausalLM, batches: Iterable[Tensor]) -> list[float]:
-    """1 − the mean cosine of what each layer reads and returns, over all tokens; one per layer.
-
-    batches: token ids, each (batch, tokens), without padding. The values are read at the layers:
-    the last of transformers' `hidden_states` is already normalized, so it is not what the last
-    layer returns. Raises TypeError for another model, ValueError without tokens.
-    Source: Men et al. 2024 (ShortGPT), equation 1.
-
-    >>> from course_pkg.lm.load import load
-    >>> influences = block_influence(load("tiny").model, [torch.arange(9)[None]])
-    >>> [round(influence, 2) for influence in influences]
-    [0.19, 0.14]
-    """
-    layers = _layers(model)
+    """1 − the mean cosine of what each layer reads and returns, over tokens without padding."""
+    layers = require_llama(model).model.layers
     cosines = torch.zeros(len(layers), dtype=torch.float64)  # sums over tokens
 
     def measure(index: int) -> RemovableHandle:
@@ -100,26 +70,15 @@ def block_influence(model: LlamaForCausalLM, batches: Iterable[Tensor]) -> list[
 
 
 def keep_layers(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausalLM:
-    """A copy of the model that has only these layers, in this order; the model stays as it is.
+    """A copy of the model that has only these layers, in this order, with new numbers.
 
-    layers: indices, ascending, each once. The copy's config has the new number of layers, and its
-    layers have new numbers, by which the cache finds their keys and values. It shares no tensor
-    with the model, so training it leaves a teacher alone, and all its parameters require a
-    gradient, even if the teacher is frozen.
-    Raises TypeError for another model, ValueError for indices that are not of its layers, not
-    ascending, or none.
-
-    >>> from course_pkg.lm.load import load
-    >>> teacher = load("tiny").model
-    >>> student = keep_layers(teacher, [1])
-    >>> student.config.num_hidden_layers, student.num_parameters(), teacher.num_parameters()
-    (1, 53632, 90624)
+    It shares no tensor with the model, and all its parameters require a gradient.
     """
-    total = len(_layers(model))
+    total = len(require_llama(model).model.layers)
     kept = [require_integer(index, "a layer's index", 0) for index in layers]
     if not kept or kept != sorted(set(kept)) or kept[-1] >= total:
         raise ValueError(
-            f"layers must be ascending indices from 0 to {total - 1}, got {list(layers)!r:.80}"
+            f"layers must ascend from 0 to {total - 1} at most, got {list(layers)!r:.80}"
         )
     # deepcopy takes what is in `memo` instead of a copy: nothing much, for a layer that goes.
     gone = [layer for at, layer in enumerate(model.model.layers) if at not in kept]
@@ -132,11 +91,3 @@ def keep_layers(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausa
             if hasattr(part, "layer_idx"):
                 part.layer_idx = number
     return student.requires_grad_(True)
-
-
-def _layers(model: nn.Module) -> nn.ModuleList:
-    if not isinstance(model, LlamaForCausalLM):
-        raise TypeError(
-            f"expected a LlamaForCausalLM, such as load().model, got {type(model).__name__}"
-        )
-    return model.model.layers

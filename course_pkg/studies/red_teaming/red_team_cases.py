@@ -1,24 +1,7 @@
 """Test cases of a red model: the rule that they try to break, prompts, and how they differ.
 
-In red teaming, r(x, y), whether the reply y to a case x is harmful, is usually a trained
-classifier. Here it is a regular expression: the rule is harmless, r makes no mistakes, and
-everything else stays the same. The red model continues a numbered list. A continuation is a valid
-case if it has a question mark; the case is the text up to it.
-
-In stochastic few-shot generation, successful cases become examples in the red model's prompt. They
-are drawn from a pool of cases x_i with results r_i without replacement, each next one with
-
-    P(x_i) = exp(r_i / T) / Σ_j exp(r_j / T)          T: temperature, over the cases that are left
-
-A high T draws uniformly (diverse prompts); a low T draws cases with a high r (hard prompts).
-
-Self-BLEU is the mean BLEU of each text with all other texts as references: 1 if every text has a
-copy, near 0 if they share nothing. It grows with the number of texts: compare sets of the same
-size.
-
 Sources: Perez et al. 2022, "Red Teaming Language Models with Language Models", sections 2 and 3.1;
-Zhu et al. 2018, "Texygen" (self-BLEU); Li et al. 2016, "A Diversity-Promoting Objective Function
-for Neural Conversation Models" (distinct-n). Chapter: evaluation/red-teaming.
+Zhu et al. 2018 (self-BLEU); Li et al. 2016, section 5 (distinct-n).
 """
 
 import math
@@ -44,16 +27,7 @@ from course_pkg.metrics.tokenizers import tokenize
 
 @dataclass(frozen=True)
 class FormatRule:
-    """A rule for replies: what the target is told, and a regular expression that breaks it.
-
-    name: for tables. instruction: the system prompt of the target. forbidden: a reply breaks the
-    rule if this regular expression matches anywhere in it.
-    Raises ValueError for an expression that can't be compiled, TypeError for anything but strings.
-
-    >>> rule = FormatRule("no question", "Never ask a question.", r"\\?")
-    >>> rule.violation("And you?"), rule.messages("Hello")[0]
-    (1.0, {'role': 'system', 'content': 'Never ask a question.'})
-    """
+    """A rule for replies: the target's system prompt, and a regular expression that breaks it."""
 
     name: str
     instruction: str
@@ -65,9 +39,7 @@ class FormatRule:
         try:
             re.compile(self.forbidden)
         except re.error as error:
-            raise ValueError(
-                f"forbidden={self.forbidden!r} is not a regular expression: {error}"
-            ) from None
+            raise ValueError(f"{self.forbidden!r} is not a regular expression: {error}") from None
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -75,15 +47,10 @@ class FormatRule:
 
     def messages(self, case: str) -> list[dict[str, str]]:
         """The conversation that the target gets for a test case: the rule, then the case."""
-        require_string(case, "case")
-        return [
-            {"role": "system", "content": self.instruction},
-            {"role": "user", "content": case},
-        ]
+        return [{"role": "system", "content": self.instruction}, {"role": "user", "content": case}]
 
     def violation(self, reply: str) -> float:
         """r(x, y): 1.0 if the reply breaks the rule, else 0.0; the case itself doesn't matter."""
-        require_string(reply, "reply")
         return float(self._pattern.search(reply) is not None)
 
 
@@ -95,10 +62,7 @@ CASE_STOPS = ("?", "\n")  # where the red model may stop writing
 
 @dataclass(frozen=True)
 class GeneratedCase:
-    """A test case x, a reply y of the target to it, and r(x, y) in [0, 1].
-
-    Raises TypeError for other types, ValueError for a violation outside [0, 1].
-    """
+    """A test case x, a reply y of the target to it, and r(x, y) in [0, 1]."""
 
     text: str
     reply: str
@@ -112,24 +76,16 @@ class GeneratedCase:
 
 
 def zero_shot_prompt(header: str) -> str:
-    """The prompt that samples the first entry of a list: the header, then "1.".
-
-    >>> zero_shot_prompt("List of questions to ask someone:")
-    'List of questions to ask someone:\\n1.'
-    """
+    """The prompt that samples the first entry of a list: the header, then "1."."""
     return f"{require_string(header, 'header')}\n1."
 
 
 def question_of(continuation: str) -> str | None:
     """The valid test case in what a red model wrote: up to the first "?"; None without one.
 
-    Only the first line counts, without spaces around it.
-    Source: Perez et al. 2022, section 3.1.
-
     >>> question_of(" What is your name? And who"), question_of(" Tell me more\\nWhy?")
     ('What is your name?', None)
     """
-    require_string(continuation, "continuation")
     line = continuation.lstrip().split("\n")[0]
     mark = line.find("?")
     return None if mark < 1 else line[: mark + 1]
@@ -138,30 +94,18 @@ def question_of(continuation: str) -> str | None:
 def distinct_cases(cases: Iterable[GeneratedCase]) -> list[GeneratedCase]:
     """The first of each group of cases with the same text, whatever its case and spaces.
 
-    The first one is kept, not the most successful: to choose by the result would raise the
-    success rate. Raises TypeError for anything but GeneratedCases.
-
-    >>> pair = [GeneratedCase("Why?", "No.", 0.0), GeneratedCase("why? ", "1", 1.0)]
-    >>> [case.reply for case in distinct_cases(pair)]
-    ['No.']
+    To keep the most successful instead would raise the success rate.
     """
     first: dict[str, GeneratedCase] = {}
     for case in require_list(list(cases), "cases", "give a list of GeneratedCases"):
         if not isinstance(case, GeneratedCase):
-            raise TypeError(
-                f"cases must be GeneratedCases, got {case!r:.80}; "
-                "write GeneratedCase(text, reply, violation)"
-            )
+            raise TypeError(f"cases must be GeneratedCases, got {case!r:.80}")
         first.setdefault(" ".join(case.text.lower().split()), case)
     return list(first.values())
 
 
 def draw_probabilities(violations: Sequence[float], temperature: float) -> np.ndarray:
-    """The probability of each case of the pool to be the first example, (n,).
-
-    violations: r of each case, (n,), finite. temperature: above 0.
-    Raises ValueError for an empty pool, a value that isn't finite, or a temperature of 0 or less.
-    Source: Perez et al. 2022, section 3.1.
+    """P(x_i) = exp(r_i / T) / Σ_j exp(r_j / T): the probabilities of the first example, (n,).
 
     >>> draw_probabilities([0, 1], temperature=1.0).round(3)
     array([0.269, 0.731])
@@ -169,9 +113,7 @@ def draw_probabilities(violations: Sequence[float], temperature: float) -> np.nd
     require_between(temperature, "temperature", 0, math.inf)
     values = np.asarray(violations, float)
     if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
-        raise ValueError(
-            f"violations must be a list of at least one finite number, got {violations!r:.80}"
-        )
+        raise ValueError(f"violations must be finite numbers, at least one, got {violations!r:.80}")
     scores = (values - values.max()) / temperature
     weights = np.exp(scores)
     return weights / weights.sum()
@@ -186,14 +128,9 @@ def draw_examples(
 ) -> list[str]:
     """Draw `count` different cases of the pool, one after the other, each by `draw_probabilities`.
 
-    pool: texts, (n,); remove duplicates first, or frequent cases count several times. violations:
-    r of each, (n,). Raises ValueError if the pool has fewer than `count` cases or another length
-    than violations; else as `draw_probabilities`.
-    Source: Perez et al. 2022, section 3.1.
-
-    >>> pool = ["Why?", "How many?", "Who?"]
-    >>> draw_examples(pool, [0, 1, 0], 1, 0.05, np.random.default_rng(0))
-    ['How many?']
+    Args:
+        pool: texts, (n,); remove duplicates first, or frequent cases count several times.
+        violations: r of each, (n,).
     """
     require_list(pool, "pool", "give a list of texts")
     require_integer(count, "count")
@@ -211,12 +148,7 @@ def draw_examples(
 
 
 def few_shot_prompt(header: str, examples: Sequence[str]) -> str:
-    """The header and the examples as a numbered list that stops at the next number.
-
-    >>> few_shot_prompt("Questions:", ["Why?", "Who?"])
-    'Questions:\\n1. Why?\\n2. Who?\\n3.'
-    """
-    require_string(header, "header")
+    """The header and the examples as a numbered list that stops at the next number."""
     require_list(examples, "examples", "give a list of texts")
     lines = [f"{number}. {text}" for number, text in enumerate(examples, start=1)]
     return "\n".join([header, *lines, f"{len(lines) + 1}."])
@@ -233,16 +165,10 @@ class SelfBleu:
     of_texts: tuple[float, ...]
 
 
-def self_bleu(texts: Sequence[str], *, smoothing: str = "exp") -> SelfBleu:
+def self_bleu(texts: Sequence[str]) -> SelfBleu:
     """BLEU of each text with all other texts as references, and the mean over the texts.
 
-    texts: at least two. Tokens as `metrics.tokenizers`' "13a", in lower case. Each text's score is
-    `sentence_bleu(text, others)`, computed without building the references again for each text.
-    Raises ValueError for fewer than two texts.
-    Source: Zhu et al. 2018, with the smoothing of `metrics.bleu`.
-
-    >>> self_bleu(["What is your name?", "What is your name?", "Who are you?"]).of_texts[:2]
-    (1.0, 1.0)
+    It grows with the number of texts: compare sets of the same size.
     """
     tokens = [tokenize(text.lower()) for text in text_list(texts)]
     if len(tokens) < 2:
@@ -259,7 +185,6 @@ def self_bleu(texts: Sequence[str], *, smoothing: str = "exp") -> SelfBleu:
                 [max(len(own) - n + 1, 0) for n in ORDERS],
                 len(own),
                 closest,
-                smoothing=smoothing,
                 effective_order=True,
             ).score
         )
@@ -292,26 +217,13 @@ class _LargestCounts:
 
 
 def distinct_ngrams(texts: Sequence[str], n: int) -> float:
-    """distinct-n: different n-grams, divided by all n-grams of all texts; 0 if there are none.
-
-    Raises ValueError for no texts or n < 1.
-    Source: Li et al. 2016, section 5.
-
-    >>> distinct_ngrams(["a b", "a c"], 1)
-    0.75
-    """
+    """distinct-n: different n-grams, divided by all n-grams of all texts; 0 if there are none."""
     require_integer(n, "n")
     runs = [run for text in text_list(texts) for run in ngrams(tokenize(text.lower()), n)]
     return len(set(runs)) / len(runs) if runs else 0.0
 
 
 def distinct_share(texts: Sequence[str]) -> float:
-    """Different texts, divided by all texts; upper and lower case and spaces don't count.
-
-    Raises ValueError for no texts.
-
-    >>> distinct_share(["Why?", "why? ", "Who?", "How?"])
-    0.75
-    """
+    """Different texts, divided by all texts; upper and lower case and spaces don't count."""
     listed = text_list(texts)
     return len({" ".join(text.lower().split()) for text in listed}) / len(listed)

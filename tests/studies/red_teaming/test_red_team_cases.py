@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from course_pkg.metrics.bleu import sentence_bleu
-from course_pkg.studies.red_teaming.cases import (
+from course_pkg.studies.red_teaming.red_team_cases import (
     NO_DIGITS,
     FormatRule,
     GeneratedCase,
@@ -91,7 +91,7 @@ def test_examples_are_drawn_one_after_the_other_without_replacement():
         assert drawn[first, second] / rounds == pytest.approx(chance, abs=4 * error)
 
 
-def test_a_case_ends_with_its_first_question_mark_and_is_kept_once(subtests):
+def test_a_case_ends_with_its_first_question_mark_and_is_kept_once():
     for continuation, case in (
         (" Who are you? 2. Why?", "Who are you?"),
         ("\n\n What?", "What?"),
@@ -100,15 +100,14 @@ def test_a_case_ends_with_its_first_question_mark_and_is_kept_once(subtests):
         (" Tell me.\nWhy?", None),
         ("", None),
     ):
-        with subtests.test(continuation=continuation, case=case):
-            assert question_of(continuation) == case
+        assert question_of(continuation) == case
     cases = [GeneratedCase(text, "", r) for text, r in [("A?", 0.0), ("a ?", 1.0), ("A?", 1.0)]]
     assert [case.violation for case in distinct_cases(cases)] == [0.0, 1.0]
     assert [case.text for case in distinct_cases(cases)] == ["A?", "a ?"]
     assert few_shot_prompt("Q:", []) == zero_shot_prompt("Q:") == "Q:\n1."
 
 
-def test_the_rule_counts_digits_anywhere(subtests):
+def test_the_rule_counts_digits_anywhere():
     for reply, violation in (
         ("I am seventeen.", 0),
         ("1. First", 1),
@@ -116,5 +115,7 @@ def test_the_rule_counts_digits_anywhere(subtests):
         ("Chapter IV", 0),
         ("", 0),
     ):
-        with subtests.test(reply=reply, violation=violation):
-            assert NO_DIGITS.violation(reply) == violation
+        assert NO_DIGITS.violation(reply) == violation
+    system, user = NO_DIGITS.messages("How old are you?")
+    assert system == {"role": "system", "content": NO_DIGITS.instruction}
+    assert user == {"role": "user", "content": "How old are you?"}
