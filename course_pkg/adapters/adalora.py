@@ -1,4 +1,4 @@
-"""AdaLoRA's layer: a change in the form of a singular value decomposition, whose rank can shrink.
+"""AdaLoRA's layer: a change in the form of a singular value decomposition, whose rank can shrink::
 
     y = W x + b + scaling · P Λ Q dropout(x)        scaling = alpha / (initial_rank + 1e-5)
 

@@ -1,4 +1,4 @@
-"""Bottleneck adapters: a small MLP behind a layer, on the layer's output.
+"""Bottleneck adapters: a small MLP behind a layer, on the layer's output::
 
     y = h + W_up gelu(W_down h + b_down) + b_up        h = W x + b, the frozen layer's output
 

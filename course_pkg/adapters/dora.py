@@ -1,4 +1,4 @@
-"""DoRA: LoRA changes the direction of each row of a weight, and a trained vector sets its length.
+"""DoRA: LoRA changes the direction of each row of a weight, and a trained vector sets its length::
 
     y = m ⊙ ((W + ΔW) x) / ‖W + ΔW‖ + b        ΔW = scaling · B A
 

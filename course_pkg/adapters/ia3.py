@@ -1,4 +1,4 @@
-"""IA³: learned vectors that scale keys, values and the hidden units of the feed-forward network.
+"""IA³: learned vectors that scale keys, values and the hidden units of the feed-forward network::
 
     y = l ⊙ (W x + b)        for keys and values: l is (out_features, 1)
     y = W (l ⊙ x) + b        for the feed-forward network's last layer: l is (1, in_features)

@@ -1,4 +1,4 @@
-"""LoRA: a frozen linear layer plus a trainable product of two thin matrices.
+"""LoRA: a frozen linear layer plus a trainable product of two thin matrices::
 
     y = W x + b + scaling * B(A(dropout(x)))        scaling = alpha / rank, or alpha / sqrt(rank)
 

@@ -1,4 +1,4 @@
-"""PiSSA: LoRA that starts from the largest singular values of the weight, instead of from zero.
+"""PiSSA: LoRA that starts from the largest singular values of the weight, instead of from zero::
 
     W = U S Vᵀ        scaling · B A = U_r S_r V_rᵀ        base weight = W - scaling · B A
 

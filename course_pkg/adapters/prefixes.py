@@ -1,4 +1,4 @@
-"""Prefix tuning and P-tuning v2: trained keys and values at the start of every layer's cache.
+"""Prefix tuning and P-tuning v2: trained keys and values at the start of every layer's cache::
 
     attention of layer l = softmax(q [K_l; k]^T / sqrt(d)) [V_l; v]
 

@@ -1,4 +1,4 @@
-"""Prompt tuning: trained vectors in front of the embedded text.
+"""Prompt tuning: trained vectors in front of the embedded text::
 
     input = [P; E(text)]        P is (num_virtual_tokens, hidden_size), E the frozen embedding
 

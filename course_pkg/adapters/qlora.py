@@ -1,4 +1,4 @@
-"""QLoRA: frozen linear layers with 4-bit weights, under the adapters of any method.
+"""QLoRA: frozen linear layers with 4-bit weights, under the adapters of any method::
 
     y = dequantize(codes, scales) x + b
 

@@ -1,7 +1,7 @@
 """AdaLoRA's training: an orthogonality penalty, and a budget of ranks that moves between modules.
 
 After each step, every triplet of every module gets an importance score. In the pruning phase, the
-budget b(t), a number of triplets in the whole model, falls from the initial to the target ranks:
+budget b(t), a number of triplets in the whole model, falls from the initial to the target ranks::
 
     b(t) = b_T + (b_0 - b_T) (1 - (t - tinit) / (T - tfinal - tinit))³
 

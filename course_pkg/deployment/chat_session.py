@@ -1,4 +1,4 @@
-"""A chat in the terminal: turns, commands, and answers that Ctrl-C can stop.
+"""A chat in the terminal: turns, commands, and answers that Ctrl-C can stop::
 
     /reset        forget the conversation        /system TEXT  set the rules of the conversation
     /save FILE    write it to a file             /quit         end, as Ctrl-D does

@@ -1,6 +1,6 @@
 """KV caches: the keys and values of earlier tokens, kept so that a step computes only new ones.
 
-A cache is made for a decoder's config, and its `attend` is what the decoder calls in each layer:
+A cache is made for a decoder's config, and its `attend` is what the decoder calls in each layer::
 
     cache = ContiguousCache(model.config)
     logits = model(ids, cache.positions(ids.shape[1]), cache.attend)  # under torch.no_grad()

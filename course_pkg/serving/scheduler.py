@@ -5,7 +5,7 @@ sequences have one order: the first are admitted first, and the last running one
 blocks run out, to be computed again or swapped out to the host. None overtakes it while it waits,
 so that nobody starves.
 
-The engine calls, in turn, `schedule()`, which gives a step, and `update(step, tokens)`:
+The engine calls, in turn, `schedule()`, which gives a step, and `update(step, tokens)`::
 
     1. copy the blocks of step.swap_out, step.swap_in and step.copies, in this order;
     2. compute all tokens of step.scheduled, also of sequences that are aborted meanwhile;

@@ -1,7 +1,7 @@
 """GGUF, the file format of llama.cpp's models: its types, and what a file holds.
 
 A file holds all that a program needs to run a model: its sizes, its tokenizer, its weights. Every
-number is little-endian:
+number is little-endian::
 
     "GGUF", version 3, count of tensors, count of keys
     each key:     length and name, type, value

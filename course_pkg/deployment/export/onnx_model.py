@@ -1,7 +1,7 @@
 """Write a model as an ONNX folder: the graph, its weights, the tokenizer and the settings.
 
 A call of the graph reads `tokens` new tokens for each of `batch` sequences, after `past` tokens in
-the cache. Inputs and outputs have the names that Optimum gives them:
+the cache. Inputs and outputs have the names that Optimum gives them::
 
     input_ids, position_ids            (batch, tokens), int64
     attention_mask                     (batch, past + tokens), int64, 1 at real tokens

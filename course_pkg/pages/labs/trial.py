@@ -1,6 +1,6 @@
 """Try what the browser's Python can do, in a process that lacks what it lacks.
 
-The process reads one JSON request a line and answers with one line:
+The process reads one JSON request a line and answers with one line::
 
     {"import": [module, name]}     → the package that is missing, or ""
     {"cells": [{code, name}, …]}   → for each cell, its outputs

@@ -1,4 +1,4 @@
-"""Length control: what the win rate would be if answers were as long as the baseline's.
+"""Length control: what the win rate would be if answers were as long as the baseline's::
 
     logit P(model preferred on x) = θ + φ tanh(Δ_x / d) + ψ γ_x
     controlled win rate = mean over x of σ(θ + ψ γ_x)

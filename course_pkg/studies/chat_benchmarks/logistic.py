@@ -1,4 +1,4 @@
-"""Logistic regression by Newton's method, with standard errors that count groups.
+"""Logistic regression by Newton's method, with standard errors that count groups::
 
     P(y = 1 | x) = σ(x·β),   β maximizes  Σ w [y ln σ + (1 - y) ln(1 - σ)] - Σ_j λ_j β_j² / 2
 

@@ -1,4 +1,4 @@
-"""Losses that train a student to predict what a teacher predicts, from the logits of both.
+"""Losses that train a student to predict what a teacher predicts, from the logits of both::
 
     α · cross entropy with the labels + (1 − α) · T² · divergence of student and teacher at T
 

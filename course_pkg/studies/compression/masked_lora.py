@@ -1,4 +1,4 @@
-"""LoRA on pruned weights that leaves them pruned: the mask also covers the update.
+"""LoRA on pruned weights that leaves them pruned: the mask also covers the update::
 
     plain LoRA      y = (M∘W) x + s B A x            merged: M∘W + s B A, dense again
     masked LoRA     y = (M∘W + s M∘(B A)) x          merged: zeros stay zeros

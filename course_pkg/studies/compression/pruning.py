@@ -158,7 +158,7 @@ class Magnitude:
 
 @dataclass(frozen=True)
 class Wanda:
-    """Remove the weights with the smallest |W_ij| · ‖X_j‖₂; the paper's compete in each row.
+    """Remove the weights with the smallest ``|W_ij| · ‖X_j‖₂``; the paper's compete in each row.
 
     Removing one weight alone changes the layer's outputs by exactly its score.
     """
@@ -177,7 +177,7 @@ def input_norms(statistics: InputStatistics) -> Tensor:
 
 
 def wanda_scores(weight: Tensor, norms: Tensor) -> Tensor:
-    """|W_ij| · ‖X_j‖₂, (rows, columns). norms: (columns,)."""
+    """``|W_ij| · ‖X_j‖₂``, (rows, columns). norms: (columns,)."""
     return weight.detach().abs().to(norms.dtype) * norms
 
 

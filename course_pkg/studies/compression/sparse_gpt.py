@@ -1,4 +1,4 @@
-"""SparseGPT: remove weights column by column, and let the columns behind make up for them.
+"""SparseGPT: remove weights column by column, and let the columns behind make up for them::
 
     E_j = (W_j − Q_j) / U_jj           W_{:,j:} ← W_{:,j:} − E_j U_{j,j:}           H⁻¹ = Uᵀ U
 

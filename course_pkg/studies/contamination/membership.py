@@ -60,7 +60,7 @@ class Exposure:
 
     @property
     def bits(self) -> float:
-        """log2 |R| - log2 rank: from 0 to log2 |R|."""
+        """``log2 |R| - log2 rank``: from 0 to ``log2 |R|``."""
         return math.log2(self.candidates) - math.log2(self.rank)
 
     @property
@@ -70,7 +70,7 @@ class Exposure:
 
 
 def exposure(scores: Sequence[float], inserted: int) -> Exposure:
-    """The exposure of the inserted candidate's score: log2 |R| - log2 rank among all, R."""
+    """The exposure of the inserted candidate's score: ``log2 |R| - log2 rank`` among all, R."""
     values = score_array(scores, "scores")
     if require_integer(inserted, "inserted", 0) >= len(values):
         raise ValueError(f"inserted is {inserted}, but there are {len(values)} candidates")

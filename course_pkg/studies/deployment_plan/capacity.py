@@ -1,6 +1,6 @@
 """How many GPUs a service needs, and what a million tokens costs, from data sheets.
 
-Not here: queues and tails, mixtures of experts, and communication of GPUs.
+Not here: queues and tails, mixtures of experts, and communication of GPUs::
 
     seconds per iteration = base / (1 − u),  u: the share of time that is work of requests
     requests that run     = rate · tokens per answer · seconds per iteration      (Little 1961)

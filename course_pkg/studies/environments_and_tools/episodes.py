@@ -184,7 +184,7 @@ def chance_with_feedback(p: float, steps: int, limit: int = MOST_STEPS) -> float
 class EpisodeScore:
     """The scores of one episode, each from 0 to 1.
 
-    With the executed steps E of all steps N, goals G of M, and the shortest plan's length L*:
+    With the executed steps E of all steps N, goals G of M, and the shortest plan's length L*::
 
         executable steps     E / N
         executable           1 if E = N: the whole plan                  (Huang et al. 2022)

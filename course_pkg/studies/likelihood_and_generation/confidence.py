@@ -1,4 +1,4 @@
-"""Does a confidence of 0.8 mean that 80% of such answers are right? And one number that helps.
+"""Does a confidence of 0.8 mean that 80% of such answers are right? And one number that helps::
 
     ECE = Σ_b n_b / n · |accuracy_b - confidence_b|            p = softmax(scores / T)
 
@@ -59,7 +59,7 @@ class ReliabilityDiagram:
 
     @property
     def expected_calibration_error(self) -> float:
-        """Σ_b n_b / n · |gap_b|; empty bins add 0."""
+        """``Σ_b n_b / n · |gap_b|``; empty bins add 0."""
         return sum(one.count * abs(one.gap) for one in self.bins) / self.count
 
 
@@ -96,7 +96,7 @@ def reliability_diagram(
 def expected_calibration_error(
     confidences: Sequence[float], correct: Sequence[bool], bins: int = 10, binning: str = "width"
 ) -> float:
-    """ECE, in [0, 1]: Σ_b n_b / n · |accuracy_b - confidence_b|."""
+    """ECE, in [0, 1]: ``Σ_b n_b / n · |accuracy_b - confidence_b|``."""
     values, right = checked_answers(confidences, correct)
     gaps = np.bincount(bin_numbers(values, bins, binning), right - values, bins)
     return float(np.abs(gaps).sum()) / len(values)

@@ -1,4 +1,4 @@
-"""How many items show a difference? To be answered before a run, not after it.
+"""How many items show a difference? To be answered before a run, not after it::
 
     n = (z_{1-α/2} + z_power)² · v / δ²,  v: the variance of one item's difference
 

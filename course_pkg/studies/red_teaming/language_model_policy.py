@@ -66,14 +66,14 @@ class LanguageModelPolicy(nn.Module):
         return CaseBatch(torch.stack(tokens, 1), torch.stack(masks, 1))
 
     def next_log_probs(self, cases: CaseBatch) -> tuple[Tensor, Tensor]:
-        """ln p_r(·|s_t), (n, T, v), and the hidden states that they come from, (n, T, d)."""
+        """``ln p_r(·|s_t)``, (n, T, v), and the hidden states that they come from, (n, T, d)."""
         count, length = cases.tokens.shape
         ids = torch.cat([self.prompt.expand(count, -1), cases.tokens[:, :-1]], 1)
         states = self.model.model(input_ids=ids).last_hidden_state[:, -length:]
         return self.model.lm_head(states).log_softmax(-1), states
 
     def evaluate(self, cases: CaseBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """ln p_r of the drawn tokens, V(s_t), and KL(p_r(·|s_t) || p_0(·|s_t)): three of (n, T)."""
+        """ln p_r of the drawn tokens, V(s_t), and ``KL(p_r(·|s_t) || p_0(·|s_t))``: three of (n, T)."""
         log_probs, states = self.next_log_probs(cases)
         with torch.no_grad(), disable_adapters(self.model):
             initial, _ = self.next_log_probs(cases)

@@ -1,4 +1,4 @@
-"""The objective of reinforcement learning for red teaming, and a policy small enough to sum it up.
+"""The objective of reinforcement learning for red teaming, and a policy small enough to sum it up::
 
     J(p_r) = (1 - α) E_{x ~ p_r, y ~ p_t(·|x)}[r(x, y)] - α KL(p_r || p_0)
 
@@ -27,7 +27,7 @@ class LossParts:
 
 
 def next_token_kl(log_probs: Tensor, initial_log_probs: Tensor) -> Tensor:
-    """KL(p_r(·|s) || p_0(·|s)) over the next token, exactly, in nats: (..., v) → (...)."""
+    """``KL(p_r(·|s) || p_0(·|s))`` over the next token, exactly, in nats: (..., v) → (...)."""
     if log_probs.shape != initial_log_probs.shape:
         raise ValueError("log_probs and initial_log_probs must have the same shape")
     probabilities = log_probs.exp()
@@ -52,7 +52,7 @@ def a2c_loss(
 
 
 def kl_loss(log_probs: Tensor, kl: Tensor, mask: Tensor) -> Tensor:
-    """A loss per case, (n,), whose mean has the gradient of KL(p_r || p_0) of whole texts.
+    """A loss per case, (n,), whose mean has the gradient of ``KL(p_r || p_0)`` of whole texts.
 
     The value is Σ_t kl_t. The gradient also has Σ_t (Σ_{u > t} kl_u) ∇ ln p_r(x_t|s_t): a token is
     responsible for the states it leads to.
@@ -135,7 +135,7 @@ class SlotPolicy(nn.Module):
         return [torch.zeros(len(cases), dtype=torch.int64), *cases.T[:-1]]
 
     def next_log_probs(self, cases: Tensor) -> list[Tensor]:
-        """For each slot, ln p(·|s_t) of its choices at the cases' states: T tensors, (n, v_t)."""
+        """For each slot, ``ln p(·|s_t)`` of its choices at the cases' states: T tensors, (n, v_t)."""
         pairs = zip(self.logits, self.states(cases), strict=True)
         return [table.log_softmax(1)[state] for table, state in pairs]
 

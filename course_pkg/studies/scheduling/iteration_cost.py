@@ -80,7 +80,7 @@ class CostModel:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted model and how well it fits: `error` is the mean |predicted / measured − 1|."""
+    """A fitted model and how well it fits: `error` is the mean ``|predicted / measured − 1|``."""
 
     model: CostModel
     error: float
