@@ -73,7 +73,7 @@ class LanguageModelPolicy(nn.Module):
         return self.model.lm_head(states).log_softmax(-1), states
 
     def evaluate(self, cases: CaseBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """ln p_r of the drawn tokens, V(s_t), and ``KL(p_r(·|s_t) || p_0(·|s_t))``: three of (n, T)."""
+        """ln p_r of the drawn tokens, V(s_t), ``KL(p_r(·|s_t) || p_0(·|s_t))``: three of (n, T)."""
         log_probs, states = self.next_log_probs(cases)
         with torch.no_grad(), disable_adapters(self.model):
             initial, _ = self.next_log_probs(cases)

@@ -135,7 +135,7 @@ class SlotPolicy(nn.Module):
         return [torch.zeros(len(cases), dtype=torch.int64), *cases.T[:-1]]
 
     def next_log_probs(self, cases: Tensor) -> list[Tensor]:
-        """For each slot, ``ln p(·|s_t)`` of its choices at the cases' states: T tensors, (n, v_t)."""
+        """Per slot, ``ln p(·|s_t)`` of its choices at the cases' states: T tensors, (n, v_t)."""
         pairs = zip(self.logits, self.states(cases), strict=True)
         return [table.log_softmax(1)[state] for table, state in pairs]
 
