@@ -177,10 +177,8 @@ def run(course: Path, assignment: str, options: "Options") -> int:
 def exit_code(records: "Sequence[Record]", warnings: "Sequence[str]" = ()) -> int:
     """The exit code of a run: 0 all graded, 1 some need a look or a GPU, 4 the grader failed.
 
-    warnings: what else needs a look, such as students whom a roster confuses.
-
-    >>> exit_code([]), exit_code([], ["not graded: 2 students have the id ada"])
-    (0, 1)
+    Args:
+        warnings: what else needs a look, such as students whom a roster confuses.
     """
     from course_pkg.grading.classroom.execution.runner_output import State
 
@@ -197,10 +195,7 @@ def _scheduler(
     key: Path | None,
     for_this_machine: list[str],
 ) -> "SchedulerAddress | None":
-    """The scheduler of --scheduler and the TLS options; None without.
-
-    for_this_machine: options that a cluster has no use for. Raises AddressError.
-    """
+    """The scheduler of the options; for_this_machine has those that a cluster has no use for."""
     from course_pkg.common.scheduler_address import AddressError
 
     if address is not None and for_this_machine:

@@ -1,9 +1,8 @@
 """Control groups: the kernel's limits on the memory and the processes of a whole process tree.
 
 A process joins a group by writing to an open file; its later children are members too, and can't
-leave. `find_parent` finds a group in which this process may create others, in version 2 of the
-kernel's interface or in version 1. Machines differ, so it tries. Nothing here limits a single
-process, or time, or files.
+leave. Machines differ, so `find_parent` tries where groups can be created, in version 2 of the
+kernel's interface or in version 1. Chapter: appendix/for-instructors.
 """
 
 import atexit
@@ -125,11 +124,7 @@ class Cgroup:
         return int(path.read_text()) if path.exists() else None
 
     def kill(self) -> None:
-        """Kill everything inside and wait until it is gone; nothing can start inside afterwards.
-
-        Raises:
-            TimeoutError: processes survive, which only a fault in the kernel causes.
-        """
+        """Kill everything inside and wait until it is gone; nothing can start inside afterwards."""
         (self._pids / "pids.max").write_text("0")
         deadline = time.monotonic() + DEADLINE
         while left := self._members():

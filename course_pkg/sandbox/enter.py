@@ -1,8 +1,6 @@
 """How a forked child enters a sandbox that bubblewrap has built, and drops its privileges.
 
-It joins the resource limits, enters the namespaces, forks once more (a process is in a new process
-id namespace only from its birth), and drops user, groups, capabilities, descriptors and system
-calls, all before the first line of untrusted code runs.
+All of it happens before the first line of untrusted code runs. Chapter: appendix/threat-model.
 """
 
 import ctypes
@@ -34,15 +32,12 @@ def enter(
 ) -> None:
     """Become a process of the sandbox whose first process `pidfd` refers to.
 
-    Forks: only the process inside returns.
+    Forks: only the process inside returns. Raises OSError; the caller must then exit.
 
     Args:
         join: the enforcer's descriptors.
         keep: descriptors that stay open.
         uid: the user to become; None in a user namespace.
-
-    Raises:
-        OSError: a step fails; the caller must then exit.
     """
     _join(join)
     if uid is None:

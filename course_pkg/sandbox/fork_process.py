@@ -1,9 +1,8 @@
 """The process of a fork server: imports modules once, then forks a child for every request.
 
-`python -m course_pkg.sandbox.fork_process FD MODULE:FUNCTION [PRELOAD …]` is how `ForkServer`
-starts the first one; it forks its siblings itself. Its memory is in huge pages: a fork then copies
-one entry for 2 MiB, instead of 512. With torch and transformers it has 330 MB of its own, and
-without huge pages a fork and the end of the child take about three times as long.
+`python -m course_pkg.sandbox.fork_process FD MODULE:FUNCTION [PRELOAD …]` starts the first one; it
+forks its siblings itself. Its memory is in huge pages: with torch and transformers, without them a
+fork and the end of the child take about three times as long. Chapter: appendix/threat-model.
 """
 
 import ctypes
@@ -53,10 +52,7 @@ def use_huge_pages() -> int:
 
 
 def huge_ranges(maps: str) -> Iterator[tuple[int, int]]:
-    """Start and end of the whole huge pages in private, writable memory without a file.
-
-    Args:
-        maps: the content of /proc/PID/maps.
+    """Start and end of the whole huge pages in private, writable memory, by /proc/PID/maps.
 
     Example:
 
@@ -157,12 +153,7 @@ def run_server(descriptor: int, target: str, *preload: str, forked: bool = False
 
 
 def load(name: str) -> None:
-    """Import a module; for "module:function:argument", also call its function with the text.
-
-    Example:
-
-        >>> load("logging:getLogger:course")
-    """
+    """Import a module; for "module:function:argument", also call its function with the text."""
     module, _, call = name.partition(":")
     imported = importlib.import_module(module)
     if call:
@@ -171,12 +162,7 @@ def load(name: str) -> None:
 
 
 def require_no_cuda() -> None:
-    """Raise RuntimeError if this process has a CUDA context: no child of it could use a GPU.
-
-    Example:
-
-        >>> require_no_cuda()
-    """
+    """Raise RuntimeError if this process has a CUDA context: no child of it could use a GPU."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         raise RuntimeError(

@@ -1,9 +1,10 @@
 """A fork server: a process that imports slow modules once, and forks children that have them.
 
-`ForkServer` starts one and asks it for children; each child enters its own sandbox (`enter`) and
-runs the target function there. The fork server itself (`fork_process`) runs no untrusted code,
-holds no secret, starts no thread and no CUDA context, and its children can't trace it. It talks
-only to the process that started it, over an inherited socket, and ends with that process.
+Each child enters its own sandbox (`enter`) and runs the target function there. The server itself
+(`fork_process`) runs no untrusted code, holds no secret, starts no thread and no CUDA context, and
+its children can't trace it. It ends with the process that started it.
+
+Chapter: appendix/threat-model.
 """
 
 import errno
@@ -72,12 +73,6 @@ def why_not_started(code: int | None, errors: str, waited_s: float) -> str:
     Args:
         code: its exit code, negative for a signal; None if it still ran after `waited_s` seconds.
         errors: what it wrote to stderr.
-
-    Example:
-
-        >>> why = why_not_started(1, "ModuleNotFoundError: No module named 'nbclient'", 0.4)
-        >>> why.partition(" (")[2]
-        'the package nbclient is missing from this Python: run `make setup`, or pip install it)'
     """
     if code is None:
         how = f"it had not imported its modules after {waited_s:.0f} s"
@@ -104,10 +99,8 @@ class ForkServer:
         preload: modules to import once, for all children; "module:function:argument" also calls a
             function.
         env: all environment variables of the server.
-        forked_by: a server that forks this one, so that it has that server's modules and
-            environment too; it ends with that server, and neither forks the other's children. The
-            server starts at once, or when `forked_by` has imported its modules; `ready` waits for
-            it.
+        forked_by: a server that forks this one, when it has imported its modules; this one has them
+            too, and ends with that server. Neither forks the other's children.
     """
 
     def __init__(
@@ -175,16 +168,13 @@ class ForkServer:
         uid: int | None,
         limits: ResourceLimits,
     ) -> int:
-        """Fork a child that enters the sandbox of `pidfd` and runs the target on `job` there.
+        """Fork a child that enters the sandbox of `pidfd` and runs the target there; its id.
 
         Args:
             job: small and plain, sent as JSON.
             descriptors: for the child, in this order; it writes {"failed": reason} to the first if
                 it can't enter.
             pidfd: None for no namespaces. join, uid and limits: as for `enter`.
-
-        Returns:
-            the child's process id.
 
         Raises:
             SandboxFailed: the fork server is gone.

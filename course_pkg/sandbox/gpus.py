@@ -1,10 +1,9 @@
 """The NVIDIA GPUs that a sandbox can be given: device files, what the driver reads, memory in use.
 
 `find_gpus` asks `nvidia-smi`, and never CUDA: a CUDA context in a process that forks later would
-break all its children. CUDA has no limit on the memory of a process that the process could not
-lift, so a thread of `GpuMemory` asks `nvidia-smi` again and again: what is faster than a few looks
-can exceed a limit. It measures the whole GPU, since process ids of a sandbox are unknown to the
-driver's tools; nothing else should run on that GPU.
+break all its children. CUDA has no limit on memory that a process could not lift, so `GpuMemory`
+asks again and again, about the whole GPU, since the driver's tools don't know the process ids of a
+sandbox; nothing else should run on that GPU. Chapter: appendix/gpu.
 """
 
 import os
@@ -60,14 +59,7 @@ def find_gpus(
 ) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     """The GPUs that sandboxes can use here, and why others can't be used, each in one line.
 
-    Args:
-        dev, sys: the folders of device files and of the kernel's objects. Never raises.
-
-    Example:
-
-        >>> gpus, reasons = find_gpus()
-        >>> bool(gpus or reasons)
-        True
+    Never raises. `dev` and `sys` are the folders of device files and of the kernel's objects.
     """
     try:
         tree = ElementTree.fromstring(_nvidia_smi("-q", "-x"))
@@ -166,11 +158,7 @@ def _files(entry: ElementTree.Element, dev: Path) -> tuple[str, ...]:
 
 
 def _readable(bus_id: str, sys: Path) -> tuple[Path, ...]:
-    """The folders that libcuda reads: of the kernel's objects, and of the driver's libraries.
-
-    Args:
-        bus_id: of the GPU, such as 00000000:19:00.0; /sys writes the domain with four digits.
-    """
+    """The folders that libcuda reads: of the kernel's objects, and of the driver's libraries."""
     paths = [sys / name for name in SYSTEM]
     if match := re.fullmatch(r"[0-9A-Fa-f]{4}([0-9A-Fa-f]{4}:[0-9A-Fa-f:.]+)", bus_id):
         paths.append((sys / "bus/pci/devices" / match[1].lower()).resolve())

@@ -1,8 +1,8 @@
 """Resource limits of a sandbox: how much of the machine it may use, and what enforces that.
 
 A `LimitEnforcer` limits all processes of one sandbox together: a control group of the kernel where
-one can be created, otherwise the watchdog, which has the same methods. `set_process_limits` adds
-the kernel's limits on each process. Time is not limited here: the grader watches the clock.
+one can be created, otherwise the watchdog, which has the same methods. Time is not limited here:
+the grader watches the clock. Chapter: appendix/for-instructors.
 """
 
 import os

@@ -1,8 +1,7 @@
 """The namespaces of one sandbox: bubblewrap creates them and waits inside.
 
-`Namespaces` starts bubblewrap and provides a descriptor of its process, through which a forked
-child enters (`enter`). Every sandbox has its own namespaces, so two sandboxes share nothing.
-Killing the first process of a sandbox kills all processes in it.
+Every sandbox has its own, so two share nothing. Killing the first process of a sandbox kills all
+processes in it. Chapter: appendix/threat-model.
 """
 
 import json
@@ -27,13 +26,10 @@ class SandboxFailed(FailedError, RuntimeError):
 
 
 class Namespaces:
-    """Namespaces that bubblewrap has created. Use as a context manager.
+    """Namespaces that bubblewrap has created, or SandboxFailed with its message. A context manager.
 
     init: the process id, outside, of the sandbox's first process. pidfd: a descriptor of that
-    process.
-
-    Raises:
-        SandboxFailed: with bubblewrap's error message, if bubblewrap fails.
+    process, through which a forked child enters (`enter`).
     """
 
     def __init__(self, command: Sequence[Argument]) -> None:

@@ -1,10 +1,7 @@
 """What a sandboxed process may see: the whole policy, as bubblewrap's command line.
 
-A sandbox contains only what `bubblewrap_command` names: the system's programs and this Python,
-read-only; the package `course_pkg`, with some modules masked; a few generated files of /etc; and
-empty writable folders, which are gone when it ends. It has no network, no other processes, and no
-access to the grader's files, the gradebook, the solutions or other students. `enter` decides who
-the process is and what it may do, `limits` how much it may use, `seccomp` which calls are denied.
+`enter` decides who the process is and what it may do, `limits` how much it may use, `seccomp` which
+calls are denied. Chapter: appendix/threat-model.
 """
 
 import importlib.util
@@ -55,17 +52,15 @@ class View:
 def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
     """The bubblewrap command line that creates the sandbox and then waits in it.
 
+    The sandbox contains only what is named here. It has no network, no other processes, and no
+    access to the grader's files, the gradebook, the solutions or other students.
+
     Args:
         uid: the user id of processes inside, if the caller is root and can switch to it; None for a
             user namespace.
 
     Raises:
         FileNotFoundError: bubblewrap is not installed.
-
-    Example:
-
-        >>> "--unshare-net" in bubblewrap_command(View(()), None)
-        True
     """
     bubblewrap = find_bubblewrap()
     if bubblewrap is None:
@@ -131,7 +126,6 @@ def _accounts(uid: int) -> list[Argument]:
 
 
 def _file(path: Path | str, text: str) -> list[Argument]:
-    """A read-only file with this text."""
     return ["--perms", "0444", "--ro-bind-data", text.encode(), str(path)]
 
 
@@ -140,11 +134,6 @@ def python_folders() -> tuple[Path, ...]:
 
     Of an environment, only programs and libraries: pip's configuration beside them may hold a
     password. Other entries of sys.path are left out, as is the rest of the course's folder.
-
-    Example:
-
-        >>> Path(__file__).resolve().parents[1] in python_folders()
-        True
     """
     package = Path(__file__).resolve().parents[1]
     prefixes = {Path(sys.prefix), Path(sys.base_prefix)}
@@ -159,13 +148,7 @@ def python_folders() -> tuple[Path, ...]:
 
 
 def private_paths() -> tuple[Path, ...]:
-    """Files of the system's folders that may hold a password, such as pip's configuration.
-
-    Example:
-
-        >>> Path("/usr/bin") in private_paths()
-        False
-    """
+    """Files of the system's folders that may hold a password, such as pip's configuration."""
     roots = {Path("/usr"), Path("/usr/local"), Path(sys.prefix), Path(sys.base_prefix)}
     inside = [root for root in roots if any(_within(root, Path(s)) for s in SYSTEM)]
     paths = [root / name for root in inside for name in PRIVATE]
@@ -177,11 +160,6 @@ def unused_packages() -> tuple[Path, ...]:
 
     This Python imports nothing from them, but a program could add one to sys.path, and import from
     it a library that is masked here.
-
-    Example:
-
-        >>> any(str(path) in sys.path for path in unused_packages())
-        False
     """
     used = [Path(entry).resolve() for entry in (*sys.path, sys.prefix) if entry]
     roots = {Path("/usr"), Path("/usr/local"), Path(sys.base_prefix)}
@@ -195,10 +173,10 @@ def unused_packages() -> tuple[Path, ...]:
 
 
 def module_masks(modules: Iterable[str], stub: str) -> dict[Path, str]:
-    """The paths of the named modules and packages, each with the source to show instead.
+    """The paths of the named modules that are installed, each with the source to show instead.
 
     Args:
-        stub: the source; {name} stands for the module's name. Skips modules that are not installed.
+        stub: the source; {name} stands for the module's name.
     """
     masks = {}
     for name in modules:
@@ -214,13 +192,7 @@ def module_masks(modules: Iterable[str], stub: str) -> dict[Path, str]:
 
 
 def environment(extra: dict[str, str]) -> dict[str, str]:
-    """All environment variables of a sandboxed process: none of the grader's are passed on.
-
-    Example:
-
-        >>> environment({})["HOME"]
-        '/home/student'
-    """
+    """All environment variables of a sandboxed process: none of the grader's are passed on."""
     bins = [str(Path(sys.prefix) / "bin"), str(Path(sys.base_prefix) / "bin"), "/usr/bin", "/bin"]
     fixed = {
         "PATH": os.pathsep.join(dict.fromkeys(bins)),

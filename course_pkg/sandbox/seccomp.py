@@ -1,10 +1,8 @@
 """A filter of system calls: the kernel refuses those that untrusted code never needs.
 
-Namespaces already leave these calls little to reach; the filter is a second line of defense, since
-most kernel vulnerabilities were in calls that a notebook does not use. It lists what is denied, so
-everything else works: torch, multiprocessing, threads, subprocesses and sockets on loopback. It
-applies to every thread, to all children and to every program they start, and can't be removed. It
-does not limit memory, time or files, and hides no path.
+A second line of defense, since most kernel vulnerabilities were in calls that a notebook does not
+use. It lists what is denied, so everything else works: torch, multiprocessing, threads,
+subprocesses and sockets on loopback. Chapter: appendix/for-instructors.
 """
 
 import ctypes
@@ -143,17 +141,9 @@ PR_SET_NO_NEW_PRIVS, SET_MODE_FILTER, EVERY_THREAD = 38, 1, 1
 
 @cache
 def program(arch: str) -> bytes:
-    """The filter for `arch` as the kernel expects it: 8 bytes per instruction.
+    """The filter for one of `ARCHITECTURES` as the kernel expects it: 8 bytes per instruction.
 
     Calls of another architecture, and x32 calls, fail with ENOSYS.
-
-    Raises:
-        ValueError: arch is not one of `ARCHITECTURES`.
-
-    Example:
-
-        >>> len(program("x86_64")) % 8
-        0
     """
     if arch not in ARCHITECTURES:
         raise ValueError(f"no filter for {arch!r}; expected one of {', '.join(ARCHITECTURES)}")
@@ -196,8 +186,8 @@ class _Program(ctypes.Structure):
 def install() -> None:
     """Apply the filter to every thread of this process, for good.
 
-    Also sets no_new_privs, so that set-uid programs grant no privileges. Call it last, just before
-    the untrusted code.
+    It covers all children and every program they start. Also sets no_new_privs, so that set-uid
+    programs grant no privileges. Call it last, just before the untrusted code.
 
     Raises:
         OSError: the kernel refuses, or the architecture is another one.

@@ -1,11 +1,10 @@
 """Limits on memory and processes without control groups: a thread measures, many times a second.
 
 It adds up the private and shared memory of all processes in a sandbox and the files in its tmpfs
-folders, with what the kernel needs for each file. Above a limit, it kills the sandbox's first
-process, and with it all others. It measures more often near the limit, but between two measurements
-a sandbox can exceed the limit for a moment. Memory that no process has mapped (in pipes and
-sockets) shows only when the whole machine runs out of memory. A tmpfs file that is also mapped, as
-tensors shared by two processes are, counts twice.
+folders. Above a limit, it kills the sandbox's first process, and with it all others. Between two
+measurements a sandbox can exceed the limit for a moment. Memory that no process has mapped (in
+pipes and sockets) shows only when the whole machine runs out of memory. A tmpfs file that is also
+mapped, as tensors shared by two processes are, counts twice. Chapter: appendix/for-instructors.
 """
 
 import contextlib
@@ -31,12 +30,7 @@ INODE = KIB  # bytes of the kernel's memory for a file in a tmpfs, also for an e
 
 
 class Watchdog:
-    """Limits enforced by measuring, with the methods of a `Cgroup`.
-
-    Args:
-        memory_bytes: for everything in the sandbox.
-        processes: processes and threads together.
-    """
+    """Limits enforced by measuring, with the methods of a `Cgroup`."""
 
     kind = "watchdog"
     join_descriptors: tuple[int, ...] = ()
@@ -54,11 +48,9 @@ class Watchdog:
     def watch(self, init_pid: int, *others: int) -> None:
         """Start measuring.
 
-        One of the others may have ended already.
-
         Args:
             init_pid: the sandbox's first process.
-            others: to be killed with it.
+            others: to be killed with it; one of them may have ended already.
 
         Raises:
             OSError: the sandbox can't be measured.
@@ -77,7 +69,6 @@ class Watchdog:
         self._thread.start()
 
     def out_of_memory(self) -> bool:
-        """Whether the sandbox was killed because it used too much memory."""
         return self._reason == "memory"
 
     def killed_within_limits(self) -> bool:
@@ -85,7 +76,6 @@ class Watchdog:
         return self._reason in ("machine", "failed")
 
     def out_of_processes(self) -> bool:
-        """Whether the sandbox was killed because it had too many processes and threads."""
         return self._reason == "processes"
 
     def peak_bytes(self) -> int | None:
@@ -93,11 +83,7 @@ class Watchdog:
         return self._peak
 
     def kill(self) -> None:
-        """Kill the sandbox, and wait until its first process, the last to exit, is gone.
-
-        Raises:
-            TimeoutError: it survives, which only a fault in the kernel causes.
-        """
+        """Kill the sandbox, and wait until its first process, the last to exit, is gone."""
         self._send_kill()
         for pidfd in self._pidfds:
             if not readable(pidfd, DEADLINE):
@@ -110,7 +96,6 @@ class Watchdog:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill the sandbox and end the thread. A second call does nothing."""
         self.kill()
         if self._thread is not None:
             self._thread.join()
@@ -213,7 +198,6 @@ def _open_folders(init_pid: int) -> list[int]:
 
 
 def _tmpfs_mounts(pid: int | str) -> list[tuple[int, str]]:
-    """Device number and mount point of every tmpfs that process `pid` can see."""
     mounts = []
     for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines():
         before, after = line.split(" - ", 1)

@@ -1,8 +1,7 @@
 """The students' copy of the course, as an archive: what they read, run and solve, and no answer.
 
-`bundle` takes only the names in SHOWN, so that nothing else in the course's folder is in it: no
-solutions, submissions, grades or secret. Checks are part of the package: students need them. Your
-nbgrader_config.py may hold a password, so students get an example instead.
+Only the names in SHOWN are in it. Your nbgrader_config.py may hold a password, so students get an
+example instead. Chapter: appendix/for-instructors.
 """
 
 import os
@@ -62,27 +61,21 @@ _VARIABLE = re.compile(r"[^@]*\$[{(]?\w+[)}]?")
 
 @dataclass(frozen=True)
 class Bundled:
-    """What was written: files, and the names of files that a student might expect and didn't get.
-
-    Attributes:
-        left_out: files that git doesn't track, or whose names are those of private files.
-    """
+    """The number of files written, and those that a student might expect and didn't get."""
 
     count: int
     left_out: tuple[str, ...] = ()
 
 
 def bundle(course: Path, into: Path, site: bool = False) -> Bundled:
-    """Write the students' archive.
+    """Write the students' archive: a .tar.gz, .tgz or .zip, replaced whole.
 
     Args:
-        into: a .tar.gz, .tgz or .zip, replaced whole; its name is that of the folder inside.
+        into: its name, without the suffix, is that of the folder inside.
         site: whether the built book is in it.
 
     Raises:
-        ReleaseError: the suffix is another one; the folder is not a course's; nothing is released
-            or built; exercises/ shows an answer or a mark of one; a file has an address with a
-            password, or is a hard link to what students don't get.
+        ReleaseError: the course is not ready, or a file would show students what they must not see.
     """
     require_course(course)
     suffix = next((s for s in SUFFIXES if into.name.endswith(s) and into.name != s), None)
@@ -127,8 +120,7 @@ def bundle(course: Path, into: Path, site: bool = False) -> Bundled:
 def files(course: Path) -> tuple[list[str], list[str]]:
     """The files of the students' copy, and those that are left out, by relative path.
 
-    With git, these are the files that it tracks, and those that it neither tracks nor ignores;
-    without, the names tell which are private.
+    With git, what it ignores is in neither; without, the names tell which files are private.
     """
     tracked = _git_files(course)
     if tracked:  # else there is no git, or this folder is not its repository
@@ -170,10 +162,7 @@ def _is_shown(course: Path, name: str) -> bool:
 
 
 def lines_with_addresses(path: Path) -> list[int]:
-    """The numbers of a file's lines with a web address that names a user, or has a password.
-
-    A name such as ${TOKEN} is that of a variable.
-    """
+    """The numbers of a file's lines with a web address that names a user, or has a password."""
     lines = path.read_text("utf-8", "replace").splitlines()
     return [
         number
@@ -199,7 +188,6 @@ def _hard_links(course: Path, names: list[str]) -> list[str]:
 
 
 def _site(course: Path) -> list[str]:
-    """The files of the built book. Raises ReleaseError if it is not built."""
     if not (course / SITE / "index.html").is_file():
         raise ReleaseError(f"there is no {SITE}/index.html: run `make book`, or leave out --site")
     return [name for name in _walk(course, str(SITE)) if _is_shown(course, name)]

@@ -1,9 +1,7 @@
 """Release assignments: `release_assignment` makes the students' notebooks, `start_work` a copy.
 
-Nobody's work is overwritten: students work on a copy in work/, and a release replaces a folder in
-exercises/ only if it is an earlier release without changes. nbgrader removes what is between its
-exact marks, and text behind a mistyped mark would go to the students: so a mistyped mark is an
-error.
+Nobody's work is overwritten. nbgrader removes what is between its exact marks, and text behind a
+mistyped mark would go to the students: so that is an error. Chapter: exercises.
 """
 
 import json
@@ -56,9 +54,6 @@ def release_assignment(
 ) -> bool:
     """Make exercises/<assignment> from its source with nbgrader; whether it changed.
 
-    Args:
-        course: the folder that holds the folders `source` and `release`.
-
     Raises:
         ReleaseError: there is no such source, a mark in it is mistyped, nbgrader fails, or the
             released folder was changed by hand. The released folder stays as it was.
@@ -106,7 +101,6 @@ def require_course(course: Path) -> None:
 
 
 def _folder(course: Path, parent: str, assignment: str) -> Path:
-    """An assignment's folder in `parent`. Raises ReleaseError if it is missing, or no course."""
     require_course(course)
     known = sorted({path.parent.name for path in (course / parent).glob("*/*.ipynb")})
     if assignment not in known:
@@ -116,7 +110,6 @@ def _folder(course: Path, parent: str, assignment: str) -> Path:
 
 
 def _require_exact_marks(course: Path, folder: Path) -> None:
-    """Raise ReleaseError for a mark around a solution that nbgrader would not recognize."""
     for name in folder_files(folder):
         path = folder / name
         if place := next(problems(path, released=False), None):
@@ -127,15 +120,10 @@ def _require_exact_marks(course: Path, folder: Path) -> None:
 
 
 def start_work(course: Path, assignment: str) -> Path:
-    """Copy exercises/<assignment> to work/<assignment>; an existing copy is never replaced.
-
-    A file that you deleted from the copy is put back.
-
-    Returns:
-        the folder.
+    """Copy what is missing in work/<assignment> from exercises/<assignment>; the folder.
 
     Raises:
-        ReleaseError: the assignment is unknown, or a whole copy exists.
+        ReleaseError: the assignment is unknown, or nothing is missing.
     """
     source = _folder(course, "exercises", assignment)
     target = course / "work" / assignment
@@ -151,13 +139,7 @@ def start_work(course: Path, assignment: str) -> Path:
 
 
 def program_path() -> str:
-    """PATH with this environment's programs first: nbgrader starts alembic by name.
-
-    Example:
-
-        >>> program_path().split(os.pathsep)[0] == str(Path(sys.executable).parent)
-        True
-    """
+    """PATH with this environment's programs first: nbgrader starts alembic by name."""
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
@@ -198,11 +180,10 @@ def mistyped(line: str) -> bool:
 
 
 def problems(path: Path, released: bool) -> Iterator[str]:
-    """Lines of a notebook or another text file that must not stay, each with its place.
+    """Lines of a file that must not stay, each with its place.
 
     Args:
-        released: whether the file is for students; then nbgrader's exact marks must not stay
-            either.
+        released: whether students get the file; then nbgrader's exact marks must not stay either.
     """
     for where, number, line in _lines(path):
         shown = released and any(mark in line for mark in EXACT)

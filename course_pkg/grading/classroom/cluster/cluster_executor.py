@@ -1,8 +1,7 @@
 """Runs submissions on a cluster: the command's end. Imports no Dask.
 
 The course's secret, the gradebook and the records stay in this process; another process, the
-gateway, talks to the scheduler. What waits is bounded in number and in bytes, so that neither the
-command nor the scheduler ever holds a whole class.
+gateway, talks to the scheduler. Chapter: appendix/for-instructors.
 """
 
 import itertools
@@ -56,7 +55,6 @@ class ClusterExecutor:
 
     Args:
         note: called, in any thread, with what an instructor should know during the run.
-        clock: says how long the gateway has been silent.
         start_gateway: starts the process that talks to the cluster.
     """
 
@@ -196,7 +194,6 @@ class ClusterExecutor:
             self._lose(f"the gateway to the cluster has ended ({error})")
 
     def _read(self) -> None:
-        """In a thread of its own: take what the gateway sends, until its end."""
         most = MOST_BODY | {FrameKind.REPLY: messages.most_bytes(self._limits)}
         try:
             self._gateway.sock.settimeout(SILENT_S)  # to send to it: it may hang
@@ -233,7 +230,6 @@ class ClusterExecutor:
                 answer.set_result(frame)
 
     def _lose(self, why: str) -> None:
-        """End all that waits: nothing can be run any longer."""
         with self._changed:
             self._why_lost = self._why_lost or why
             waiting = list(self._waiting.values())
@@ -247,11 +243,6 @@ def reply_within_s(assignment: ClassAssignment, limits: RunLimits) -> float:
     """How long a worker may take for a submission before it is refused.
 
     Twice what the limits allow, as another run's submission may be ahead of it on that worker.
-
-    Example:
-
-        >>> reply_within_s(ClassAssignment("ps1"), RunLimits())
-        1800.0
     """
     judge_s = JUDGE_WITHIN_S + assignment.artifacts_s
     return 2 * (limits.time_limit_s + judge_s + 2 * START_WITHIN_S)

@@ -1,9 +1,9 @@
 """The gateway: the process between the command and a cluster's workers, where all of Dask runs.
 
 Dask's messages may hold pickles, which can do anything in the process that reads them. So this
-process reads them, which has no secret and can't see the course, and gives the command bytes. It
-sends submissions to the workers that suit them (`placement` decides), follows workers as they come
-and go, and ends with the command: then it cancels what runs.
+process reads them, which has no secret and can't see the course, and gives the command bytes.
+
+Chapter: appendix/threat-model.
 """
 
 import asyncio
@@ -52,12 +52,7 @@ class Disconnected(Exception):
 
 
 class DaskClient:
-    """The requests of one run.
-
-    Args:
-        client: asynchronous, and connected.
-        run: the run's name.
-    """
+    """The requests of one run, named `run`, over an asynchronous client that is connected."""
 
     def __init__(self, client: Client, run: str) -> None:
         self._client = client
@@ -102,8 +97,7 @@ class DaskClient:
     async def reply(self, address: str, payload: bytes, gpu: bool) -> bytes:
         """What a worker replies; waits without end if it is gone.
 
-        gpu: whether it takes one of the worker's GPUs. Raises Disconnected, TypeError for anything
-        but bytes, and whatever the worker raised.
+        Raises Disconnected, TypeError for anything but bytes, and whatever the worker raised.
         """
         self._keys += 1
         future = self._client.submit(
@@ -139,12 +133,7 @@ class DaskClient:
 
 
 class Gateway:
-    """One run's connection to a cluster.
-
-    Args:
-        start: what `ClusterExecutor` sends first.
-        clock: of the event loop that it runs in.
-    """
+    """One run's connection to a cluster; `start` is what `ClusterExecutor` sends first."""
 
     def __init__(
         self,
@@ -172,7 +161,6 @@ class Gateway:
         self._quiet_until = self._clock() + NONE_LEFT_S
 
     def submit(self, number: int, payload: bytes) -> None:
-        """Take a submission."""
         self._payloads[number] = payload
         self._placement.add(number)
         self._place()
@@ -211,7 +199,7 @@ class Gateway:
         await self._dask.close([a for a, w in self._placement.workers.items() if w.running])
 
     def _unusable(self) -> str:
-        """Why all workers are refused, once that has lasted; sends on what needs a GPU."""
+        """Why all workers are refused, once that has lasted; answers what waits for a GPU."""
         refusals = self._placement.refusals()
         no_gpu = self._placement.no_gpu()
         if self._placement.left or not (refusals or no_gpu):
@@ -235,7 +223,6 @@ class Gateway:
             self._send(said(FrameKind.NOTE, NONE_LEFT))
 
     def _give_up(self, number: int) -> None:
-        """Answer for a submission that has taken down too many workers."""
         if self._placement.given_up(number):
             self._answer(Frame(FrameKind.GIVEN_UP, number))
 
@@ -308,17 +295,11 @@ class Gateway:
         return reply
 
     async def _ask(self, address: str, payload: bytes, gpu: bool) -> tuple[WorkerReply, bytes]:
-        """What a worker replies, and as it was sent. Raises what `reply` raises, or ValueError."""
         body = await self._dask.reply(address, payload, gpu)
         return messages.read_reply(body, self._work.limits), body
 
     async def _in_time(self, asked: Awaitable[Any], address: str, instance: str) -> Any:
-        """The result of asking a worker.
-
-        Raises:
-            TimeoutError: it does not come in time.
-            Disconnected: the worker, or the connection to it, has ended.
-        """
+        """What a worker replies. Raises TimeoutError, or Disconnected if the worker has ended."""
         try:
             return await asyncio.wait_for(asked, self._within_s)
         except (TimeoutError, Disconnected):
@@ -335,7 +316,6 @@ class Gateway:
         self._preparing[address] = self._start(self._prepared(address))
 
     async def _prepared(self, address: str) -> None:
-        """Ask a worker whether it can run submissions, and send it the checks if it needs them."""
         known = self._placement.workers[address]
         asked = self._fitness(address, self._placement.uses_gpu(address))
         try:
@@ -357,7 +337,6 @@ class Gateway:
             self._place()
 
     def _not_fit(self, address: str, kind: str, why: str) -> None:
-        """A worker can't run submissions, or can't with a GPU."""
         if address not in self._placement.workers:
             return
         if kind != "no-gpu" or not self._placement.uses_gpu(address):
@@ -431,7 +410,6 @@ async def _say_lost(writer: asyncio.StreamWriter, why: str) -> None:
 
 
 async def _read(reader: asyncio.StreamReader, first: Any, gateway: Gateway) -> None:
-    """Take submissions until the command ends."""
     with suppress(asyncio.IncompleteReadError, OSError):
         number, payload = await first
         while True:
@@ -440,11 +418,7 @@ async def _read(reader: asyncio.StreamReader, first: Any, gateway: Gateway) -> N
 
 
 def main(descriptor: int) -> None:
-    """The gateway's process.
-
-    Args:
-        descriptor: its end of the socket to the command.
-    """
+    """The gateway's process, with its end of the socket to the command."""
     warnings.simplefilter("ignore")  # such as of large tasks
     confine()
     with socket.socket(fileno=descriptor) as sock:

@@ -1,10 +1,9 @@
 """The command's end of the gateway: its process, the frames that it sends, and guards against it.
 
 The gateway reads pickles from machines that are not trusted, so a worker may take it over. It is
-confined like a submission, except that it has the network: it can write only to one small folder in
-memory, and as root it becomes a user that owns nothing. The command accepts a frame only up to the
-size that its kind may have. `Notes` bounds and escapes what a cluster prints on the instructor's
-terminal. `Liveness` finds out whether a run still gets anywhere. Imports no Dask.
+confined like a submission, except that it has the network. Imports no Dask.
+
+Chapter: appendix/threat-model.
 """
 
 import asyncio
@@ -84,11 +83,7 @@ MOST_BODY = {
 
 
 class Frame(NamedTuple):
-    """One frame.
-
-    Attributes:
-        number: of a submission; for ROOM, how many; for NOTE, of a machine.
-    """
+    """One frame. The number is a submission's; for ROOM, how many; for NOTE, a machine's."""
 
     kind: FrameKind
     number: int = 0
@@ -96,22 +91,11 @@ class Frame(NamedTuple):
 
 
 def said(kind: FrameKind, text: str, number: int = 0) -> Frame:
-    """A frame with a text, which is cut if it is too long.
-
-    Args:
-        number: as for `Frame`.
-    """
+    """A frame with a text, which is cut if it is too long."""
     return Frame(kind, number, text.encode(errors="replace")[:MAX_NOTE])
 
 
 def to_bytes(frame: Frame) -> bytes:
-    """The whole frame.
-
-    Example:
-
-        >>> len(to_bytes(Frame(FrameKind.ROOM, 8)))
-        13
-    """
     return HEAD.pack(frame.kind, frame.number, len(frame.body)) + frame.body
 
 
@@ -160,25 +144,12 @@ def _exactly(sock: socket.socket, size: int, seconds_left: Callable[[], float]) 
 
 
 def machine_of(address: str) -> int:
-    """A number for the machine of a worker, the same for all its workers; never 0.
-
-    Example:
-
-        >>> machine_of("tls://10.0.0.7:40001") == machine_of("tls://10.0.0.7:40002")
-        True
-    """
+    """A number for the machine of a worker, the same for all its workers; never 0."""
     return zlib.crc32(address.rpartition(":")[0].encode(errors="replace")) or 1
 
 
 class Notes:
-    """Passes notes on to `show`, without control characters; counts those above the limits.
-
-    Example:
-
-        >>> notes = Notes(print)
-        >>> notes.take(7, "worker a is refused:\\x1b[2J it is too old")
-        worker a is refused:�[2J it is too old
-    """
+    """Passes notes on to `show`, without control characters; counts those above the limits."""
 
     def __init__(
         self, show: Callable[[str], None], clock: Callable[[], float] = time.monotonic
@@ -191,11 +162,7 @@ class Notes:
         self.left_out = 0
 
     def take(self, machine: int, text: str) -> None:
-        """Show a note about a machine, or count it as left out.
-
-        Args:
-            machine: see `machine_of`.
-        """
+        """Show a note about a machine (`machine_of`), or count it as left out."""
         now = self._clock()
         self._room = min(NOTES_AT_ONCE, self._room + (now - self._filled) / NOTE_EVERY_S)
         self._filled = now
@@ -242,21 +209,11 @@ class Liveness:
         self._ended = self._heard = self._clock()
 
     def seconds_left(self, waiting: bool) -> float:
-        """Until the run is lost.
-
-        Args:
-            waiting: whether any submission has no result yet.
-        """
+        """Until the run is lost; `waiting` says whether any submission has no result yet."""
         return self._first(waiting)[0] - self._clock()
 
     def why(self, waiting: bool) -> str:
-        """Why the run is lost, once no seconds are left: the clock that ran out first.
-
-        Example:
-
-            >>> Liveness(120, 3600).why(waiting=True)
-            'the gateway to the cluster has said nothing for 120 s'
-        """
+        """Why the run is lost, once no seconds are left: the clock that ran out first."""
         return self._first(waiting)[1]
 
     def _first(self, waiting: bool) -> tuple[float, str]:
@@ -304,10 +261,7 @@ def gateway_command(descriptor: int, calls: int | None = None) -> list[str]:
 
 
 def confine() -> None:
-    """What the gateway does first: bound its memory and its files, and leave root.
-
-    As root it becomes a user that owns nothing: root may write to what is root's.
-    """
+    """What the gateway does first: bound its memory and its files, and leave root."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_FSIZE, (DISK, DISK))
     if os.getuid() == 0:
@@ -340,7 +294,6 @@ class GatewayProcess:
             )
 
     def last_words(self) -> str:
-        """The end of what it wrote to its standard error."""
         size = os.fstat(self._errors.fileno()).st_size
         end = os.pread(self._errors.fileno(), LAST_WORDS, max(0, size - LAST_WORDS))
         return end.decode(errors="replace").strip()
@@ -366,6 +319,5 @@ class GatewayProcess:
         self._process.wait()
 
     def close(self) -> None:
-        """Close the files, after `end`."""
         self.sock.close()
         self._errors.close()

@@ -1,8 +1,7 @@
 """What a worker gets and what it replies, as bytes. Imports no Dask.
 
-A task has all that its worker needs: the submission, that submission's key, the limits, and the
-checks by their hash. It has no secret of the course. Whatever comes back is untrusted: `read_reply`
-reads cells with the parser for a sandbox's output, and accepts nothing that a run can't give.
+A task has no secret of the course. Whatever comes back is untrusted: `read_reply` accepts nothing
+that a run can't give. Chapter: appendix/threat-model.
 """
 
 import base64
@@ -49,9 +48,7 @@ class RunWork:
     """What all tasks of a run have in common.
 
     Attributes:
-        run: a name of the run.
-        judging: `judging_hash`.
-        version: the same for people.
+        judging, version: `judging_hash`, and the same for people.
         checks: `checks_hash`, "" for a plain nbgrader assignment.
     """
 
@@ -76,11 +73,7 @@ class SubmissionTask:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Asks a worker whether it can run submissions.
-
-    Attributes:
-        files: of the checks, if it lacks them.
-    """
+    """Asks a worker whether it can run submissions; with the checks' files, if it lacks them."""
 
     work: RunWork
     files: dict[str, str] | None = None
@@ -122,11 +115,7 @@ Bytes = Annotated[int, Field(ge=0, lt=2**60)] | None
 
 
 class _Facts(BaseModel):
-    """A result as it is sent, without the outputs of its cells.
-
-    Attributes:
-        verdicts: in base64.
-    """
+    """A result as it is sent, without the outputs of its cells; its verdicts are in base64."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     state: Literal[tuple(map(str, ENDS))]
@@ -143,8 +132,6 @@ class _Facts(BaseModel):
 
 
 class _LastLine(BaseModel):
-    """The last line of a reply."""
-
     model_config = ConfigDict(extra="forbid", strict=True)
     kind: Literal["fit", "unfit", "lacks", "no-gpu", "failed", "result"]
     why: Words
@@ -177,14 +164,7 @@ def preparation_bytes(asked: Preparation) -> bytes:
 
 
 def read_request(data: bytes) -> SubmissionTask | Preparation:
-    """What `task_bytes` or `preparation_bytes` wrote.
-
-    Example:
-
-        >>> work = RunWork("r", "c", "v", "lora-math", "", RunLimits())
-        >>> read_request(task_bytes(SubmissionTask(work, "ada", b"k", b"zip"))).packed
-        b'zip'
-    """
+    """What `task_bytes` or `preparation_bytes` wrote."""
     line, _, packed = data.partition(b"\n")
     head = json.loads(line)
     work = RunWork(**{**head["work"], "limits": RunLimits(**head["work"]["limits"])})
@@ -237,13 +217,7 @@ def _facts(result: RunResult) -> dict[str, Any]:
 
 
 def read_reply(data: bytes, limits: RunLimits) -> WorkerReply:
-    """The reply in these bytes, from a worker that is not trusted. Raises ValueError.
-
-    Example:
-
-        >>> read_reply(b'{"kind": "fit", "why": "", "room": 4}', RunLimits()).room
-        4
-    """
+    """The reply in these bytes, from a worker that is not trusted. Raises ValueError."""
     if len(data) > (most := most_bytes(limits)):
         raise ValueError(f"a reply of {len(data):,} bytes; expected at most {most:,}")
     _require(data.count(b"\n") < MAX_LINES, "the number of lines")

@@ -1,13 +1,12 @@
 """Which worker runs which submission. Bookkeeping alone: it knows no Dask, and does no work.
 
-A submission is placed on one worker. If that worker ends, it goes to another one. After two lost
-workers it runs alone, so that the third tells whether it was this submission; then it is given up.
-Nobody else is, whoever ran beside it.
+If a worker ends, its submissions go to another one. After two lost workers a submission runs alone,
+so that the third tells whether it was this one; then it alone is given up, whoever ran beside it.
 
 Dask doesn't place the submissions (`distributed` 2026.8, `Scheduler.remove_worker`): it counts a
 lost worker against every task that waits there, so honest submissions behind one that kills workers
-would be given up with it. And it sends tasks to any worker: one with other code, without a sandbox
-or encryption, or whose grader fails. Keeping them away takes `workers=`, which is placement again.
+would be given up with it. And it sends tasks to any worker, also to one with other code, without a
+sandbox or encryption, or whose grader fails. Chapter: appendix/threat-model.
 """
 
 from collections import Counter, deque
@@ -38,11 +37,10 @@ class ListedWorker:
 
 @dataclass
 class Worker:
-    """One worker.
+    """One worker; gpus and instance as for ListedWorker.
 
     Attributes:
         room: submissions at a time; 0 until it is known that it can run some.
-        gpus, instance: as for ListedWorker.
         refused: why it gets no submission, "" if it may.
     """
 
@@ -59,20 +57,13 @@ class Worker:
 
     @property
     def free(self) -> int:
-        """How many more submissions it takes now."""
         if self.alone or not self.open:
             return 0
         return self.room - len(self.running)
 
 
 def gpus_in(resources: object) -> float:
-    """The GPUs that a worker says it has; 0 for anything but a number from 1 on.
-
-    Example:
-
-        >>> [gpus_in({"GPU": count}) for count in (2.0, 0.5, float("nan"))], gpus_in({})
-        ([2.0, 0.0, 0.0], 0.0)
-    """
+    """The GPUs that a worker says it has; 0 for anything but a number from 1 on."""
     amount = resources.get("GPU") if isinstance(resources, dict) else None
     if type(amount) not in (int, float) or not 1 <= amount <= MOST_GPUS:
         return 0.0
@@ -118,7 +109,6 @@ class SubmissionPlacement:
         return new, lost
 
     def refuse(self, address: str, why: str) -> None:
-        """Give a worker no more submissions."""
         self.workers[address].refused = why
         self.workers[address].room = 0
         self.left = False  # if all are refused, waiting for another one does not help
@@ -128,11 +118,9 @@ class SubmissionPlacement:
         return self._lost[number] >= MOST_LOST
 
     def add(self, number: int) -> None:
-        """A new submission waits."""
         self._waiting.append(number)
 
     def done(self, number: int) -> None:
-        """A submission has ended."""
         self._take_off(number)
         del self._lost[number]
         self._failed_on.pop(number, None)
@@ -161,10 +149,7 @@ class SubmissionPlacement:
         return True
 
     def ran(self, number: int, address: str) -> dict[str, str]:
-        """A worker ran a submission: who failed on too many that others ran, by address, and why.
-
-        A submission that fails everywhere is not held against a worker.
-        """
+        """A worker ran a submission: who failed on too many that others ran, and why."""
         self.workers[address].failed = 0
         failed_on = self._failed_on.get(number, ())
         blamed = {}
@@ -200,7 +185,6 @@ class SubmissionPlacement:
         return sum(worker.room for worker in self._usable().values())
 
     def waiting_alone(self) -> int:
-        """How many submissions wait to run alone."""
         return len([number for number in self._waiting if self._must_run_alone(number)])
 
     def place(self) -> list[tuple[int, str]]:
@@ -241,7 +225,6 @@ class SubmissionPlacement:
         return reasons if len(reasons) == len(self.workers) else []
 
     def _take_off(self, number: int) -> None:
-        """A submission neither runs nor waits."""
         for worker in self.workers.values():
             if number in worker.running:
                 worker.running.discard(number)
@@ -253,7 +236,7 @@ class SubmissionPlacement:
         return self._lost[number] == MOST_LOST - 1
 
     def _most_free(self, number: int, usable: Mapping[str, Worker]) -> str | None:
-        """The worker with the most room for a submission, not one that it failed on, or None."""
+        """The worker with the most room, rather not one that it failed on, or None."""
         failed_on = self._failed_on.get(number, set())
         fresh = {a: w for a, w in usable.items() if w.instance not in failed_on}
         candidates = fresh or usable

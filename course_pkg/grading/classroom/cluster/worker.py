@@ -1,8 +1,7 @@
 """What runs in the workers of a cluster: `handle` gets a request and returns a reply, as bytes.
 
-A worker's process never runs a student's code. It keeps the fork servers of one assignment, which
-fork the sandboxed kernels and checkers; they end with the process, however that ends. A worker
-whose package or checks are of another version refuses.
+A worker's process never runs a student's code: it keeps the fork servers of one assignment, which
+fork the sandboxed kernels and checkers. Chapter: appendix/threat-model.
 """
 
 import atexit
@@ -134,7 +133,6 @@ class WarmExecutor:
         executor.stop()
 
     def close(self) -> None:
-        """End the fork servers."""
         executor = self._executor
         self._executor = None
         self._made_for = ()
@@ -142,11 +140,7 @@ class WarmExecutor:
             executor.__exit__(None, None, None)
 
     def receive(self, work: RunWork, files: dict[str, str]) -> None:
-        """Keep the checks of an assignment that this worker's package does not have.
-
-        Raises:
-            Unfit: they are not those of the work.
-        """
+        """Keep checks that this worker's package lacks. Raises Unfit if they are other ones."""
         contents = {name: text.encode() for name, text in files.items()}
         with ExitStack() as stack:
             made = stack.enter_context(private_folder("course-checks-"))
@@ -206,10 +200,9 @@ def warm_executor() -> WarmExecutor:
 
 
 def handle(data: bytes, gpu: bool) -> bytes:
-    """The reply to a request, both as bytes; never raises for what a submission did.
+    """The reply to a request of `messages`; never raises for what a submission did.
 
     Args:
-        data: from `messages`.
         gpu: whether submissions get this worker's GPUs.
     """
     request = read_request(data)

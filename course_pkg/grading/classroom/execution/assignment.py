@@ -14,9 +14,7 @@ class ClassAssignment:
     """An assignment with its checks, or a plain nbgrader assignment, which has none.
 
     Attributes:
-        checks: its questions, and what they share.
-        folder: of the checks.
-        files: the contents of all files of the checks, by relative path.
+        folder, files: of the checks; the contents by relative path.
         hash: `checks_hash`.
         student_files: what a student's sandbox may read of them.
         student_module: the module of them that a student's kernel imports, "" for none.
@@ -32,13 +30,7 @@ class ClassAssignment:
 
     @property
     def gpu(self) -> str:
-        """Whether its answers use a GPU: "none", "optional" or "required".
-
-        Example:
-
-            >>> resolve("lora-math").gpu, resolve("ps1").gpu
-            ('none', 'none')
-        """
+        """Whether its answers use a GPU: "none", "optional" or "required"."""
         return self.checks.gpu if self.checks else "none"
 
     @property
@@ -58,13 +50,7 @@ class ClassAssignment:
 
 
 def resolve(name: str) -> ClassAssignment:
-    """The assignment of that name; without checks of that name, it is a plain one.
-
-    Example:
-
-        >>> resolve("bleu").checks.name, resolve("ps1").checks
-        ('bleu', None)
-    """
+    """The assignment of that name; without checks of that name, it is a plain one."""
     if name not in registry.assignments():
         return ClassAssignment(name)
     files = registry.assignment_files(name)

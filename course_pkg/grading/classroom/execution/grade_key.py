@@ -1,9 +1,10 @@
 """What can change a grade, as hashes: as long as they stay the same, nothing is graded again.
 
 `judging_hash` covers what all assignments share: how a submission is assembled and run, what the
-sandbox allows, how values are compared and points are given. `checks_hash` covers one assignment:
-its questions, what draws and judges its cases, and what that loads. Both are of the structure of
-code, so words in comments, docstrings, hints and messages change no grade.
+sandbox allows, how values are compared. `checks_hash` covers one assignment. Both are of the
+structure of code, so words in comments and messages change no grade.
+
+Chapter: appendix/for-instructors.
 """
 
 import functools
@@ -40,7 +41,7 @@ def judging_hash() -> str:
 def current_judging_hash(root: Path = ROOT) -> str:
     """SHA-256 of what judges every assignment, and of the libraries' versions.
 
-    Local labels of versions are left out: a machine with the CUDA build of torch continues what one
+    Without the local labels of versions: a machine with the CUDA build of torch continues what one
     with the CPU build began.
     """
     sources = Sources(root)

@@ -2,8 +2,7 @@
 
 Verdicts come from the checker alone. The lines from the student's sandbox are untrusted: they say
 what to show, never what to score. A plain nbgrader assignment has no checker, and its score comes
-from those lines. `cluster.cluster_executor.ClusterExecutor` has the same methods as
-`LocalExecutor` for a cluster, each of whose workers has a `LocalExecutor`.
+from those lines. Chapter: appendix/threat-model.
 """
 
 import io
@@ -73,8 +72,6 @@ CHECKER = "course_pkg.grading.checker_process"
 class ForkServers:
     """The fork servers that fork the kernels and checkers of one assignment. A context manager.
 
-    On entry both start to import their modules.
-
     Args:
         course: the folder that no sandbox may see.
         gpus: for the kernels; None for an assignment that uses none.
@@ -130,13 +127,11 @@ class ForkServers:
     def run_submission(
         self, student: str, key: bytes, packed: bytes, slot: int, called: tuple[str, ...] = ()
     ) -> RunResult:
-        """Run one submission.
-
-        Waits for a GPU if it uses one.
+        """Run one submission, after waiting for a GPU if it uses one.
 
         Args:
             slot: a number that no other running submission has, 0 to 31.
-            key, packed: from `submission_key` and `local_executor.pack`.
+            key, packed: from `submission_key` and `pack`.
             called: names that the student may use in the notebook.
 
         Raises:
@@ -243,7 +238,6 @@ class ForkServers:
 
 
 def _unsafe_folder(stack: ExitStack) -> str:
-    """A temporary folder for a student's files, without a sandbox."""
     made = tempfile.TemporaryDirectory(prefix="course-unsafe-", ignore_cleanup_errors=True)
     return stack.enter_context(made)
 
@@ -261,8 +255,8 @@ class ExecutorLost(FailedError, RuntimeError):
 class LocalExecutor:
     """Runs submissions on this machine; several threads may use it. A context manager.
 
-    Where the assignment requires a GPU and there is none, no process starts, and every submission
-    raises NoGpu.
+    `ClusterExecutor` has the same methods. Where the assignment requires a GPU and there is none,
+    no process starts, and every submission raises NoGpu.
 
     Args:
         hidden: the folder that no sandbox may see.
@@ -318,10 +312,7 @@ class LocalExecutor:
             )
 
     def room(self) -> int:
-        """How many submissions to run at a time: the jobs, but at most two for each GPU.
-
-        One is judged while the next uses the GPU.
-        """
+        """How many submissions to run at a time: two for each GPU, as one is judged meanwhile."""
         return min(self._jobs, 2 * len(self._gpus)) if self._gpus else self._jobs
 
     def without_gpu(self) -> str:
@@ -360,13 +351,7 @@ class LocalExecutor:
 
 
 def pack(notebook: NotebookNode, files: dict[str, bytes]) -> bytes:
-    """A zip with the notebook first, then the files.
-
-    Example:
-
-        >>> len(pack(nbformat.v4.new_notebook(), {"notes.txt": b"a"})) > 100
-        True
-    """
+    """A zip with the notebook first, then the files."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(zipfile.ZipInfo("/notebook"), nbformat.writes(notebook))

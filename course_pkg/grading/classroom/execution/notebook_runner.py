@@ -1,9 +1,9 @@
 """Run a notebook inside a sandbox: nbclient, with a kernel forked from the same process.
 
-`run` is the target of a fork server: it unpacks the submission, forks a kernel from itself, and
-has nbclient send it the cells. For each cell it writes one line of JSON with the cell's outputs,
-which `runner_output` reads as untrusted. The student's code can change everything in this process;
-nothing here decides a score.
+For each cell `run` writes one line of JSON with the cell's outputs, which `runner_output` reads as
+untrusted. The student's code can change everything in this process; nothing here decides a score.
+
+Chapter: appendix/threat-model.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ def _fork_kernel(environment: dict[str, str], work: str, out: int) -> tuple[int,
 
 
 def run(job: dict[str, Any], descriptors: list[int]) -> None:
-    """Run the notebook of one submission.
+    """Run the notebook of one submission, as the target of a fork server.
 
     Args:
         job: work and runtime (folders), cell_timeout_s, max_output_bytes, environment.

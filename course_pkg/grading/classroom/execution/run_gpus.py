@@ -1,8 +1,8 @@
 """The GPUs of a run: one submission at a time on each, also among several runs on one machine.
 
-A submission leases a GPU for as long as its sandbox exists. A GPU whose memory a submission kept,
-or on which the trial before the first submission failed, is retired: this run uses it no more. A
-submission without a GPU gets no device file, and an environment that names no GPU.
+A GPU whose memory a submission kept, or on which the trial before the first submission failed, is
+retired: this run uses it no more. A submission without a GPU gets no device file, and an
+environment that names no GPU. Chapter: appendix/gpu.
 """
 
 import fcntl
@@ -89,11 +89,7 @@ class GpuPool:
                     self._changed.notify_all()
 
     def retire(self, gpu: Gpu | None, why: str) -> None:
-        """Give a GPU to no other submission of this run.
-
-        Args:
-            gpu: None for all.
-        """
+        """Give a GPU, or all for None, to no other submission of this run."""
         with self._changed:
             self._gpus = [one for one in self._gpus if gpu not in (None, one)]
             self.why = why
@@ -214,13 +210,7 @@ def gpu_view(view: View | None, gpu: Gpu | None) -> View | None:
 
 
 def gpu_environment(gpu: Gpu | None, limit_bytes: int | None) -> dict[str, str]:
-    """Environment variables that name the GPU of a submission, or say that there is none.
-
-    Example:
-
-        >>> gpu_environment(None, None)
-        {'CUDA_VISIBLE_DEVICES': ''}
-    """
+    """Environment variables that name the GPU of a submission, or say that there is none."""
     if gpu is None:
         return {"CUDA_VISIBLE_DEVICES": ""}
     environment = {"CUDA_VISIBLE_DEVICES": gpu.uuid}

@@ -1,7 +1,7 @@
 """The limits of a run, and what comes out of its sandbox: bounded, parsed, never trusted.
 
 The lines come from the notebook runner inside the sandbox, or from a student's code that has taken
-it over. They say which cells ran and what they put out; they can't change a score.
+it over. They can't change a score. Chapter: appendix/threat-model.
 """
 
 import json
@@ -27,13 +27,7 @@ MAX_VALUES = 200_000  # JSON values in one line
 
 
 class State(StrEnum):
-    """How the grading of a submission ended. Points earned before the end are kept.
-
-    Example:
-
-        >>> State("kernel-died").means
-        'the kernel died; later cells were not run'
-    """
+    """How the grading of a submission ended. Points earned before the end are kept."""
 
     GRADED = "graded", "every cell was run"
     ANSWER_LATE = (
@@ -76,7 +70,6 @@ class State(StrEnum):
     means: str
 
     def __new__(cls, value: str, means: str) -> "State":
-        """A state with its name, and what it means in a sentence."""
         state = str.__new__(cls, value)
         state._value_ = value
         state.means = means
@@ -90,13 +83,7 @@ class State(StrEnum):
 
 
 def strict_json(text: bytes) -> Any:
-    """The value of a JSON text. Raises ValueError for NaN, a repeated name, and deep nesting.
-
-    Example:
-
-        >>> strict_json(b'{"a": [1]}')
-        {'a': [1]}
-    """
+    """The value of a JSON text. Raises ValueError for NaN, a repeated name, and deep nesting."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) != len(pairs):
@@ -159,7 +146,6 @@ class RunResult:
         outputs: cell index -> outputs as they came, untrusted.
         unfinished: cells that took too long, or in which the kernel died.
         start_s, run_s: seconds until the kernel was ready, and from then on.
-        gpu, gpu_peak_bytes: as in a record.
     """
 
     state: State = State.GRADED
@@ -183,9 +169,7 @@ class RunResult:
 
 
 def read_runner_output(result: RunResult, descriptor: int, limits: RunLimits, began: float) -> None:
-    """Read lines until the end, the time limit or too many bytes, and fill in `result`.
-
-    Never raises for what it reads.
+    """Fill in `result` from lines, until the end, the time limit or too many bytes. Never raises.
 
     Args:
         began: when the run started, on the monotonic clock.
@@ -217,22 +201,14 @@ def read_runner_output(result: RunResult, descriptor: int, limits: RunLimits, be
 
 @dataclass
 class _Struck:
-    """The cells that a limit has struck: on time, and on output.
-
-    Attributes:
-        pours: the cell that runs, if it has put out more than all cells may.
-    """
+    """The cells that a limit has struck; `pours` is the one that runs, if it puts out too much."""
 
     late: list[int] = field(default_factory=list)
     flooded: list[int] = field(default_factory=list)
     pours: int | None = None
 
     def end(self, result: RunResult, limits: RunLimits, then: str) -> None:
-        """Set how the run ends, if it ends by these cells.
-
-        Args:
-            then: what came of it.
-        """
+        """Set how the run ends, if it ends by these cells, and what came of it."""
         why = []
         if self.late:
             why.append(f"{_cells(self.late)} took longer than {limits.cell_timeout_s:g} s")
@@ -242,7 +218,6 @@ class _Struck:
         result.end(state, f"{'; '.join(why)}; {then}")
 
     def end_late(self, result: RunResult, limits: RunLimits) -> None:
-        """Set how the run ends at its time limit."""
         why = f"it took longer than its time limit of {limits.time_limit_s:g} s"
         cells = self.flooded if self.pours is None else [*self.flooded, self.pours]
         if cells:
@@ -307,13 +282,7 @@ def parsed(line: bytes) -> dict[str, Any]:
 
 
 def most_values(line: bytes) -> int:
-    """A bound on the JSON values in a line, less one; it counts commas in texts as well.
-
-    Example:
-
-        >>> most_values(b'{"a": [1, 2]}')
-        3
-    """
+    """A bound on the JSON values in a line, less one; it counts commas in texts as well."""
     return sum(map(line.count, (b",", b"[", b"{")))
 
 

@@ -1,7 +1,6 @@
 """What the sandboxes of a submission show, and what is imported before a kernel is forked.
 
-A kernel imports some modules only when it starts, such as the debugger that ipykernel always loads:
-140 modules. The fork server imports them once, so that no kernel has to.
+Chapter: appendix/threat-model.
 """
 
 import os
@@ -75,11 +74,7 @@ def student_view(assignment: ClassAssignment, course: Path, disk_bytes: int) -> 
 
 
 def checker_view(assignment: ClassAssignment, course: Path) -> View:
-    """What a checker can see: this Python, the answer key and its models.
-
-    Args:
-        course: as for `student_view`.
-    """
+    """What a checker can see: this Python, the answer key and its models, but not the course."""
     models = (cache_root() / name for name in assignment.models)
     return View(
         (*policy.python_folders(), assignment.folder, *models),

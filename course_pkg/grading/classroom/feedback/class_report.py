@@ -1,8 +1,9 @@
 """The report on a class, in `results/<assignment>/`: grades.csv, index.html and students' pages.
 
-index.html has statistics, questions, and a table of the students, which a small script in the page
-pages, sorts and searches. Without JavaScript, a second table has the students after the first page.
-Texts from students are inert: never a formula in the table, never markup on a page.
+A small script pages, sorts and searches the table of index.html; without it, a second table has the
+other students. Texts from students are inert: never a formula in the table, never markup on a page.
+
+Chapter: appendix/for-instructors.
 """
 
 import csv
@@ -71,15 +72,12 @@ def folder(assignment: str) -> Path:
 
 
 def write(course: Path, assignment: str, rows: Iterable[Row]) -> list[Row]:
-    """Write grades.csv, index.html and a page for each record; remove the pages of other students.
+    """Write grades.csv, index.html and a page for each record; the rows `without_words`.
 
-    A student's page that would not change is not written again.
+    Removes the pages of other students. A page that would not change is not written again.
 
     Args:
         rows: of the whole class, from `class_rows`.
-
-    Returns:
-        the rows, their records as `without_words` gives them.
     """
     into = course / folder(assignment)
     into.mkdir(parents=True, exist_ok=True)
@@ -115,11 +113,6 @@ def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
 
     score = automatic + by_hand - late_penalty, at least 0, as in nbgrader's own export. After the
     columns of CSV_COLUMNS there is one for each question, with the points by program.
-
-    Example:
-
-        >>> grades_csv("lora-math", []).startswith('"student","first_name","last_name"')
-        True
     """
     out = io.StringIO()
     rows = list(rows)
@@ -158,11 +151,7 @@ def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
 
 
 def index(assignment: str, rows: Sequence[Row]) -> str:
-    """The page of a class.
-
-    Args:
-        rows: one for each student, in the order to show them.
-    """
+    """The page of a class, with its students in the order of the rows."""
     from markupsafe import Markup
 
     records = [row.record for row in rows if row.record is not None]

@@ -1,8 +1,9 @@
 """Grades for Moodle and Canvas: their own CSV files, with the scores of a class in them.
 
 Moodle's grading worksheet and Canvas's gradebook export are best filled in: they name the people as
-the system knows them. Without one, a file is made from the gradebook's names and numbers. `owners`
-says whose the rows of such a table are: no score may go to somebody else.
+the system knows them. Without one, a file is made from the gradebook's names and numbers.
+
+Chapter: appendix/for-instructors.
 """
 
 import csv
@@ -61,8 +62,9 @@ def owners(
 ) -> tuple[list[Row | None], list[str]]:
     """The student's `Row` for each row of the table, or None; and what is not clear.
 
-    No student gets a row that fits several, nor one of several rows that fit one student or have
-    the same number, and a row that has only a student's name and another e-mail address as login.
+    No score may go to somebody else: no student gets a row that fits several, nor one of several
+    rows that fit one student or have the same number, nor a row that has only a student's name and
+    another e-mail address as login.
     """
     by_id = {row.student: row for row in rows}
     known = Roster((row.person for row in rows), complete=True)
@@ -108,13 +110,7 @@ def shared_numbers(rows: Sequence[Row]) -> set[str]:
 
 
 def number(person: Person) -> str:
-    """The person's number in Moodle or Canvas; "" if what is stored is not a number.
-
-    Example:
-
-        >>> number(Person("ada", lms_id="101")), number(Person("ada", lms_id="=2+2"))
-        ('101', '')
-    """
+    """The person's number in Moodle or Canvas; "" if what is stored is not a number."""
     return person.lms_id if person.lms_id.isascii() and person.lms_id.isdigit() else ""
 
 
@@ -177,11 +173,7 @@ class LmsTable:
 
 
 def moodle(rows: Sequence[Row], worksheet: Path | None) -> LmsTable:
-    """The grading worksheet with the column Grade filled in. Raises RosterError.
-
-    Args:
-        worksheet: as downloaded from the assignment in Moodle; grades are scaled to its maximum.
-    """
+    """Moodle's worksheet, as downloaded, with the grades filled in. Raises RosterError."""
     if worksheet is None:
         table = [_moodle_row(row) for row in rows if number(row.person)]
         missing = len(rows) - len(table)
@@ -203,10 +195,9 @@ def moodle(rows: Sequence[Row], worksheet: Path | None) -> LmsTable:
 def canvas(
     rows: Sequence[Row], assignment: str, gradebook: Path | None, column: str = ""
 ) -> LmsTable:
-    """Canvas's gradebook with one assignment's column, filled in. Raises RosterError.
+    """Canvas's exported gradebook with one assignment's column filled in. Raises RosterError.
 
     Args:
-        gradebook: as exported from Canvas.
         column: its name there; by default the one that is called like the assignment.
     """
     if gradebook is None:
@@ -291,11 +282,7 @@ def _filled(
     maximum: str,
     notes: tuple[str, ...],
 ) -> LmsTable:
-    """The table with scores in `column`.
-
-    Args:
-        maximum: the column, or row, of the most points.
-    """
+    """The table with scores in `column`; `maximum` is the column, or row, of the most points."""
     owned, doubts = owners(header, table, rows)
     scored = set()
     scaled = set()

@@ -1,9 +1,10 @@
 """Formulas in nbgrader's pages without a network: MathJax is part of the page.
 
-nbconvert's template loads MathJax from another host. `use_local_mathjax` replaces that in the
-feedback pages and in formgrader by the copy in the pip package `sphinx-mathjax-offline`, packed
-into the page, which then needs no other file: 0.9 MB for each page. Students' TeX can't load or
-link anything: extensions such as `href` and `require` are not in it.
+nbconvert's template loads it from another host. Here the copy in the pip package
+`sphinx-mathjax-offline` is packed into the page: 0.9 MB each. Extensions such as `href` and
+`require` are not in it, so students' TeX can't load or link anything.
+
+Chapter: appendix/for-instructors.
 """
 
 import base64
@@ -40,11 +41,7 @@ window.MathJax = {
 
 
 def use_local_mathjax(config: Any) -> None:
-    """Make nbgrader's pages use the local copy.
-
-    Args:
-        config: nbgrader's configuration object.
-    """
+    """Make nbgrader's pages use the local copy, in its configuration object."""
     import nbgrader
 
     theirs = Path(nbgrader.__file__).parent / "server_extensions" / "formgrader" / "templates"

@@ -1,8 +1,8 @@
 """Sanitize cell outputs, so that instructors and students can look at them safely.
 
-Outputs come as decoded JSON from a student's kernel, so they can be any JSON value. `clean` makes
-valid nbformat outputs: text, images, and HTML without scripts. It names whatever it leaves out,
-and never raises. `sanitize` handles the HTML and Markdown.
+Outputs come as decoded JSON from a student's kernel, so they can be any JSON value.
+
+Chapter: appendix/for-instructors.
 """
 
 import re
@@ -50,15 +50,9 @@ _KEPT = {
 
 
 def clean(outputs: Any) -> list[NotebookNode]:
-    """The sanitized outputs of one cell, from any JSON value. Never raises.
+    """The sanitized outputs of one cell, from any JSON value: text, images, HTML without scripts.
 
-    More than MAX_TEXT characters in a cell are cut in the middle, with a note of how many.
-
-    Example:
-
-        >>> script = {"output_type": "display_data", "data": {"application/javascript": "x()"}}
-        >>> clean([script])[0].text
-        '[not shown: application/javascript]\\n'
+    Names whatever it leaves out; cuts texts above MAX_TEXT characters in the middle. Never raises.
     """
     made: list[NotebookNode] = []
     hidden: Counter[str] = Counter()

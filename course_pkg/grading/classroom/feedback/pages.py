@@ -49,7 +49,6 @@ class Bin:
 
     @property
     def middle(self) -> float:
-        """The center of the bar, for the labels."""
         return self.x + self.width / 2
 
 
@@ -83,13 +82,7 @@ def fingerprint_in(path: Path) -> str:
 
 
 def histogram(scores: Sequence[float], most: float) -> list[Bin]:
-    """Bars over the scores from 0 to `most`, each for the same whole number of points.
-
-    Example:
-
-        >>> [(b.label, b.count) for b in histogram([0, 1, 24], 24)][::11]
-        [('0–1', 2), ('22–24', 1)]
-    """
+    """Bars over the scores from 0 to `most`, each for the same whole number of points."""
     step = max(1, math.ceil(most / BINS))
     starts = list(range(0, max(1, int(most)), step))
     counts = [0] * len(starts)
@@ -135,7 +128,6 @@ def _templates_hash() -> str:
 
 @functools.cache
 def _environment() -> "Environment":
-    """Jinja for the templates: it escapes every text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 

@@ -2,8 +2,9 @@
 
 HTML goes through nh3 (the ammonia library) with a short allow-list: no address, no script, no
 class, no id. Markdown is rendered here first, because nbconvert would let its HTML through. TeX
-commands of MathJax that make links, load code or redefine others are broken. Of images, base64 of
-a PNG or JPEG of a normal size is kept; only its header is read, and the browser decodes the rest.
+commands of MathJax that make links, load code or redefine others are broken.
+
+Chapter: appendix/for-instructors.
 """
 
 import base64
@@ -142,11 +143,6 @@ def clean_markdown(text: str, rendered: bool = True) -> str:
 
     Args:
         rendered: False shows the source.
-
-    Example:
-
-        >>> "[x](javascript:y)" in clean_markdown("[x](javascript:y)")
-        True
     """
     text = printable(text)
     if len(text) <= MAX_MARKDOWN and _PLAIN.fullmatch(text):
@@ -161,13 +157,7 @@ def clean_markdown(text: str, rendered: bool = True) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without control characters, except tab and newline, and without surrogates.
-
-    Example:
-
-        >>> printable("a\\x00b\\r\\nc\\u202e")
-        'ab\\nc'
-    """
+    """The text without control characters, except tab and newline, and without surrogates."""
     return _SURROGATE.sub("\ufffd", _CONTROL.sub("", text.replace("\r\n", "\n")))
 
 
@@ -176,7 +166,6 @@ def _sanitized(html: str) -> str:
 
 
 def _depth(sanitized: str) -> int:
-    """How deeply the tags of sanitized HTML are nested."""
     deepest = depth = 0
     for closing, name in _TAG.findall(sanitized):
         if name not in ("br", "hr"):
@@ -212,16 +201,13 @@ _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # the JPEG segments that ho
 
 
 def checked_image(text: str, kind: str, room: int) -> str | None:
-    """The base64 of an image, encoded again; None if it is not one, or is too large.
+    """The base64 of a PNG or JPEG, encoded again; None if it is not one, or is too large.
+
+    Only its header is read, and the browser decodes the rest.
 
     Args:
         kind: a MIME type of IMAGES.
         room: the most characters to return.
-
-    Example:
-
-        >>> checked_image("PHN2Zz4=", "image/png", 1000) is None
-        True
     """
     if len(text) > 2 * MAX_IMAGE:
         return None

@@ -1,7 +1,6 @@
 """An assignment's files in nbgrader's folders: the released notebook, and graded submissions.
 
-`difference` compares the gradebook with the released notebook. `replace_folder` writes a folder of
-`autograded/` in one step: a crash leaves the old submission, the new one, or none, never a mix.
+Chapter: appendix/for-instructors.
 """
 
 import os
@@ -20,11 +19,7 @@ from course_pkg.grading.classroom.release import folder_files
 
 
 def difference(known: Sequence[Any], released: NotebookNode, assignment: str) -> str | None:
-    """How the gradebook and a released notebook differ; None if they do not.
-
-    Args:
-        known: the gradebook's notebooks of the assignment.
-    """
+    """How the gradebook's notebooks and a released notebook differ; None if they do not."""
     from nbgrader.preprocessors import ClearHiddenTests, ClearMarkScheme
     from nbgrader.utils import is_grade, is_locked, is_solution, is_task
 
@@ -63,8 +58,8 @@ def difference(known: Sequence[Any], released: NotebookNode, assignment: str) ->
 def replace_folder(target: Path, files: Mapping[str, bytes], mode: int) -> None:
     """Make `target` a folder of exactly these files, by relative path, each with `mode`.
 
-    Raises:
-        ValueError: a path leaves the folder; nothing was written.
+    In one step: a crash leaves the old folder, the new one, or none, never a mix. Raises ValueError
+    for a path that leaves the folder; nothing was written.
     """
     for name in files:
         _inside(name)
@@ -99,13 +94,7 @@ def course_files(folder: Path) -> dict[str, bytes]:
 
 
 def one_name(text: str, what: str) -> str:
-    """The text, if it is one folder's name. Raises ValueError if it could be a path.
-
-    Example:
-
-        >>> one_name("ada", "student")
-        'ada'
-    """
+    """The text, if it is one folder's name. Raises ValueError if it could be a path."""
     if text in ("", ".", "..") or "/" in text or "\0" in text:
         raise ValueError(f"{text!r} is not a {what}; expected a name without path parts")
     return text

@@ -1,7 +1,7 @@
 """Cells that an author adds to an assignment after submissions were graded.
 
 nbgrader refuses to release such an assignment. Here the new cells are added to the gradebook first,
-for every submission, so that all points and comments stay; a new grading then fills them.
+for every submission, so that all points and comments stay. Chapter: appendix/for-instructors.
 """
 
 from pathlib import Path
@@ -18,12 +18,9 @@ KINDS = ("grade", "solution", "task", "source")
 
 
 def add_new_cells(book: "Gradebook", source: Path, assignment: str) -> list[str]:
-    """Add the cells of the source notebook that the gradebook lacks; their names, in order.
+    """Add the cells of the notebook in the source folder that the gradebook lacks; their names.
 
     Call it in a transaction. Does nothing without submissions.
-
-    Args:
-        source: the folder of the assignment's source.
 
     Raises:
         ReleaseError: a cell was removed that submissions have points or comments for.

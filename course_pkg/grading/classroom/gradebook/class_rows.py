@@ -1,9 +1,8 @@
 """The rows of a class: the record and the gradebook's points of everybody in it, and statistics.
 
-The gradebook is the only place that knows automatic points, points by hand and late penalties. The
-class report, the CSV files and the export read them here, so their totals are those of nbgrader's
-own export and feedback. A few queries read the whole class, because nbgrader's objects would need
-several for each submission.
+The gradebook alone knows points by hand and late penalties, so totals here are those of nbgrader's
+own export. A few queries read the whole class, because nbgrader's objects would need several for
+each submission. Chapter: appendix/for-instructors.
 """
 
 import itertools
@@ -27,7 +26,6 @@ class Points:
     """The points of one submission, and when it was submitted.
 
     Attributes:
-        automatic: from the tests.
         by_hand: what an instructor added or took away.
         to_mark: points that are still to be given or reviewed.
         submitted: in UTC, None if unknown.
@@ -44,13 +42,7 @@ class Points:
 
     @property
     def score(self) -> float:
-        """The total, as nbgrader exports it: at least 0.
-
-        Example:
-
-            >>> Points(20, 3, 5, 28).score
-            18
-        """
+        """The total, as nbgrader exports it: at least 0."""
         return max(0, self.automatic + self.by_hand - self.late_penalty)
 
 
@@ -65,12 +57,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Scores of a class, in points.
-
-    Attributes:
-        lower, upper: quartiles.
-        most: points possible.
-    """
+    """Scores of a class, in points: lower and upper are quartiles, most is what is possible."""
 
     scores: tuple[float, ...]
     mean: float
@@ -84,18 +71,11 @@ class Statistics:
 def score_statistics(
     records: Iterable[Record], points: Mapping[str, Points] | None = None
 ) -> Statistics | None:
-    """The statistics of a class, without refused submissions and records without a score.
-
-    None if nobody is left.
+    """The statistics of the records with a score, without refused ones; None if nobody is left.
 
     Args:
         points: of the gradebook, by student: scores are then totals, and students who are not in it
             are left out. Without them, scores are automatic.
-
-    Example:
-
-        >>> score_statistics([]) is None
-        True
     """
     counted = [r for r in records if r.state.has_score and r.state != State.REFUSED]
     if points is not None:
@@ -134,18 +114,11 @@ class Row:
 
     @property
     def student(self) -> str:
-        """The student's id."""
         return self.person.id
 
     @property
     def state(self) -> str:
-        """The state of the record, or why there is none.
-
-        Example:
-
-            >>> Row(Person("ada"), None, None).state
-            'no-submission'
-        """
+        """The state of the record, or why there is none."""
         if self.record is not None:
             return str(self.record.state)
         return "no-submission" if self.points is None else "no-record"

@@ -3,8 +3,9 @@
 It writes the same rows, files and permissions as `nbgrader autograde`, so formgrader,
 generate_feedback and export work. Two things differ. A submission is written in one transaction
 through nbgrader's API, whose own preprocessor commits after every cell. And points given by hand
-must be reviewed after the answer has changed, also those of written tasks; automatic points are
-never those of an earlier submission.
+must be reviewed after the answer has changed, also those of written tasks.
+
+Chapter: appendix/for-instructors.
 """
 
 from collections.abc import Collection, Iterator
@@ -46,11 +47,7 @@ LATE_WITHOUT_TIME = timedelta(minutes=1)
 
 
 class CourseGradebook:
-    """The gradebook of a course; a context manager that closes it.
-
-    Args:
-        course: the folder with nbgrader_config.py, exercises/ and solutions/.
-    """
+    """The gradebook of a course; a context manager that closes it."""
 
     def __init__(self, course: Path) -> None:
         self.course = course.resolve()
@@ -165,11 +162,7 @@ class CourseGradebook:
         return due and due.replace(tzinfo=UTC) + LATE_WITHOUT_TIME
 
     def set_timestamp(self, assignment: str, student: str, timestamp: datetime) -> None:
-        """Set when a student submitted.
-
-        Args:
-            timestamp: in UTC if it has no zone.
-        """
+        """Set when a student submitted, in UTC if the time has no zone."""
         with self.transaction():
             self.nbgrader_book.update_or_create_submission(assignment, student, timestamp=timestamp)
 
@@ -292,11 +285,8 @@ class CourseGradebook:
     ) -> None:
         """Write the points of every graded cell.
 
-        Points by hand stay. They are to be reviewed if the answer, or the automatic points of the
-        cell, are not those for which they were given.
-
-        Args:
-            changed: cells whose answer is another one now.
+        Points by hand stay. They are to be reviewed if the answer (its cell is in `changed`), or
+        the automatic points of the cell, are not those for which they were given.
         """
         from nbgrader.utils import compute_checksum, determine_grade, is_grade, is_solution, is_task
 

@@ -1,8 +1,7 @@
 """The graded notebook: the student's cells and outputs, the grader's results, a note on top.
 
-nbgrader reads a score from the output of a test cell. Here the only output of a test cell is the
-points from the checker, with the report by property. So every nbgrader command reads the right
-score, and nothing that a student's code printed can count as one.
+nbgrader reads a score from the output of a test cell. Here that is only the grader's result, so
+nothing that a student's code printed can count as one. Chapter: appendix/for-instructors.
 """
 
 import html
@@ -69,10 +68,7 @@ def with_nothing(released: NotebookNode) -> NotebookNode:
 
 
 def with_note(notebook: NotebookNode, record: Record) -> NotebookNode:
-    """A copy of the notebook, with a first cell that reports anything unusual.
-
-    The texts in that cell are inert: not Markdown, HTML or TeX.
-    """
+    """A copy of the notebook, with a first cell that reports anything unusual, in inert texts."""
     copy = nbformat.from_dict(notebook)
     lines = [] if record.state == State.GRADED else [f"{record.state.means}. {record.reason}"]
     lines += record.remarks

@@ -1,7 +1,7 @@
 """The folder `.grading` of a course: its secret, the keys derived from it, and the grader's lock.
 
 Only the grader's main process reads the secret. Every other key is derived from it for one
-purpose, and reveals neither the secret nor another key: a checker gets the key of one submission.
+purpose, and reveals neither the secret nor another key. Chapter: appendix/for-instructors.
 """
 
 import contextlib
@@ -28,11 +28,7 @@ class GradingFolderError(CourseError, RuntimeError):
 
 
 def grading_folder(course: Path) -> Path:
-    """The course's `.grading`, created if it does not exist; only its owner can enter it.
-
-    Raises:
-        GradingFolderError: it is a link, or if other users can enter it.
-    """
+    """The course's `.grading`, created if it does not exist; only its owner can enter it."""
     path = course / FOLDER
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
@@ -47,8 +43,6 @@ def grading_folder(course: Path) -> Path:
 
 def secret(course: Path) -> bytes:
     """The course's secret, 32 bytes: drawn at the first call, and the same at every later one.
-
-    Two processes that start at the same time get the same secret.
 
     Raises:
         GradingFolderError: other users can read the secret, or it is not 64 hex digits.
@@ -77,13 +71,7 @@ def secret(course: Path) -> bytes:
 
 
 def derived_key(secret: bytes, purpose: str, *parts: str) -> bytes:
-    """A key of 32 bytes for one purpose: HMAC-SHA-256 of the purpose and every part.
-
-    Example:
-
-        >>> derived_key(b"s", "a", "bc") == derived_key(b"s", "ab", "c")
-        False
-    """
+    """A key of 32 bytes for one purpose: HMAC-SHA-256 of the purpose and every part."""
     message = length_prefixed("course-grading", purpose, *parts)
     return hmac.new(secret, message, hashlib.sha256).digest()
 
@@ -93,21 +81,12 @@ def submission_key(secret: bytes, assignment: str, student: str, digest: str) ->
 
     The same submission gets the same cases at every regrade, and a student who has seen the cases
     of one submission can't predict those of the next.
-
-    Args:
-        digest: of the submission's files.
     """
     return derived_key(secret, "student", assignment, student, digest)
 
 
 def digest(notebook: bytes, beside: Mapping[str, bytes]) -> str:
-    """SHA-256 of a submission: its notebook and every other file, each with its name and length.
-
-    Example:
-
-        >>> digest(b"ab", {"c": b""}) == digest(b"a", {"c": b"b"})
-        False
-    """
+    """SHA-256 of a submission: its notebook and every other file, each with its name and length."""
     hasher = hashlib.sha256()
     for name, data in [("", notebook), *sorted(beside.items())]:
         hasher.update(length_prefixed(name, str(len(data))))
@@ -122,9 +101,7 @@ def secret_id(secret: bytes) -> str:
 
 @contextlib.contextmanager
 def course_lock(course: Path, doing: str) -> Iterator[None]:
-    """Hold the course's lock, so that one grader writes at a time.
-
-    The lock ends with the process, however that ends.
+    """Hold the course's lock, so that one grader writes at a time; it ends with the process.
 
     Args:
         doing: what a second grader is told.

@@ -1,8 +1,6 @@
 """nbgrader with the course's configuration: its folders, permissions, plugin and database.
 
-This module opens them; `gradebook` writes to them. It adds indexes to nbgrader's tables, which has
-none on the columns that it looks up for every submission: without one, each look reads a whole
-table. An index changes no content, and any nbgrader can use the database with or without it.
+Chapter: appendix/for-instructors.
 """
 
 import contextlib
@@ -54,11 +52,7 @@ class GradebookLost(FailedError, GradebookError):
 
 @dataclass(frozen=True)
 class Nbgrader:
-    """nbgrader's configuration.
-
-    Attributes:
-        mode: permissions of files in autograded/.
-    """
+    """nbgrader's configuration; `mode` is the permissions of files in autograded/."""
 
     folders: "CourseDirectory"
     mode: int
@@ -158,13 +152,7 @@ def _hide(book: "Gradebook") -> None:
 
 
 def is_server(url: str) -> bool:
-    """Whether a db_url is that of a PostgreSQL server. Raises GradebookError if it is of no kind.
-
-    Example:
-
-        >>> is_server("sqlite:///gradebook.db"), is_server("postgresql+psycopg://host/course")
-        (False, True)
-    """
+    """Whether a db_url is PostgreSQL's. Raises GradebookError if it is not SQLite's either."""
     kind = url.partition(":")[0].partition("+")[0]
     if kind not in ("sqlite", SERVER):
         raise GradebookError(
@@ -254,9 +242,10 @@ def save_person(book: "Gradebook", person: Person) -> None:
 
 
 def ensure_indexes(book: "Gradebook") -> None:
-    """Create the indexes that are missing. If the database refuses, it stays as it is, only slower.
+    """Create the indexes that nbgrader's tables lack, so that a look-up doesn't read a whole table.
 
-    The catalog is read first, because creating an index locks the table, even one that exists.
+    An index changes no content; if the database refuses, it stays as it is, only slower. The
+    catalog is read first, because creating an index locks the table, even one that exists.
     """
     from sqlalchemy import inspect, text
     from sqlalchemy.exc import SQLAlchemyError

@@ -1,7 +1,7 @@
 """What a late submission costs.
 
 nbgrader's own commands set a penalty once, when they grade; here it is computed again whenever the
-due date, the extension, the time or the points may have changed.
+due date, the extension, the time or the points may have changed. Chapter: appendix/for-instructors.
 """
 
 from datetime import datetime, timedelta
@@ -15,14 +15,7 @@ if TYPE_CHECKING:
 def seconds_late(
     submitted: datetime | None, due: datetime | None, extension: timedelta | None
 ) -> float:
-    """Seconds after the due date and the extension; 0 without a due date or a time.
-
-    Example:
-
-        >>> due = datetime(2026, 3, 1, 12)
-        >>> seconds_late(datetime(2026, 3, 1, 14), due, timedelta(hours=1))
-        3600.0
-    """
+    """Seconds after the due date and the extension; 0 without a due date or a time."""
     if submitted is None or due is None:
         return 0.0
     return max(0.0, (submitted - due - (extension or timedelta())).total_seconds())

@@ -1,10 +1,7 @@
 """The record of one graded submission: what is kept of it, in a signed file of its own.
 
-The files are in the course's `.grading`, one for each student. A record is written whole or not at
-all. If its signature does not match, `Store.load` gives a record with State.RECORD_CHANGED, and the
-student is reported, not graded. The key of a record is a hash of all that the grading depends on:
-the submission, the checks, the limits, what judges (`grade_key`) and the secret. As long as it
-stays the same, there is nothing to grade again.
+A record is written whole or not at all. If its signature does not match, the student is reported,
+not graded. Chapter: appendix/for-instructors.
 """
 
 import functools
@@ -45,15 +42,12 @@ class Record:
         remarks: what else an instructor should know.
         start_s, run_s, write_s: seconds to start sandbox and kernel, to run the cells, and to write
             to the gradebook.
-        peak_bytes: peak memory, None if nothing measures it.
-        limits: what enforced memory and processes.
-        sandbox: what confined it.
+        peak_bytes, gpu_peak_bytes: the most memory in use, None if unknown.
+        limits, sandbox: what enforced memory and processes, and what confined it.
         unprotected: what could be forged all the same, "" for nothing.
-        files: `digest` of what was submitted, "" if unknown.
-        key: `content_key`, hex.
+        files, key: `digest` of what was submitted, "" if unknown; `content_key`, hex.
         graded_at: ISO time, UTC.
         gpu: the name of the GPU that it had, "" for none.
-        gpu_peak_bytes: the most of its memory in use, None if unknown.
         submitted: while it waits, the ISO time of the submission, for the late penalty; "" if
             unknown.
     """
@@ -99,7 +93,6 @@ def without_words(record: Record) -> Record:
     """The record, without what its lost properties say in the student's words; notes stay.
 
     This is what is kept of a whole class in memory: records without words share their questions.
-    `with_words` is the other way.
     """
     return replace(record, questions=tuple(_without_words(q) for q in record.questions))
 
@@ -129,13 +122,7 @@ def _shared(question: QuestionRecord) -> QuestionRecord:
 
 
 def content_key(**parts: object) -> str:
-    """The key of a grading: SHA-256 of the names and texts of all that it depends on.
-
-    Example:
-
-        >>> content_key(files="ab", checks="c") == content_key(files="a", checks="bc")
-        False
-    """
+    """The key of a grading: SHA-256 of the names and texts of all that it depends on."""
     named = [text for name in sorted(parts) for text in (name, str(parts[name]))]
     return hashlib.sha256(length_prefixed(*named)).hexdigest()
 
@@ -208,11 +195,7 @@ class Store:
         return names
 
     def assignments(self, only: str | None = None) -> list[str]:
-        """The assignments that have records.
-
-        Args:
-            only: at most this one.
-        """
+        """The assignments that have records; at most `only`."""
         folders = sorted(path.name for path in self._folder.glob("*") if path.is_dir())
         return [name for name in folders if only in (None, name)]
 
@@ -250,7 +233,6 @@ def _changed(assignment: str, student: str, path: Path, why: str) -> Record:
 
 
 def _record(fields: dict[str, Any]) -> Record:
-    """A record from the fields of a verified file."""
     questions = tuple(
         QuestionRecord(
             q["question"],

@@ -1,12 +1,11 @@
 """Locks between graders that share a gradebook on a PostgreSQL server, perhaps from two machines.
 
-SQLite locks its own file, and graders of one folder have the folder's lock. On a server, one grader
-at a time grades an assignment, and one reads or writes: nbgrader's own functions look, add and
-commit in separate steps, so two of them at once end in an error, or in a mixture of two results.
-Of five graders that add the same students at once, four fail without these locks, and none with.
+SQLite locks its own file, and graders of one folder have the folder's lock. On a server, nbgrader's
+own functions look, add and commit in separate steps: of five graders that add the same students at
+once, four fail without these locks, and none with. They are PostgreSQL's advisory locks, which end
+with the process that holds them. nbgrader's own commands do not take them.
 
-The locks are PostgreSQL's advisory locks. They belong to a connection of their own, and end with
-the process that holds them, however that ends. nbgrader's own commands do not take them.
+Chapter: appendix/at-scale.
 """
 
 import hashlib
@@ -56,23 +55,14 @@ class FileLock:
         """Take over a gradebook's session."""
 
     def alone(self) -> AbstractContextManager[None]:
-        """A block that reads or writes."""
         return nullcontext()
 
     def grading(self, course_id: str, assignment: str) -> AbstractContextManager[None]:
-        """A block that grades an assignment."""
         return nullcontext()
 
 
 class ServerLock:
-    """For a gradebook on a server.
-
-    Args:
-        engine: for this lock alone, which has its own connection.
-
-    Raises:
-        SQLAlchemyError: the server can't be reached.
-    """
+    """For a gradebook on a server, with an engine of its own. Raises SQLAlchemyError."""
 
     fix = (
         "see that the server of db_url in nbgrader_config.py runs and that no other program blocks "
@@ -87,7 +77,6 @@ class ServerLock:
             self._ask(SET, name=name, value=value)
 
     def close(self) -> None:
-        """Release every lock."""
         self._connection.close()
         self._engine.dispose()
 
@@ -137,13 +126,7 @@ class ServerLock:
 
 
 def lock_key(*parts: str) -> int:
-    """The number of a lock: 64 bits, signed, as PostgreSQL has them.
-
-    Example:
-
-        >>> lock_key("grades", "llm", "bleu") == lock_key("grades", "ll", "mbleu")
-        False
-    """
+    """The number of a lock: 64 bits, signed, as PostgreSQL has them."""
     raw = hashlib.sha256(length_prefixed("course grading", *parts)).digest()
     return int.from_bytes(raw[:8], "big", signed=True)
 

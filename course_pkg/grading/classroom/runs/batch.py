@@ -1,8 +1,7 @@
 """Grade the submissions of one run: several at a time, their results written one after the other.
 
-Every submission ends in a record, whatever it does and whatever goes wrong. An error of the grader
-itself is a state like the others, and does not stop the other submissions. `Recorder` writes to
-nbgrader's gradebook first, then the signed record.
+Every submission ends in a record, whatever it does and whatever goes wrong; an error of the grader
+itself is a state like the others. Chapter: appendix/for-instructors.
 """
 
 import time
@@ -61,12 +60,11 @@ class Graded:
 
 @dataclass(frozen=True)
 class Recorder:
-    """Records the results of one run.
+    """Records the results of one run: in nbgrader's gradebook first, then in the signed record.
 
     Attributes:
         failed: the record of a failure of the grader, with why.
-        points: of the gradebook, by student, before the run.
-        students: the ids in the gradebook, before the run.
+        points, students: of the gradebook, before the run.
         has_due_date: whether a submission to the assignment can be late.
     """
 
@@ -173,9 +171,6 @@ def as_they_end(
     As many run at a time as the executor has room for, each in a thread. Others start before the
     next one is given, so they run while it is written. An error stops the executor.
 
-    Args:
-        started: called with the id of each student whose submission starts.
-
     Raises:
         ExecutorLost: none can be run any longer.
     """
@@ -203,10 +198,7 @@ def as_they_end(
 
 
 class Batch:
-    """The submissions of one run, and what they share.
-
-    Args:
-        book, executor: open, and used by this batch alone.
+    """The submissions of one run, and what they share; book and executor are for it alone.
 
     Raises:
         GradingFolderError, GradebookError, ReleaseError: the course is not as it should be.
@@ -386,7 +378,6 @@ class Batch:
 
 
 def _not_run(files: Files) -> tuple[str, ...]:
-    """A remark about notebooks that are beside the one that was run."""
     if not files.not_run:
         return ()
     return (f"beside the notebook that was run, there was {', '.join(files.not_run[:5])}",)

@@ -1,8 +1,9 @@
 """Grade a folder of submissions: records, nbgrader's gradebook, and the report on the class.
 
-Only `grade` reads the secret and writes the gradebook. A result is stored under a key that covers
-all it depends on: a run that was interrupted continues where it stopped, and a second run over the
-same submissions grades nothing.
+A result is stored under a key that covers all it depends on: a run that was interrupted continues
+where it stopped, and a second run over the same submissions grades nothing.
+
+Chapter: appendix/for-instructors.
 """
 
 import shlex
@@ -43,8 +44,7 @@ class Options:
         layout: of the submissions, one of `layouts.LAYOUTS`.
         roster: a CSV file of the class.
         gpu_jobs: GPUs to use at most, one submission on each; None for all.
-        scheduler: of the cluster that runs the submissions; None for this machine, for which jobs
-            and gpu_jobs are.
+        scheduler: of the cluster that runs the submissions; None for this machine.
     """
 
     submitted: Path
@@ -59,10 +59,9 @@ class Options:
 
 
 def grade(course: Path, name: str, options: Options, show: ProgressDisplay) -> list[Record]:
-    """Grade every submission to an assignment; the records, sorted by the students' ids.
+    """Grade every submission to an assignment; the records `without_words`, sorted by student.
 
-    The records are those of `without_words`; the stored ones have everything. Where the assignment
-    needs a GPU and there is none, nothing runs, and the submissions wait.
+    Where the assignment needs a GPU and there is none, nothing runs, and the submissions wait.
 
     Args:
         course: the folder that holds nbgrader_config.py, exercises/ and solutions/.

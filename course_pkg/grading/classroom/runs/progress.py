@@ -1,7 +1,7 @@
 """Show the progress of a run: a live table on a terminal, lines in a pipe.
 
 Ids and reasons come from students: they are shown as plain text, never as markup or terminal
-control codes.
+control codes. Chapter: appendix/for-instructors.
 """
 
 import math
@@ -49,11 +49,7 @@ class TimeLeft:
         self._at_once: deque[int] = deque(maxlen=RECENT)
 
     def finished(self, seconds: float, at_once: int) -> None:
-        """A submission took so long.
-
-        Args:
-            at_once: how many were running when it ended, itself too.
-        """
+        """A submission took so long; `at_once` were running when it ended, itself too."""
         self._last.append(seconds)
         self._at_once.append(at_once)
 
@@ -76,12 +72,7 @@ class TimeLeft:
 
 
 class ProgressDisplay:
-    """Shows submissions as they start and finish. Use as a context manager.
-
-    Args:
-        console: where to print; standard output by default.
-        clock: gives seconds, for tests.
-    """
+    """Shows submissions as they start and finish. A context manager."""
 
     def __init__(
         self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
@@ -122,7 +113,6 @@ class ProgressDisplay:
             self.console.print(Text(f"{what}; starting the sandboxes"))
 
     def started(self, student: str) -> None:
-        """A submission has started to run."""
         with self._lock:
             self._running[student] = self._clock()
 

@@ -1,7 +1,6 @@
 """The summary of a run: states, scores, times, and the submissions that need a look.
 
-Ids and reasons come from students: they are shown as plain text, never as markup or terminal
-control codes.
+Ids and reasons come from students: they are shown as plain text. Chapter: appendix/for-instructors.
 """
 
 import statistics
@@ -36,8 +35,7 @@ def summary(
     """The summary of a run: states, scores, times, and the submissions that need a look, with why.
 
     Args:
-        seconds: duration of the run.
-        graded: submissions graded in it; all by default.
+        graded: submissions graded in the run, which took `seconds`; all by default.
         waiting: points of a submission that wait for a person, since the scores here are those by
             program.
     """

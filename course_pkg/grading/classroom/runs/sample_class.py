@@ -1,7 +1,8 @@
 """A sample class of four submissions, to try the grader on.
 
 ada submits the answers, ben half of them, chi the notebook as released, and dan a truncated file.
-They are graded as `course grade` does; feedback and a CSV come from nbgrader's own commands.
+
+Chapter: appendix/for-instructors.
 """
 
 import os
@@ -81,7 +82,6 @@ def answered(released: NotebookNode, solution: NotebookNode, share: float = 1.0)
 
 
 def named(notebook: NotebookNode, student: str) -> NotebookNode:
-    """A copy of the notebook with the student's name filled in."""
     copy = nbformat.from_dict(notebook)
     for cell in copy.cells:
         if cell.source == 'STUDENT = ""':

@@ -1,9 +1,6 @@
 """How submissions are scored: by the checker, or by the tests of a plain nbgrader assignment.
 
-`CheckerScoring` is for assignments with questions: the checker judges the values of the answers.
-`NotebookScoring` is for any other nbgrader assignment: its tests are asserts, hidden ones included,
-that run in the student's kernel, and their outputs give the points, by nbgrader's own rules. A
-program in that kernel can forge them, which every record says. Both have the same methods.
+Chapter: appendix/for-instructors.
 """
 
 import hashlib
@@ -113,9 +110,10 @@ class CheckerScoring:
 
 
 class NotebookScoring:
-    """Tests in the notebook itself.
+    """Asserts in the notebook, hidden ones included, scored by nbgrader's own rules.
 
-    The rest is as for `CheckerScoring`.
+    They run in the student's kernel, where a program can forge them, which every record says. The
+    methods are those of `CheckerScoring`.
 
     Args:
         sources: of the locked cells by grade id, hidden tests too.
@@ -145,7 +143,6 @@ class NotebookScoring:
         return copy
 
     def nothing(self) -> tuple[QuestionRecord, ...]:
-        """Every test, not run."""
         return tuple(question_of_test(name, p, 0.0, NOT_RUN) for name, p in self._points.items())
 
     def questions(self, notebook: NotebookNode, result: RunResult) -> tuple[QuestionRecord, ...]:
@@ -193,13 +190,7 @@ def _name(cell: NotebookNode) -> str | None:
 
 
 def question_of_test(name: str, points: float, earned: float, reason: str) -> QuestionRecord:
-    """A test as a question; partial credit splits it into what was earned and what was lost.
-
-    Example:
-
-        >>> question_of_test("t", 2, 0.5, "half").earned
-        0.5
-    """
+    """A test as a question; partial credit splits it into what was earned and what was lost."""
     lost = FailureRecord(reason)
     whole = PropertyRecord(name, "the test passes", "", points, None if earned >= points else lost)
     if not 0 < earned < points:
@@ -233,15 +224,7 @@ def checked_results(text: bytes, questions: Mapping[str, Question]) -> tuple[Que
     """The verdicts that a checker wrote, if they judge every one of `questions`, in their order.
 
     Points and words are those of `questions`; a property earns all its points or none. The right
-    value of a number worked by hand is dropped.
-
-    Raises:
-        ValueError: anything else.
-
-    Example:
-
-        >>> checked_results(b"[]", {})
-        ()
+    value of a number worked by hand is dropped. Raises ValueError for anything else.
     """
     if len(text) > MAX_RESULTS:
         raise ValueError(

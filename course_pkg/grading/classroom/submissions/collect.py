@@ -1,9 +1,10 @@
 """Find the submissions to an assignment in a folder or a zip: one `Submission` per student.
 
-`layouts` finds whose files are where, and a roster gives people their ids. A submission reads its
-files when it is asked for them, within limits. An error in one submission shows then; only an error
-in the source as a whole stops the listing. If two ids differ only in case, or in how an accent is
-encoded, some systems confuse them: both are refused.
+A submission reads its files when it is asked for them, within limits. An error in one submission
+shows then; only an error in the source as a whole stops the listing. If two ids differ only in
+case, or in how an accent is encoded, some systems confuse them: both are refused.
+
+Chapter: appendix/for-instructors.
 """
 
 import unicodedata
@@ -54,11 +55,11 @@ class Submission:
     """One student's submission. For an impossible id, `student` is the name found, escaped.
 
     Attributes:
+        layout: of the source.
         timestamp: when it was submitted, in UTC: the roster's time if `trusted`, else that of the
             file; None if neither is known.
         person: what is known about the student besides the id.
         called: what the student, or one of a team, may be called in the notebook.
-        layout: of the source.
     """
 
     student: str
@@ -74,7 +75,6 @@ class Submission:
 
     @property
     def path(self) -> str:
-        """Where it is in the source."""
         return shown("/".join(self._found.path))
 
     @property
@@ -306,11 +306,7 @@ def _identity(
 
 
 def _alike(name: str, same: list[tuple[str, str]]) -> str:
-    """How the names differ that give the same id.
-
-    Args:
-        same: the ids, and what they are called.
-    """
+    """How the names differ that give the same id; `same` has the ids, and what they are called."""
     student = unicodedata.normalize("NFC", name)
     names = [one for one, _ in same]
     called = sorted({shown(one) for _, one in same})

@@ -1,7 +1,8 @@
 """The layouts of submissions: nbgrader's folders, flat notebooks, zips of Moodle and of Canvas.
 
-`find` gives one `UnidentifiedSubmission` for each person in a source. What does not fit the layout
-is one too, with the reason: it is named and not graded, and everybody else is.
+What does not fit the layout is named, with the reason, and not graded. Everybody else is.
+
+Chapter: appendix/for-instructors.
 """
 
 import re
@@ -64,9 +65,7 @@ class UnidentifiedSubmission:
 def find(
     tree: Folder | Zip, base: Parts, assignment: str, layout: str, roster: Roster | None = None
 ) -> tuple[str, list[UnidentifiedSubmission], list[str]]:
-    """The layout of a source, what it holds, and the paths that were looked at and not used.
-
-    What it holds are students' folders, or notebooks; [] if nothing fits.
+    """The layout of a source, its students' folders or notebooks, and the paths that are not used.
 
     Args:
         layout: one of LAYOUTS; "auto" takes the one that most names fit.
@@ -151,13 +150,7 @@ def _astray(tree: Folder | Zip, at: Parts, assignment: str) -> list[str]:
 
 
 def near(names: Collection[str], assignment: str) -> list[str]:
-    """The names in a student's folder that are the assignment's, or almost.
-
-    Example:
-
-        >>> near(["lora-math (1)", "bleu"], "lora-math"), near(["lora-math.ipynb"], "lora-math")
-        (['lora-math (1)'], ['lora-math.ipynb'])
-    """
+    """The names in a student's folder that are the assignment's, or almost."""
     exact = [name for name in names if name == assignment]
     return exact or [name for name in names if _bare(assignment) in _bare_forms(name)]
 
@@ -169,11 +162,6 @@ def choose(names: Collection[str], assignment: str, exact: bool) -> str | None:
 
     Args:
         exact: whether the name must be the assignment's, but for that.
-
-    Example:
-
-        >>> choose(["a.ipynb", "lora-math-1.ipynb", "lora-math-2.ipynb"], "lora-math", exact=False)
-        'lora-math-2.ipynb'
     """
     if f"{assignment}.ipynb" in names:
         return f"{assignment}.ipynb"
@@ -214,7 +202,6 @@ def _bare(name: str) -> str:
 
 
 def _nested(tree: Folder | Zip, at: Parts, assignment: str) -> UnidentifiedSubmission:
-    """A student's folder in nbgrader's layout."""
     there = tree.children(at)
     wrong = next((tree.problem((*at, n)) for n in there if n in ("", ".", "..")), None)
     names = near(there, assignment)

@@ -15,13 +15,7 @@ _CELL = re.compile(r"(^|[;\t\r\n])([^;\t\r\n]*)")
 
 
 def shown(name: str) -> str:
-    """An untrusted name for a message: unprintable characters are escaped, long names cut.
-
-    Example:
-
-        >>> shown("a\\nb"), shown("Zoë")
-        ('a\\\\nb', 'Zoë')
-    """
+    """An untrusted name for a message: unprintable characters are escaped, long names cut."""
     text = repr(name)[1:-1].replace("\\'", "'") if not name.isprintable() else name
     return text if len(text) <= 120 else text[:119] + "…"
 
@@ -69,8 +63,6 @@ def valid_student(student: str) -> bool:
 
 def valid_assignment(name: str) -> bool:
     """Whether a text can be an assignment's name, which is a folder's: visible, and no pattern.
-
-    nbgrader allows no "+".
 
     Example:
 

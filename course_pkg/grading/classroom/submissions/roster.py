@@ -1,9 +1,9 @@
 """The roster: who is in the class, and which of them an entry of a zip or of a table is.
 
-`read_roster` reads a CSV file of any spreadsheet. Its columns tell three kinds apart: your own
-(`id`, and any of `first_name`, `last_name`, `email`, `lms_user_id`, `submitted_at`), Moodle's
-grading worksheet (`Identifier`, `Full name`, …), and Canvas's gradebook export (`Student`, `ID`,
-`SIS Login ID`, …).
+A roster is a CSV file of three kinds, which its columns tell apart: your own (`id`, …), Moodle's
+grading worksheet (`Identifier`, …), and Canvas's gradebook export (`Student`, `ID`, …).
+
+Chapter: appendix/for-instructors.
 """
 
 import csv
@@ -39,9 +39,7 @@ class RosterError(CourseError, ValueError):
 
 @dataclass(frozen=True)
 class Person:
-    """One student.
-
-    Also what a row or a file name says about somebody; what it does not say is "".
+    """One student, or what a row or a file name says about somebody, "" where it says nothing.
 
     Attributes:
         lms_id: their number in Moodle or Canvas.
@@ -59,7 +57,6 @@ class Person:
 
     @property
     def full_name(self) -> str:
-        """First and last name."""
         return f"{self.first_name} {self.last_name}".strip()
 
     @property
@@ -75,11 +72,6 @@ def agreement(described: Person, student: Person) -> int:
     decides nothing, since each system has its own; the id of a description may also be the
     student's e-mail address. A name is never compared with an id. A number alone is not enough for
     somebody of another name: that of a group, or of another course, may be the same.
-
-    Example:
-
-        >>> agreement(Person("", "ada", "LOVELACE"), Person("al1", "Ada", "Lovelace"))
-        1
     """
     email = _same(folded(described.email), folded(student.email))
     number = _same(described.lms_id, student.lms_id)
@@ -119,13 +111,7 @@ class Roster:
                 self._by_key.setdefault(key, []).append(person)
 
     def find(self, described: Person) -> Person | None:
-        """The one student whom a description fits best; None if nobody, or several equally.
-
-        Example:
-
-            >>> Roster([Person("al1", "Ada", "Lovelace")], True).find(Person("", "lovelaceada")).id
-            'al1'
-        """
+        """The one student whom a description fits best; None if nobody, or several equally."""
         best = self.fitting(described)
         return best[0] if len(best) == 1 else None
 
@@ -146,7 +132,6 @@ class Roster:
         return list(pairs.values())
 
     def members(self, group: str) -> list[Person]:
-        """The students of a group of that name."""
         name = folded(group)
         return [person for person in self.people if name and folded(person.group) == name]
 
@@ -167,13 +152,7 @@ class Roster:
 
 
 def folded(text: str) -> str:
-    """A text by which ids and e-mail addresses are compared: without case or kind of accents.
-
-    Example:
-
-        >>> folded(" Zoe\u0308@Uni.edu") == folded("zo\u00cb@uni.edu"), folded("Straße")
-        (True, 'straße')
-    """
+    """A text by which ids and e-mail addresses are compared: without case or kind of accents."""
     return _nfc(_nfc(text).lower()).strip()
 
 
@@ -334,10 +313,7 @@ def _submitted_at(row: dict[str, str]) -> datetime | None:
 
 
 def _time(text: str) -> datetime:
-    """A time in ISO format, or as Moodle writes it in English; without a zone, of this machine.
-
-    "UTC" may stand for ISO's "Z", as in the due dates that nbgrader takes.
-    """
+    """A time in ISO format, or as Moodle writes it in English; without a zone, of this machine."""
     text = re.sub(r"(?<=\d) ?(UTC|GMT)$", "Z", text)
     bare = re.sub(r"^[^\W\d]+, ", "", text)  # the day of the week
     for form in (None, *MOODLE_TIMES):

@@ -2,9 +2,10 @@
 
 In a folder, links are not followed, and pipes and devices are not opened: each name of a path is
 opened relative to the descriptor of the folder before it, so a file that is replaced between
-looking and reading can't lead elsewhere. Of a zip, Python's zipfile reads the table of contents;
-names are checked here, bytes counted while they are read, and the compression ratio is limited. A
-bad entry is reported for that entry alone.
+looking and reading can't lead elsewhere. Of a zip, names are checked, bytes counted while they are
+read, and the compression ratio is limited. A bad entry is reported for that entry alone.
+
+Chapter: appendix/for-instructors.
 """
 
 import os
@@ -183,13 +184,11 @@ class Zip:
             node.below = {}
 
     def children(self, folder: Parts) -> dict[str, bool]:
-        """The names in a folder, and whether each is a folder; {} if there is no such folder."""
         node = self._node(folder)
         below = node.below if node else None
         return {name: inner.below is not None for name, inner in (below or {}).items()}
 
     def problem(self, path: Parts) -> str | None:
-        """Why the file or folder can't be read, as far as its name and entry show it."""
         for i in range(1, len(path) + 1):
             node = self._node(path[:i])
             if node is None:
@@ -210,7 +209,6 @@ class Zip:
         return None
 
     def read(self, path: Parts, limit: int) -> bytes:
-        """The bytes of a file, at most `limit`. Raises Refused."""
         name = shown("/".join(path))
         node = self._node(path)
         if (wrong := self.problem(path)) or node is None or node.entry is None:
@@ -248,11 +246,7 @@ def _decoded(name: str) -> str | None:
 
 
 def _name(entry: zipfile.ZipInfo, codec: str) -> str:
-    """An entry's name.
-
-    Args:
-        codec: for one that is not in UTF-8; "" escapes its bytes.
-    """
+    """An entry's name; `codec` is for one that is not in UTF-8, "" escapes its bytes."""
     name = _utf8(entry)
     if name is None:
         name = entry.orig_filename.encode("latin-1").decode(codec or "utf-8", "backslashreplace")
@@ -275,7 +269,6 @@ def _codec(entries: list[zipfile.ZipInfo], known: Callable[[str], bool]) -> str:
 
 
 def _problem(entry: zipfile.ZipInfo, again: bool) -> str | None:
-    """What is wrong with an entry, according to the table of contents."""
     kind = KINDS.get(stat.S_IFMT(entry.external_attr >> 16))
     if kind:
         return f"is {kind}; expected plain files and folders"
