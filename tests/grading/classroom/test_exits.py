@@ -8,6 +8,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
+from course_pkg.grading.classroom.execution import local_executor
 from course_pkg.grading.classroom.gradebook.nbgrader_api import GradebookLost
 from course_pkg.grading.classroom.submissions.collect import SourceError
 from course_pkg.sandbox.namespaces import SandboxFailed
@@ -155,9 +156,7 @@ def test_progress_shows_before_the_sandboxes_start(course, monkeypatch):
     path = course / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
     path.parent.mkdir(parents=True)
     path.write_text("{}")
-    monkeypatch.setattr(
-        "course_pkg.grading.classroom.execution.local_executor.ForkServers", starting
-    )
+    monkeypatch.setattr(local_executor, "ForkServer", starting)
     done = run("grade")
     assert (done.exit_code, done.stderr) == (4, "error: no memory\n")
     assert done.stdout == "1 submission; starting the sandboxes\n"

@@ -141,9 +141,7 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
     school.submit("ben")
     school.path("cut").write_text('{"cells"')
     with school.patch.context() as patch:
-        patch.setattr(
-            local_executor, "ForkServers", lambda *_: pytest.fail("a sandbox was started")
-        )
+        patch.setattr(local_executor, "ForkServer", lambda *_: pytest.fail("a sandbox was started"))
         found = school.grade()
     states = {student: record.state for student, record in found.items()}
     assert states == {"ada": State.WAITING, "ben": State.WAITING, "cut": State.UNREADABLE}

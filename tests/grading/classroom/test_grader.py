@@ -181,7 +181,7 @@ def test_a_failure_of_the_grader_is_a_state_and_is_graded_again(school, monkeypa
 
     An answer that came too late is not such a failure: it is a state, and the run names it.
     """
-    run = local_executor.ForkServers.run_submission
+    run = local_executor.LocalExecutor.run_submission
 
     def failing(servers, student, *rest):
         if student == "stu":
@@ -194,7 +194,7 @@ def test_a_failure_of_the_grader_is_a_state_and_is_graded_again(school, monkeypa
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(local_executor.ForkServers, "run_submission", failing)
+        patch.setattr(local_executor.LocalExecutor, "run_submission", failing)
         records = school.grade(limits=LIMITS, regrade=True, students=("half", "int", "stu"))
     late = records.pop("half")
     assert (late.state, exit_code([late])) == (State.ANSWER_LATE, 1)

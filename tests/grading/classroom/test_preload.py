@@ -67,6 +67,6 @@ def test_a_model_that_the_first_run_prepares_is_in_its_sandboxes(tmp_path, monke
     monkeypatch.setenv("COURSE_CACHE", str(cache))
     monkeypatch.setattr(local_executor.smollm2, "prepare", prepare)
     monkeypatch.setattr(local_executor, "ForkServer", lambda *_, **__: nullcontext())
-    with local_executor.ForkServers(resolve("lora-script"), course, RunLimits()) as servers:
-        for view in (servers._student_view, servers._checker_view):
+    with local_executor.LocalExecutor(resolve("lora-script"), course, RunLimits(), 1, 0) as here:
+        for view in (here._student_view, here._checker_view):
             assert cache / "smollm2-135m" in view.readable

@@ -24,9 +24,7 @@ from course_pkg.common.errors import FailedError
 from course_pkg.common.files import private_folder
 from course_pkg.grading.classroom.execution.assignment import ClassAssignment
 from course_pkg.grading.classroom.execution.run_gpus import (
-    GpuPool,
     GpuRun,
-    NoGpu,
     fork_server_environment,
     gpu_environment,
     gpu_pool,
@@ -56,6 +54,7 @@ from course_pkg.lm import smollm2
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.fork_server import ForkServer
 from course_pkg.sandbox.gpus import Gpu
+from course_pkg.sandbox.limits import ResourceLimits
 from course_pkg.sandbox.namespaces import SandboxFailed, memory_file
 from course_pkg.sandbox.policy import View
 from course_pkg.sandbox.probe import SandboxState
@@ -67,185 +66,6 @@ SLOTS = 32  # submissions that can run at a time
 SO_PASSRIGHTS = 83
 RUNNER = "course_pkg.grading.classroom.execution.notebook_runner:run"
 CHECKER = "course_pkg.grading.checker_process"
-
-
-class ForkServers:
-    """The fork servers that fork the kernels and checkers of one assignment. A context manager.
-
-    Args:
-        course: the folder that no sandbox may see.
-        gpus: for the kernels; None for an assignment that uses none.
-    """
-
-    def __init__(
-        self,
-        assignment: ClassAssignment,
-        course: Path,
-        limits: RunLimits,
-        gpus: GpuPool | None = None,
-    ) -> None:
-        self.assignment = assignment
-        self._limits = limits
-        self._gpus = gpus
-        self._course = course
-        self._uid = None if os.geteuid() else BASE_UID + (os.getpid() % 2**22) * 2 * SLOTS
-        self._student_view: View | None = None
-        self._checker_view: View | None = None
-        self._kernels: ForkServer | None = None
-        self._checkers: ForkServer | None = None
-        self._running: set[SandboxedProcess] = set()
-        self._stopped = False
-        self._stack = ExitStack()
-
-    def __enter__(self) -> "ForkServers":
-        if self.assignment.models:
-            smollm2.prepare()  # no sandbox can write the cache
-        if self._limits.sandboxed:
-            disk_bytes = self._limits.disk_bytes
-            self._student_view = student_view(self.assignment, self._course, disk_bytes)
-            if self.assignment.checks:
-                self._checker_view = checker_view(self.assignment, self._course)
-        private = self._stack.enter_context(private_folder("course-fork-"))
-        extra = {**known_places(), **QUIET_DEBUGGER, "TMPDIR": str(private)}
-        env = policy.environment(extra | fork_server_environment(self._gpus))
-        kernels = ForkServer(RUNNER, kernel_modules(self.assignment), env)
-        self._kernels = self._stack.enter_context(kernels)
-        if self.assignment.checks:
-            prepare = f"{CHECKER}:prepare:{self.assignment.name}"
-            checkers = ForkServer(f"{CHECKER}:run", [prepare], forked_by=self._kernels)
-            self._checkers = self._stack.enter_context(checkers)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def ready(self) -> None:
-        """Wait until all modules are imported. Raises SandboxFailed, with the reason, if not."""
-        for server in filter(None, (self._kernels, self._checkers)):
-            server.ready()
-
-    def run_submission(
-        self, student: str, key: bytes, packed: bytes, slot: int, called: tuple[str, ...] = ()
-    ) -> RunResult:
-        """Run one submission, after waiting for a GPU if it uses one.
-
-        Args:
-            slot: a number that no other running submission has, 0 to 31.
-            key, packed: from `submission_key` and `pack`.
-            called: names that the student may use in the notebook.
-
-        Raises:
-            SandboxFailed: the grader fails.
-            NoGpu: a GPU is required, and there is none.
-        """
-        if not 0 <= slot < SLOTS:
-            raise ValueError(f"slot {slot}; expected 0 to {SLOTS - 1}")
-        result = RunResult()
-        with ExitStack() as stack:
-            lease = stack.enter_context(ExitStack())
-            gpu = None if self._gpus is None else lease.enter_context(self._gpus.lease())
-            began = time.monotonic()
-            place = "" if self._limits.sandboxed else _unsafe_folder(stack)
-            kernel_end, checker_end = (stack.enter_context(s) for s in socket.socketpair())
-            with suppress(OSError):  # from Linux 6.16 on: no descriptors through this socket
-                checker_end.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
-            verdicts, verdicts_in = _pipe(stack)
-            lines, lines_in = _pipe(stack)
-            secret = stack.enter_context(memory_file(key.hex().encode()))
-            content = stack.enter_context(memory_file(packed))
-
-            checker = None
-            if self._checkers is not None:
-                checker = stack.enter_context(self._checker_process(slot))
-            kernel = stack.enter_context(self._kernel_process(slot, gpu))
-            on_gpu = gpu and GpuRun(gpu, self._gpus, self._limits.gpu_bytes, kernel)
-            if checker is not None:
-                ends = [end.fileno() for end in (verdicts_in, checker_end, secret)]
-                job = {"assignment": self.assignment.name, "student": student, "called": called}
-                checker.start(self._checkers, job, ends)
-            processes = [process for process in (checker, kernel) if process is not None]
-            stack.enter_context(self._can_be_stopped(processes))
-            ends = [end.fileno() for end in (lines_in, kernel_end, content)]
-            kernel.start(self._kernels, self._job(place, gpu), ends)
-            if on_gpu is not None:
-                stack.enter_context(on_gpu)
-            for mine in (verdicts_in, checker_end, lines_in):
-                mine.close()
-
-            read_runner_output(result, lines.fileno(), self._limits, began)
-            explain(result, kernel, self._limits)
-            kernel.kill()
-            if on_gpu is not None:
-                on_gpu.ended(result)
-            lease.close()  # the next submission runs on the GPU while this one is judged
-
-            with suppress(OSError):  # the checker judges now, even if the other end is still open
-                kernel_end.shutdown(socket.SHUT_RDWR)
-            if checker is not None:
-                within_s = JUDGE_WITHIN_S + self.assignment.artifacts_s
-                result.verdicts, why = read_all(verdicts.fileno(), MAX_RESULTS, within_s)
-                if checker.enforcer.out_of_memory():
-                    why = "it used more than its memory"
-                result.no_verdicts = why
-            if result.state == State.KERNEL_DIED or (checker and not result.verdicts):
-                self._require_servers()
-        result.run_s = time.monotonic() - began - result.start_s
-        return result
-
-    def stop(self) -> None:
-        """End every running submission at once, when the run is interrupted."""
-        self._stopped = True
-        if self._gpus is not None:
-            self._gpus.close()
-        for process in list(self._running):
-            process.kill()
-
-    def _kernel_process(self, slot: int, gpu: Gpu | None) -> SandboxedProcess:
-        uid = None if self._uid is None else self._uid + slot
-        view = gpu_view(self._student_view, gpu)
-        return SandboxedProcess(view, uid, self._limits.student(), f"{os.getpid()}-{slot}-student")
-
-    def _checker_process(self, slot: int) -> SandboxedProcess:
-        uid = None if self._uid is None else self._uid + SLOTS + slot
-        name = f"{os.getpid()}-{slot}-checker"
-        return SandboxedProcess(self._checker_view, uid, self._limits.checker(), name)
-
-    def _require_servers(self) -> None:
-        """Raise SandboxFailed if a fork server has ended, and with it all that it forked."""
-        for server in filter(None, (self._kernels, self._checkers)):
-            if not server.alive():
-                raise SandboxFailed("the fork server has ended")
-
-    @contextmanager
-    def _can_be_stopped(self, processes: list[SandboxedProcess]) -> Iterator[None]:
-        self._running.update(processes)
-        if self._stopped:
-            raise SandboxFailed("the run was interrupted")
-        try:
-            yield
-        finally:
-            self._running.difference_update(processes)
-
-    def _job(self, place: str, gpu: Gpu | None) -> dict[str, Any]:
-        extra = known_places() | DEBUGGER | gpu_environment(gpu, self._limits.gpu_bytes)
-        return {
-            "work": f"{place}/home/student/work",
-            "runtime": f"{place}/tmp/.runtime",
-            "environment": policy.environment(extra),
-            "cell_timeout_s": self._limits.cell_timeout_s,
-            "max_output_bytes": self._limits.output_bytes,
-        }
-
-
-def _unsafe_folder(stack: ExitStack) -> str:
-    made = tempfile.TemporaryDirectory(prefix="course-unsafe-", ignore_cleanup_errors=True)
-    return stack.enter_context(made)
-
-
-def _pipe(stack: ExitStack) -> tuple[Any, Any]:
-    out, into = os.pipe()
-    reader = stack.enter_context(os.fdopen(out, "rb", 0))
-    return reader, stack.enter_context(os.fdopen(into, "wb", 0))
 
 
 class ExecutorLost(FailedError, RuntimeError):
@@ -272,22 +92,47 @@ class LocalExecutor:
         jobs: int,
         gpu_jobs: int | None,
     ) -> None:
+        if not 1 <= jobs <= SLOTS:
+            raise ValueError(f"jobs is {jobs}; expected 1 to {SLOTS}")
+        self._assignment = assignment
+        self._hidden = hidden
+        self._limits = limits
         self._jobs = jobs
         self._gpus = gpu_pool(assignment.gpu, gpu_jobs)
-        all_wait = self._gpus is not None and self._gpus.required and not self._gpus
-        self._servers = None if all_wait else ForkServers(assignment, hidden, limits, self._gpus)
+        self._uid = None if os.geteuid() else BASE_UID + (os.getpid() % 2**22) * 2 * SLOTS
         self._slots: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in range(jobs):
             self._slots.put(slot)
+        self._student_view: View | None = None
+        self._checker_view: View | None = None
+        self._servers: list[ForkServer] = []  # that of the kernels, and perhaps of the checkers
+        self._running: set[SandboxedProcess] = set()
+        self._stopped = False
+        self._stack = ExitStack()
 
     def __enter__(self) -> "LocalExecutor":
-        if self._servers is not None:
-            self._servers.__enter__()
+        if self._all_wait():
+            return self
+        if self._assignment.models:
+            smollm2.prepare()  # no sandbox can write the cache
+        if self._limits.sandboxed:
+            disk_bytes = self._limits.disk_bytes
+            self._student_view = student_view(self._assignment, self._hidden, disk_bytes)
+            if self._assignment.checks:
+                self._checker_view = checker_view(self._assignment, self._hidden)
+        private = self._stack.enter_context(private_folder("course-fork-"))
+        extra = {**known_places(), **QUIET_DEBUGGER, "TMPDIR": str(private)}
+        env = policy.environment(extra | fork_server_environment(self._gpus))
+        kernels = ForkServer(RUNNER, kernel_modules(self._assignment), env)
+        self._servers.append(self._stack.enter_context(kernels))
+        if self._assignment.checks:
+            prepare = f"{CHECKER}:prepare:{self._assignment.name}"
+            checkers = ForkServer(f"{CHECKER}:run", [prepare], forked_by=kernels)
+            self._servers.append(self._stack.enter_context(checkers))
         return self
 
-    def __exit__(self, *error: object) -> None:
-        if self._servers is not None:
-            self._servers.__exit__(*error)
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def ready(self) -> None:
         """Wait for the fork servers, then run a trial notebook.
@@ -296,17 +141,21 @@ class LocalExecutor:
             SandboxFailed: a fork server does not start.
             NoSandbox: the trial fails, which is not a student's fault.
         """
-        if self._servers is None:
-            return
-        self._servers.ready()
+        for server in self._servers:
+            server.ready()
         if self._gpus:
             if not (why := trial_failure(self._trial(on_gpu=True))):
                 return
             self._gpus.retire(None, f"the GPU can't be used in a sandbox here ({why})")
-        if self._gpus is not None and self._gpus.required:
+        if self._all_wait():
             return
-        result = self._trial(on_gpu=False)
-        if why := self._why_failed(result):
+        trial = self._trial(on_gpu=False)
+        why = ""
+        if trial.state != State.GRADED:
+            why = trial.reason or trial.state
+        elif self._assignment.checks and not trial.verdicts:
+            why = f"its checker wrote no results: {trial.no_verdicts}"
+        if why:
             raise NoSandbox(
                 SandboxState(False, f"a trial run failed: {why}", "run `course doctor`")
             )
@@ -322,32 +171,129 @@ class LocalExecutor:
     def run_submission(
         self, student: str, key: bytes, packed: bytes, called: tuple[str, ...] = ()
     ) -> RunResult:
-        """Run one submission: see `ForkServers.run_submission`."""
-        if self._servers is None:
-            raise NoGpu(self._gpus.why)
-        slot = self._slots.get()
-        try:
-            result = self._servers.run_submission(student, key, packed, slot, called)
-        finally:
-            self._slots.put(slot)
+        """Run one submission, after waiting for a GPU if it uses one.
+
+        Args:
+            key, packed: from `submission_key` and `pack`.
+            called: names that the student may use in the notebook.
+
+        Raises:
+            SandboxFailed: the grader fails.
+            NoGpu: a GPU is required, and there is none.
+        """
+        result = RunResult()
+        with ExitStack() as stack:
+            slot = self._slots.get()
+            stack.callback(self._slots.put, slot)
+            lease = stack.enter_context(ExitStack())
+            gpu = None if self._gpus is None else lease.enter_context(self._gpus.lease())
+            kernels, *checkers = self._servers
+            began = time.monotonic()
+            place = ""
+            if not self._limits.sandboxed:
+                unsafe = tempfile.TemporaryDirectory(
+                    prefix="course-unsafe-", ignore_cleanup_errors=True
+                )
+                place = stack.enter_context(unsafe)
+            kernel_end, checker_end = (stack.enter_context(s) for s in socket.socketpair())
+            with suppress(OSError):  # from Linux 6.16 on: no descriptors through this socket
+                checker_end.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
+            verdicts, verdicts_in = _pipe(stack)
+            lines, lines_in = _pipe(stack)
+            secret = stack.enter_context(memory_file(key.hex().encode()))
+            content = stack.enter_context(memory_file(packed))
+
+            checker = None
+            if checkers:
+                limits = self._limits.checker()
+                checker = self._process(self._checker_view, slot, SLOTS, limits, "checker")
+                stack.enter_context(checker)
+            view = gpu_view(self._student_view, gpu)
+            kernel = self._process(view, slot, 0, self._limits.student(), "student")
+            stack.enter_context(kernel)
+            on_gpu = gpu and GpuRun(gpu, self._gpus, self._limits.gpu_bytes, kernel)
+            if checker is not None:
+                ends = [end.fileno() for end in (verdicts_in, checker_end, secret)]
+                job = {"assignment": self._assignment.name, "student": student, "called": called}
+                checker.start(*checkers, job, ends)
+            processes = [process for process in (checker, kernel) if process is not None]
+            stack.enter_context(self._can_be_stopped(processes))
+            ends = [end.fileno() for end in (lines_in, kernel_end, content)]
+            kernel.start(kernels, self._job(place, gpu), ends)
+            if on_gpu is not None:
+                stack.enter_context(on_gpu)
+            for mine in (verdicts_in, checker_end, lines_in):
+                mine.close()
+
+            read_runner_output(result, lines.fileno(), self._limits, began)
+            explain(result, kernel, self._limits)
+            kernel.kill()
+            if on_gpu is not None:
+                on_gpu.ended(result)
+            lease.close()  # the next submission runs on the GPU while this one is judged
+
+            with suppress(OSError):  # the checker judges now, even if the other end is still open
+                kernel_end.shutdown(socket.SHUT_RDWR)
+            if checker is not None:
+                within_s = JUDGE_WITHIN_S + self._assignment.artifacts_s
+                result.verdicts, why = read_all(verdicts.fileno(), MAX_RESULTS, within_s)
+                if checker.enforcer.out_of_memory():
+                    why = "it used more than its memory"
+                result.no_verdicts = why
+            died = result.state == State.KERNEL_DIED or (checker and not result.verdicts)
+            if died and not all(server.alive() for server in self._servers):
+                raise SandboxFailed("the fork server has ended")
+        result.run_s = time.monotonic() - began - result.start_s
         if self._gpus is not None and self._gpus.lost and not result.gpu:
             result.remarks += (f"it ran on the CPU: {self._gpus.why}",)
         return result
 
     def stop(self) -> None:
         """End every running submission at once, when the run is interrupted."""
-        if self._servers is not None:
-            self._servers.stop()
+        self._stopped = True
+        if self._gpus is not None:
+            self._gpus.close()
+        for process in list(self._running):
+            process.kill()
 
-    def _why_failed(self, trial: RunResult) -> str:
-        if trial.state != State.GRADED:
-            return trial.reason or trial.state
-        if self._servers.assignment.checks and not trial.verdicts:
-            return f"its checker wrote no results: {trial.no_verdicts}"
-        return ""
+    def _all_wait(self) -> bool:
+        return self._gpus is not None and self._gpus.required and not self._gpus
 
     def _trial(self, on_gpu: bool) -> RunResult:
-        return self._servers.run_submission("", b"trial", pack(trial_notebook(on_gpu), {}), 0)
+        return self.run_submission("", b"trial", pack(trial_notebook(on_gpu), {}))
+
+    def _process(
+        self, view: View | None, slot: int, uids: int, limits: ResourceLimits, name: str
+    ) -> SandboxedProcess:
+        """The sandbox of a submission's kernel or checker, each of which has `SLOTS` user ids."""
+        uid = None if self._uid is None else self._uid + uids + slot
+        return SandboxedProcess(view, uid, limits, f"{os.getpid()}-{slot}-{name}")
+
+    @contextmanager
+    def _can_be_stopped(self, processes: list[SandboxedProcess]) -> Iterator[None]:
+        self._running.update(processes)
+        if self._stopped:
+            raise SandboxFailed("the run was interrupted")
+        try:
+            yield
+        finally:
+            self._running.difference_update(processes)
+
+    def _job(self, place: str, gpu: Gpu | None) -> dict[str, Any]:
+        extra = known_places() | DEBUGGER | gpu_environment(gpu, self._limits.gpu_bytes)
+        return {
+            "work": f"{place}/home/student/work",
+            "runtime": f"{place}/tmp/.runtime",
+            "environment": policy.environment(extra),
+            "cell_timeout_s": self._limits.cell_timeout_s,
+            "max_output_bytes": self._limits.output_bytes,
+        }
+
+
+def _pipe(stack: ExitStack) -> tuple[Any, Any]:
+    out, into = os.pipe()
+    reader = stack.enter_context(os.fdopen(out, "rb", 0))
+    return reader, stack.enter_context(os.fdopen(into, "wb", 0))
 
 
 def pack(notebook: NotebookNode, files: dict[str, bytes]) -> bytes:
