@@ -39,7 +39,7 @@ class CgroupParent:
 
 
 class Cgroup:
-    """A new control group with limits.
+    """A new control group with limits. Raises OSError if it can't be created.
 
     kind: of the parent. join_descriptors: open files; a process writes b"0" to each of them to come
     under the limits, and must then close them.
@@ -47,10 +47,6 @@ class Cgroup:
     Args:
         memory_bytes: for everything inside, including files in tmpfs and the kernel's own memory.
         processes: processes and threads together.
-
-    Raises:
-        ValueError: the name is not one plain part of a path.
-        OSError: the group can't be created.
     """
 
     def __init__(self, parent: CgroupParent, name: str, memory_bytes: int, processes: int) -> None:

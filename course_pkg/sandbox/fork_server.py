@@ -35,34 +35,27 @@ KILLED = (
     "most often because the machine or its container has too little memory: close other programs, "
     "or allow the container 4 GB"
 )
-_MISSING = re.compile(r"No module named '([\w.]+)'")
-_ADVICE = (
-    (_MISSING, r"the package {0} is missing from this Python: run `make setup`, or pip install it"),
-    (
-        re.compile(r"MemoryError|[Cc]annot allocate memory|std::bad_alloc|\[Errno 12\]"),
-        "it got no more memory: `ulimit -v` should be unlimited, and `free -h` above 2 GB",
+_ADVICE = {  # by what the error says
+    r"No module named '([\w.]+)'": (
+        "the package {0} is missing from this Python: run `make setup`, or pip install it"
     ),
-    (
-        re.compile(r"Resource temporarily unavailable|can't start new thread|\[Errno 11\]"),
-        "it could start no more processes: raise `ulimit -u`, or the pids limit of the container",
+    r"MemoryError|[Cc]annot allocate memory|std::bad_alloc|\[Errno 12\]": (
+        "it got no more memory: `ulimit -v` should be unlimited, and `free -h` above 2 GB"
     ),
-    (
-        re.compile(r"Too many open files|\[Errno 24\]"),
-        "it could open no more files: raise `ulimit -n`",
+    r"Resource temporarily unavailable|can't start new thread|\[Errno 11\]": (
+        "it could start no more processes: raise `ulimit -u`, or the pids limit of the container"
     ),
-    (
-        re.compile(r"No space left on device|\[Errno 28\]"),
-        "the disk is full: free some space in the course's folder and in the temporary folder",
+    r"Too many open files|\[Errno 24\]": "it could open no more files: raise `ulimit -n`",
+    r"No space left on device|\[Errno 28\]": (
+        "the disk is full: free some space in the course's folder and in the temporary folder"
     ),
-    (
-        re.compile(r"cannot open shared object file|undefined symbol|ImportError"),
-        "a library of this Python does not load: run `make distclean`, then `make`",
+    "cannot open shared object file|undefined symbol|ImportError": (
+        "a library of this Python does not load: run `make distclean`, then `make`"
     ),
-    (
-        re.compile(r"Permission denied|Operation not permitted|\[Errno 1\]|\[Errno 13\]"),
-        f"the system does not permit something that it needs: {DOCTOR}",
+    r"Permission denied|Operation not permitted|\[Errno 1\]|\[Errno 13\]": (
+        f"the system does not permit something that it needs: {DOCTOR}"
     ),
-)
+}
 START_WITHIN_S = 120.0
 SEND_WITHIN_S = 60.0
 
@@ -85,8 +78,8 @@ def why_not_started(code: int | None, errors: str, waited_s: float) -> str:
     if not said:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"it ended with {how} and said nothing ({DOCTOR})"
-    for pattern, advice in _ADVICE:
-        if match := pattern.search(errors):
+    for pattern, advice in _ADVICE.items():
+        if match := re.search(pattern, errors):
             return f"{said} ({advice.format(*match.groups())})"
     return f"{said} ({DOCTOR})"
 
@@ -175,10 +168,6 @@ class ForkServer:
             descriptors: for the child, in this order; it writes {"failed": reason} to the first if
                 it can't enter.
             pidfd: None for no namespaces. join, uid and limits: as for `enter`.
-
-        Raises:
-            SandboxFailed: the fork server is gone.
-            ValueError: the job is too large.
         """
         sandbox = [*([] if pidfd is None else [pidfd]), *join]
         request = {"job": job, "uid": uid, "limits": asdict(limits)}

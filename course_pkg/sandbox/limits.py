@@ -40,9 +40,6 @@ def limit_enforcer(limits: ResourceLimits, name: str) -> LimitEnforcer:
 
     Args:
         name: of the control group, as an administrator sees it; letters, digits, '_', '.' and '-'.
-
-    Raises:
-        OSError: a group can't be created where one could be before.
     """
     parent = _parent()
     if parent is None:

@@ -58,9 +58,6 @@ def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
     Args:
         uid: the user id of processes inside, if the caller is root and can switch to it; None for a
             user namespace.
-
-    Raises:
-        FileNotFoundError: bubblewrap is not installed.
     """
     bubblewrap = find_bubblewrap()
     if bubblewrap is None:

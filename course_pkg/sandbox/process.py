@@ -24,9 +24,6 @@ class SandboxedProcess:
             protect nothing, and callers must ask for that explicitly.
         uid: the user inside, if the caller is root.
         name: of the limits, as an administrator sees it.
-
-    Raises:
-        SandboxFailed: the namespaces could not be created.
     """
 
     def __init__(

@@ -184,13 +184,10 @@ class _Program(ctypes.Structure):
 
 
 def install() -> None:
-    """Apply the filter to every thread of this process, for good.
+    """Apply the filter to every thread of this process, for good. Raises OSError.
 
     It covers all children and every program they start. Also sets no_new_privs, so that set-uid
     programs grant no privileges. Call it last, just before the untrusted code.
-
-    Raises:
-        OSError: the kernel refuses, or the architecture is another one.
     """
     arch = platform.machine()
     if arch not in ARCHITECTURES or struct.calcsize("P") != 8:

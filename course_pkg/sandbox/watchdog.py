@@ -46,15 +46,10 @@ class Watchdog:
         self._folders: list[int] = []  # descriptors: the sandbox's /proc, then its tmpfs folders
 
     def watch(self, init_pid: int, *others: int) -> None:
-        """Start measuring.
+        """Start measuring the sandbox of `init_pid`. Raises OSError or ValueError if it is in none.
 
         Args:
-            init_pid: the sandbox's first process.
             others: to be killed with it; one of them may have ended already.
-
-        Raises:
-            OSError: the sandbox can't be measured.
-            ValueError: the process has the machine's /proc and so is not in a sandbox.
         """
         try:
             self._pidfds = [os.pidfd_open(init_pid)]

@@ -15,29 +15,10 @@ from pathlib import Path, PurePosixPath
 from course_pkg.common.files import atomic_file
 from course_pkg.grading.classroom.release import ReleaseError, problems, require_course
 
-SHOWN = frozenset(
-    {
-        ".gitattributes",
-        ".gitignore",
-        "CHANGELOG.md",
-        "CITATION.cff",
-        "CONTRIBUTING.md",
-        "LICENSE",
-        "LICENSE-prose",
-        "Makefile",
-        "README.md",
-        "_config.yml",
-        "_toc.yml",
-        "benchmarks",
-        "book",
-        "course_pkg",
-        "exercises",
-        "pyproject.toml",
-        "requirements-gpu.txt",
-        "requirements.txt",
-        "tools",
-    }
-)
+SHOWN = {"book", "benchmarks", "course_pkg", "exercises", "tools", "_config.yml", "_toc.yml"}
+SHOWN |= {".gitattributes", ".gitignore", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md"}
+SHOWN |= {"LICENSE", "LICENSE-prose", "Makefile", "README.md", "pyproject.toml"}
+SHOWN |= {"requirements-gpu.txt", "requirements.txt"}
 BUILT = {"__pycache__", ".ipynb_checkpoints", ".DS_Store"}
 SUFFIXES = (".tar.gz", ".tgz", ".zip")
 CONFIG = "nbgrader_config.py"
@@ -73,9 +54,6 @@ def bundle(course: Path, into: Path, site: bool = False) -> Bundled:
     Args:
         into: its name, without the suffix, is that of the folder inside.
         site: whether the built book is in it.
-
-    Raises:
-        ReleaseError: the course is not ready, or a file would show students what they must not see.
     """
     require_course(course)
     suffix = next((s for s in SUFFIXES if into.name.endswith(s) and into.name != s), None)

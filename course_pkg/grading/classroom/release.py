@@ -54,9 +54,7 @@ def release_assignment(
 ) -> bool:
     """Make exercises/<assignment> from its source with nbgrader; whether it changed.
 
-    Raises:
-        ReleaseError: there is no such source, a mark in it is mistyped, nbgrader fails, or the
-            released folder was changed by hand. The released folder stays as it was.
+    If that is not possible, ReleaseError says why, and the released folder stays as it was.
     """
     _require_exact_marks(course, _folder(course, source, assignment))
     target = course / release / assignment
@@ -120,11 +118,7 @@ def _require_exact_marks(course: Path, folder: Path) -> None:
 
 
 def start_work(course: Path, assignment: str) -> Path:
-    """Copy what is missing in work/<assignment> from exercises/<assignment>; the folder.
-
-    Raises:
-        ReleaseError: the assignment is unknown, or nothing is missing.
-    """
+    """Copy what is missing in work/<assignment> from exercises/<assignment>; the folder."""
     source = _folder(course, "exercises", assignment)
     target = course / "work" / assignment
     missing = [name for name in folder_files(source) if not (target / name).exists()]

@@ -135,12 +135,7 @@ class LocalExecutor:
         self._stack.close()
 
     def ready(self) -> None:
-        """Wait for the fork servers, then run a trial notebook.
-
-        Raises:
-            SandboxFailed: a fork server does not start.
-            NoSandbox: the trial fails, which is not a student's fault.
-        """
+        """Wait for the fork servers, then run a trial. Raises SandboxFailed or NoSandbox."""
         for server in self._servers:
             server.ready()
         if self._gpus:

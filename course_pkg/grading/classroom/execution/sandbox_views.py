@@ -23,26 +23,13 @@ MODELS = (
     "course_pkg.lm.load",
     "course_pkg.lm.tiny",
 )
-NOTEBOOKS = (
-    "IPython",
-    "ipykernel.kernelapp",
-    "nbclient",
-    "matplotlib_inline.backend_inline",
-    "ipykernel.debugger",
-    "IPython.core.debugger",
-    "IPython.core.completerlib",
-    "IPython.core.logger",
-    "IPython.core.oinspect",
-    "IPython.extensions.storemagic",
-    "tornado.platform.asyncio",
-    "psutil",
-    "faulthandler",
-    "encodings.cp437",
-    "encodings.unicode_escape",
-    "encodings.latin_1",
-    "encodings.idna",
-    "course_pkg.grading.check",
-)
+NOTEBOOKS = ("IPython", "ipykernel.kernelapp", "nbclient", "matplotlib_inline.backend_inline")
+# A kernel imports these only when it starts, such as the debugger that ipykernel always loads.
+NOTEBOOKS += ("ipykernel.debugger", "IPython.core.debugger", "IPython.core.completerlib")
+NOTEBOOKS += ("IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic")
+NOTEBOOKS += ("tornado.platform.asyncio", "psutil", "faulthandler", "encodings.cp437")
+NOTEBOOKS += ("encodings.unicode_escape", "encodings.latin_1", "encodings.idna")
+NOTEBOOKS += ("course_pkg.grading.check",)
 DEBUGGER = {"PYDEVD_USE_FRAME_EVAL": "NO"}  # what importing the debugger adds to the environment
 QUIET_DEBUGGER = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}  # or its import warns on stderr
 

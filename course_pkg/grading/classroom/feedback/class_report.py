@@ -22,28 +22,9 @@ from course_pkg.grading.classroom.submissions.names import inert
 from course_pkg.grading.questions.display import one_line
 from course_pkg.grading.questions.question_record import notes
 
-CSV_COLUMNS = (
-    "student",
-    "first_name",
-    "last_name",
-    "assignment",
-    "state",
-    "automatic",
-    "by_hand",
-    "late_penalty",
-    "score",
-    "max_score",
-    "to_mark",
-    "submitted",
-    "late_hours",
-    "reason",
-    "start_s",
-    "run_s",
-    "write_s",
-    "limits",
-    "sandbox",
-    "gpu",
-)
+CSV_COLUMNS = ("student", "first_name", "last_name", "assignment", "state", "automatic", "by_hand")
+CSV_COLUMNS += ("late_penalty", "score", "max_score", "to_mark", "submitted", "late_hours")
+CSV_COLUMNS += ("reason", "start_s", "run_s", "write_s", "limits", "sandbox", "gpu")
 TABLE_COLUMNS = {  # of index.html, and whether each holds numbers ("n")
     "student": "",
     "score": "n",

@@ -31,22 +31,8 @@ MAX_COLORS = 2_000  # color changes in one text; rendering time is quadratic in 
 MAX_RENDERED = 300_000  # characters of Markdown in a notebook
 _STREAMS = ("stdout", "stderr")
 _ESCAPES = re.compile(r"\x1b(?:\[([0-9;]{0,40})m|\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*\x07?|[@-~]?)")
-_KEPT = {
-    0,
-    1,
-    3,
-    4,
-    7,
-    22,
-    24,
-    27,
-    39,
-    49,
-    *range(30, 38),
-    *range(40, 48),
-    *range(90, 98),
-    *range(100, 108),
-}
+_KEPT = {0, 1, 3, 4, 7, 22, 24, 27, 39, 49}
+_KEPT |= {*range(30, 38), *range(40, 48), *range(90, 98), *range(100, 108)}
 
 
 def clean(outputs: Any) -> list[NotebookNode]:

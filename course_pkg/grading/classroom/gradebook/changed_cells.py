@@ -20,10 +20,8 @@ KINDS = ("grade", "solution", "task", "source")
 def add_new_cells(book: "Gradebook", source: Path, assignment: str) -> list[str]:
     """Add the cells of the notebook in the source folder that the gradebook lacks; their names.
 
-    Call it in a transaction. Does nothing without submissions.
-
-    Raises:
-        ReleaseError: a cell was removed that submissions have points or comments for.
+    Call it in a transaction. Does nothing without submissions. Raises ReleaseError for a removed
+    cell that submissions have points or comments for.
     """
     from nbgrader.api import Comment, Grade, MissingEntry
     from nbgrader.utils import is_grade, is_locked, is_solution, is_task

@@ -73,11 +73,7 @@ class CourseGradebook:
     def ensure_assignment(self, assignment: str) -> NotebookNode:
         """The released notebook; released again first if the gradebook has other cells.
 
-        Call it before anything reads exercises/.
-
-        Raises:
-            ReleaseError: nbgrader can't release, or exercises/ was changed by hand.
-            GradebookError: the two still differ.
+        Call it before anything reads exercises/. Raises ReleaseError, GradebookError.
         """
         with self.reading():  # ends before the release, which writes to the same file of SQLite
             differs = self._differs(assignment)
@@ -167,11 +163,7 @@ class CourseGradebook:
             self.nbgrader_book.update_or_create_submission(assignment, student, timestamp=timestamp)
 
     def extend(self, assignment: str, student: str, hours: float) -> None:
-        """Give a student more time instead of any earlier extension; 0 for none.
-
-        Raises:
-            GradebookError: the student has no graded submission, or there is no due date.
-        """
+        """Give a student more time instead of any earlier extension; 0 for none."""
         from nbgrader.api import MissingEntry
 
         if self._due(assignment) is None:

@@ -30,10 +30,6 @@ def with_results(
         checks: the question of every test cell, by grade_id.
         outputs: sanitized outputs by index of the cell; those of test cells follow the result if
             they are what was judged, or else are dropped.
-
-    Raises:
-        ValueError: the record has no question for a test cell, or one with a different number of
-            points.
     """
     copy = nbformat.from_dict(notebook)
     questions = {question.question: question for question in record.questions}

@@ -42,11 +42,7 @@ def grading_folder(course: Path) -> Path:
 
 
 def secret(course: Path) -> bytes:
-    """The course's secret, 32 bytes: drawn at the first call, and the same at every later one.
-
-    Raises:
-        GradingFolderError: other users can read the secret, or it is not 64 hex digits.
-    """
+    """The course's secret, 32 bytes: drawn at the first call, and the same at every later one."""
     path = grading_folder(course) / "secret"
     if not path.is_symlink() and not path.exists():
         with lock(path.with_name("secret.lock")):
@@ -103,11 +99,7 @@ def secret_id(secret: bytes) -> str:
 def course_lock(course: Path, doing: str) -> Iterator[None]:
     """Hold the course's lock, so that one grader writes at a time; it ends with the process.
 
-    Args:
-        doing: what a second grader is told.
-
-    Raises:
-        GradingFolderError: another process holds the lock; nobody waits for it.
+    Raises GradingFolderError at once if another process, told as what it is `doing`, holds it.
     """
     path = grading_folder(course) / "lock"
     with contextlib.ExitStack() as stack:

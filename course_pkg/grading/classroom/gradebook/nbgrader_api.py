@@ -60,12 +60,7 @@ class Nbgrader:
 
 
 def configured(course: Path) -> Nbgrader:
-    """The nbgrader configuration of a course, from the files that nbgrader itself reads.
-
-    Raises:
-        ReleaseError: there is no nbgrader_config.py.
-        GradebookError: an option in it is wrong.
-    """
+    """The nbgrader configuration of a course, from the files that nbgrader itself reads."""
     from jupyter_core.paths import jupyter_config_path
     from nbgrader.apps import NbGrader
     from nbgrader.converters import Autograde
@@ -96,11 +91,7 @@ def find_assignment(course: Path, name: str) -> ClassAssignment:
     """The assignment of a course, as this run sees it. Writes nothing.
 
     It has a notebook of its name in the course's source or release folder, as nbgrader_config.py
-    calls them.
-
-    Raises:
-        ReleaseError: the folder is not a course's.
-        UnknownQuestion: the course lacks the assignment.
+    calls them. Raises UnknownQuestion if there is none.
     """
     require_course(course)
     assignment = resolve(name)

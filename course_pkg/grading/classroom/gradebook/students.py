@@ -46,10 +46,6 @@ def rename_student(book: "CourseGradebook", old: str, new: str) -> list[str]:
     """Give a student another id, with submissions, marks, files and records; the assignments.
 
     What the gradebook knows of the new id stays.
-
-    Raises:
-        GradebookError: the old id is unknown, the new one is impossible, or both have submitted to
-            one assignment.
     """
     from nbgrader.api import SubmittedAssignment
     from sqlalchemy import update
@@ -105,14 +101,7 @@ def _recorded(store: Store, assignment: str, *students: str) -> bool:
 
 
 def traces(course: Path, student: str, assignment: str | None = None) -> list[Path]:
-    """Every file and folder of a student in the course: submissions, copies, feedback, records.
-
-    Args:
-        assignment: only those of one assignment.
-
-    Raises:
-        GradebookError: the text can't be an id.
-    """
+    """Every file and folder of a student in the course, or those of one assignment."""
     if not valid_student(student):
         raise GradebookError(f"{student!r} can't be a student's id")
     paths = [course / name / student for name in FOLDERS]
@@ -143,14 +132,7 @@ def require_known(book: "CourseGradebook", student: str, assignment: str | None 
 def remove_student(
     book: "CourseGradebook", student: str, assignment: str | None = None
 ) -> list[str]:
-    """Remove a student from the gradebook, with all traces; the assignments that this changed.
-
-    Args:
-        assignment: remove only the submission to it.
-
-    Raises:
-        GradebookError: nothing is known about the student.
-    """
+    """Remove a student, or one submission, with all traces; the assignments that this changed."""
     from nbgrader.api import MissingEntry
 
     inner = book.nbgrader_book

@@ -80,10 +80,8 @@ class Recorder:
         """Write the gradebook, then the record; if the student's id is impossible, write nothing.
 
         A refused submission adds nobody to the gradebook, and one that waits changes nothing there.
-        What can't be written is the grader's failure, for this submission alone.
-
-        Raises:
-            OSError: the disk is full.
+        What can't be written is the grader's failure, for this submission alone; only a full disk
+        raises OSError.
         """
         if not valid_student(submission.student):
             return graded.record
@@ -170,9 +168,6 @@ def as_they_end(
 
     As many run at a time as the executor has room for, each in a thread. Others start before the
     next one is given, so they run while it is written. An error stops the executor.
-
-    Raises:
-        ExecutorLost: none can be run any longer.
     """
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(MOST_AT_ONCE))
@@ -198,11 +193,7 @@ def as_they_end(
 
 
 class Batch:
-    """The submissions of one run, and what they share; book and executor are for it alone.
-
-    Raises:
-        GradingFolderError, GradebookError, ReleaseError: the course is not as it should be.
-    """
+    """The submissions of one run, and what they share; book and executor are for it alone."""
 
     def __init__(
         self,
@@ -264,12 +255,7 @@ class Batch:
     def run(
         self, waiting: list[tuple[int, Submission]], show: ProgressDisplay
     ) -> Iterator[tuple[int, Record]]:
-        """Grade and write the numbered submissions; their records, in the order in which they end.
-
-        Raises:
-            NoSandbox: this machine can run none; nothing was written.
-            ExecutorLost: none can be run any longer.
-        """
+        """Grade and write the numbered submissions; their records, in the order of their ends."""
         if not waiting:
             return
         self._executor.ready()

@@ -61,17 +61,12 @@ class Options:
 def grade(course: Path, name: str, options: Options, show: ProgressDisplay) -> list[Record]:
     """Grade every submission to an assignment; the records `without_words`, sorted by student.
 
-    Where the assignment needs a GPU and there is none, nothing runs, and the submissions wait.
+    Where the assignment needs a GPU and there is none, nothing runs, and the submissions wait. No
+    student's file raises anything. NoSandbox, UnknownQuestion and SourceError are raised before
+    anything is written.
 
     Args:
         course: the folder that holds nbgrader_config.py, exercises/ and solutions/.
-
-    Raises:
-        NoSandbox: this machine can't confine a submission.
-        UnknownQuestion: there is no such assignment.
-        SourceError: the submissions can't be found. Nothing was written, as with those above.
-        GradingFolderError, GradebookError, ReleaseError: the course's own files are not as they
-            should be. No student's file raises anything.
     """
     assignment = find_assignment(course, name)
     options = replace(options, limits=with_cells(options.limits, assignment))

@@ -35,11 +35,7 @@ def build(course: Path, root: Path, *, every: bool = True) -> list[str]:
     An existing `root` is deleted.
 
     Args:
-        course: the folder that holds solutions/, exercises/ and nbgrader_config.py.
         every: every assignment, otherwise those of ASSIGNMENTS, if the course has any of them.
-
-    Raises:
-        ReleaseError: there is no assignment, or one is not released.
     """
     assignments = sorted(path.parent.name for path in course.glob("solutions/*/*.ipynb"))
     if not every:
@@ -90,11 +86,7 @@ def named(notebook: NotebookNode, student: str) -> NotebookNode:
 
 
 def grade(root: Path, assignments: list[str], show: ProgressDisplay) -> dict[str, list[Record]]:
-    """Grade the class in `root`, generate nbgrader's feedback, export; the records by assignment.
-
-    Raises:
-        GradingFailed: a command of nbgrader failed; and what `grade_class.grade` raises.
-    """
+    """Grade the class in `root`, generate feedback, export; the records by assignment."""
     records = {}
     for assignment in assignments:
         jobs = min(4, len(os.sched_getaffinity(0)))

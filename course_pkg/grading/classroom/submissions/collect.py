@@ -167,17 +167,14 @@ def collect(
     roster: Roster | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Submission]:
-    """The submissions to an assignment, sorted by student; only those of `students`, if any.
+    """The submissions to an assignment in a folder or a zip, sorted by student. Raises SourceError.
 
     Args:
-        source: a folder or a zip.
+        students: only theirs, if there are any.
         layout: one of `layouts.LAYOUTS`.
         roster: gives Moodle's and Canvas's names their ids; if it is complete, nobody else is
             accepted.
         say: is told what was looked at and not used.
-
-    Raises:
-        SourceError: the source is none, or holds no submission to the assignment.
     """
     tree = _open(source, assignment, roster)
     if len(tree.children(())) > MAX_LISTED:
