@@ -132,7 +132,7 @@ def sample_class(
     from course_pkg.grading.classroom.feedback import class_report
     from course_pkg.grading.classroom.runs import sample_class as sample
     from course_pkg.grading.classroom.runs.progress import ProgressDisplay
-    from course_pkg.grading.classroom.runs.run_summary import print_summary
+    from course_pkg.grading.classroom.runs.run_summary import summary
     from course_pkg.sandbox.probe import probe
 
     if not (state := probe()).ok:
@@ -143,7 +143,7 @@ def sample_class(
         graded = sample.grade(into, assignments, show)
     for assignment, records in graded.items():
         waiting = class_report.waiting_points(into, assignment)
-        print_summary(records, 0, waiting=waiting)
+        show.console.print(summary(records, 0, waiting=waiting))
     typer.echo(f"grades: {into}/results/<assignment>/grades.csv   feedback: {into}/feedback")
 
 
@@ -155,7 +155,7 @@ def run(course: Path, assignment: str, options: "Options") -> int:
     from course_pkg.grading.classroom.feedback import class_report
     from course_pkg.grading.classroom.runs import grade_class
     from course_pkg.grading.classroom.runs.progress import ProgressDisplay
-    from course_pkg.grading.classroom.runs.run_summary import print_summary
+    from course_pkg.grading.classroom.runs.run_summary import summary
 
     began = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
@@ -165,7 +165,7 @@ def run(course: Path, assignment: str, options: "Options") -> int:
     with ProgressDisplay() as show:
         records = grade_class.grade(course, assignment, options, show)
     waiting = class_report.waiting_points(course, assignment)
-    print_summary(records, time.monotonic() - began, show.graded, waiting)
+    show.console.print(summary(records, time.monotonic() - began, show.graded, waiting))
     typer.echo(f"grades and reports: {class_report.folder(assignment)}/")
     if late := class_report.late_note(course, assignment):
         typer.echo(f"late: {late}")

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.runs.progress import LAST, RUNNING, ProgressDisplay
-from course_pkg.grading.classroom.runs.run_summary import MOST_ODD, print_summary, summary
+from course_pkg.grading.classroom.runs.run_summary import MOST_ODD, summary
 
 from .recorded import HOSTILE, questions, record, unreadable, wrong
 
@@ -143,9 +143,8 @@ def test_the_summary_explains_every_submission_that_needs_a_look():
     assert "ada" not in text
 
 
-def test_the_rate_counts_only_submissions_of_this_run(capsys):
-    print_summary([record("ada"), record("ben")], 60.0, graded=1)
-    out = capsys.readouterr().out
+def test_the_rate_counts_only_submissions_of_this_run():
+    out = printed(summary([record("ada"), record("ben")], 60.0, graded=1))
     assert "2 (1 graded before): 2 graded" in out and "1.0 per minute" in out
     assert "none" in printed(summary([], 0.0))
 

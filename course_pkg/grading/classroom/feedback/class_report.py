@@ -10,13 +10,13 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from course_pkg.common.files import write_atomically
 from course_pkg.grading.classroom.feedback import pages
 from course_pkg.grading.classroom.gradebook.class_rows import Row, score_statistics
+from course_pkg.grading.classroom.gradebook.nbgrader_api import hide
 from course_pkg.grading.classroom.gradebook.record import file_stem, without_words
 from course_pkg.grading.classroom.submissions.names import inert
 from course_pkg.grading.questions.display import one_line
@@ -37,14 +37,6 @@ TABLE_COLUMNS = {  # of index.html, and whether each holds numbers ("n")
 }
 PAGE = 50  # students on a page of the table; class.js counts those that are shown
 MODE = 0o640  # grades are nobody else's business
-
-
-@dataclass(frozen=True)
-class StudentGroup:
-    """Students with a state or a flag in common, whom the table can show alone."""
-
-    name: str
-    count: int
 
 
 def folder(assignment: str) -> Path:
@@ -81,12 +73,6 @@ def write(course: Path, assignment: str, rows: Iterable[Row]) -> list[Row]:
         if path.name not in names and path.is_file() and pages.is_generated(path):
             path.unlink()
     return kept
-
-
-def hide(path: Path) -> None:
-    """Take the permissions on a file or folder from other users, if it exists and is ours."""
-    with suppress(OSError):
-        path.chmod(path.stat().st_mode & 0o770)
 
 
 def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
@@ -141,7 +127,7 @@ def index(assignment: str, rows: Sequence[Row]) -> str:
     to_mark = Counter(row.points.to_mark for row in rows if row.points and not row.waits)
     to_mark.pop(0, None)
     all_groups = groups(rows)
-    number = {group.name: str(at) for at, group in enumerate(all_groups)}
+    number = {name: str(at) for at, (name, _) in enumerate(all_groups)}
     return pages.render(
         "index",
         title=f"{assignment}: results",
@@ -178,11 +164,11 @@ def flags(row: Row) -> tuple[str, ...]:
     return tuple(name for name, is_so in applies.items() if is_so)
 
 
-def groups(rows: Sequence[Row]) -> list[StudentGroup]:
-    """The states and then the flags of a class, each with the number of its students."""
+def groups(rows: Sequence[Row]) -> list[tuple[str, int]]:
+    """What the table can show alone: states and then flags, each with its number of students."""
     states = Counter(row.state for row in rows)
     flagged = Counter(flag for row in rows for flag in flags(row))
-    return [StudentGroup(*item) for item in (*states.most_common(), *flagged.most_common())]
+    return [*states.most_common(), *flagged.most_common()]
 
 
 def late_note(course: Path, assignment: str) -> str:

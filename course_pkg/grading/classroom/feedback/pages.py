@@ -47,10 +47,6 @@ class Bin:
     width: float
     height: float
 
-    @property
-    def middle(self) -> float:
-        return self.x + self.width / 2
-
 
 def student(row: "Row", mark: str) -> str:
     """The page of a student who has a record: the score, and the reason for every lost point.

@@ -125,7 +125,8 @@ def opened(folders: "CourseDirectory") -> "tuple[Gradebook, FileLock | ServerLoc
     try:
         with explained(lock.fix), _programs(), lock.alone():  # two would both create the tables
             book = Gradebook(url, folders.course_id)
-            _hide(book)
+            if book.engine.name == "sqlite" and book.engine.url.database:
+                hide(Path(book.engine.url.database))
             lock.watch(book.db)
             ensure_indexes(book)
             return book, lock
@@ -134,12 +135,10 @@ def opened(folders: "CourseDirectory") -> "tuple[Gradebook, FileLock | ServerLoc
         raise
 
 
-def _hide(book: "Gradebook") -> None:
-    """Take the permissions on a gradebook in a file from other users."""
-    file = book.engine.url.database
-    if book.engine.name == "sqlite" and file:
-        with contextlib.suppress(OSError):
-            os.chmod(file, os.stat(file).st_mode & 0o770)
+def hide(path: Path) -> None:
+    """Take the permissions on a file or folder from other users, if it exists and is ours."""
+    with contextlib.suppress(OSError):
+        path.chmod(path.stat().st_mode & 0o770)
 
 
 def is_server(url: str) -> bool:

@@ -3,7 +3,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from course_pkg.grading.classroom.gradebook.keys import secret
 from course_pkg.grading.classroom.gradebook.nbgrader_api import GradebookError, save_person
@@ -28,11 +28,12 @@ def save_roster(book: "CourseGradebook", roster: Roster) -> None:
 def students(book: "CourseGradebook") -> Roster:
     """The students of the gradebook, as a roster that is not complete: others may submit too."""
     with book.reading():
-        known = [
-            (row.id, row.first_name, row.last_name, row.email, row.lms_user_id)
-            for row in book.nbgrader_book.students
-        ]
-    return Roster((Person(*(text or "" for text in row)) for row in known), complete=False)
+        return Roster(map(_person, book.nbgrader_book.students), complete=False)
+
+
+def _person(row: Any) -> Person:
+    fields = (row.id, row.first_name, row.last_name, row.email, row.lms_user_id)
+    return Person(*(text or "" for text in fields))
 
 
 def with_known_ids(roster: Roster, known: Roster) -> Roster:
@@ -56,12 +57,14 @@ def rename_student(book: "CourseGradebook", old: str, new: str) -> list[str]:
     store = Store(book.course, secret(book.course))
     inner = book.nbgrader_book
     with book.reading():
-        people = {row.id: row for row in inner.students}
+        people = {row.id: _person(row) for row in inner.students}
         has = {who: set() for who in (old, new)}
         for who in people.keys() & has.keys():
             has[who] = {submission.name for submission in inner.student_submissions(who)}
     both = has[old] & has[new]
-    both |= {name for name in store.assignments() if _recorded(store, name, old, new)}
+    both |= {
+        name for name in store.assignments() if all(store.path(name, who).exists() for who in has)
+    }
     taken = [name for name in FOLDERS if (book.course / name / new).exists()]
     moved = [name for name in FOLDERS if (book.course / name / old).exists()]
     if clash := sorted(both) or sorted({*taken} & {*moved}):
@@ -71,13 +74,9 @@ def rename_student(book: "CourseGradebook", old: str, new: str) -> list[str]:
         )
     with book.transaction():
         if old in people:
-            row = people[old]
-            fields = (row.first_name, row.last_name, row.email, row.lms_user_id)
-            known = people.get(new)
-            if known is not None:
-                theirs = (known.first_name, known.last_name, known.email, known.lms_user_id)
-                fields = tuple(b or a for a, b in zip(fields, theirs, strict=True))
-            save_person(inner, Person(new, *(text or "" for text in fields)))
+            save_person(inner, replace(people[old], id=new))
+            if new in people:
+                save_person(inner, people[new])
             where = SubmittedAssignment.student_id == old
             inner.db.execute(update(SubmittedAssignment).where(where).values(student_id=new))
             inner.db.expire_all()
@@ -94,10 +93,6 @@ def rename_student(book: "CourseGradebook", old: str, new: str) -> list[str]:
             store.forget(name, old)
             changed.add(name)
     return sorted(changed)
-
-
-def _recorded(store: Store, assignment: str, *students: str) -> bool:
-    return all(store.path(assignment, student).exists() for student in students)
 
 
 def traces(course: Path, student: str, assignment: str | None = None) -> list[Path]:

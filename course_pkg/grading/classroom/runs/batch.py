@@ -307,6 +307,8 @@ class Batch:
             state = State.ANSWER_LATE
             reason = "; ".join(late)[:500]
             late = ()
+        others = ", ".join(files.not_run[:5])
+        beside = [f"beside the notebook that was run, there was {others}"] if others else []
         told = tuple(text for text in unjudged(questions) if not reason or reason not in text)
         record = self._record(
             submission,
@@ -314,7 +316,7 @@ class Batch:
             reason,
             questions=questions,
             remarks=(
-                *_not_run(files),
+                *beside,
                 *assembled.remarks,
                 *result.remarks,
                 *late,
@@ -361,9 +363,3 @@ class Batch:
             files=digest(files.notebook, files.beside),
             **self._key_of_run,
         )
-
-
-def _not_run(files: Files) -> tuple[str, ...]:
-    if not files.not_run:
-        return ()
-    return (f"beside the notebook that was run, there was {', '.join(files.not_run[:5])}",)

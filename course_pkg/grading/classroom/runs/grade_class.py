@@ -69,7 +69,9 @@ def grade(course: Path, name: str, options: Options, show: ProgressDisplay) -> l
         course: the folder that holds nbgrader_config.py, exercises/ and solutions/.
     """
     assignment = find_assignment(course, name)
-    options = replace(options, limits=with_cells(options.limits, assignment))
+    limits = options.limits
+    cell_s = min(max(limits.cell_timeout_s, assignment.cell_s), limits.time_limit_s)
+    options = replace(options, limits=replace(limits, cell_timeout_s=cell_s))
     if options.limits.sandboxed and not (state := probe()).ok:
         raise NoSandbox(state)
     roster = read_roster(options.roster) if options.roster else None
@@ -122,12 +124,6 @@ def executor(
     from course_pkg.grading.classroom.cluster.cluster_executor import ClusterExecutor
 
     return ClusterExecutor(assignment, options.limits, options.scheduler, show.note)
-
-
-def with_cells(limits: RunLimits, assignment: ClassAssignment) -> RunLimits:
-    """The limits, with the longer time for a cell that the assignment may ask for."""
-    seconds = min(max(limits.cell_timeout_s, assignment.cell_s), limits.time_limit_s)
-    return replace(limits, cell_timeout_s=seconds)
 
 
 def with_lateness(

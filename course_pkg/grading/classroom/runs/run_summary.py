@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -20,13 +20,6 @@ from course_pkg.grading.questions.question_record import program_points_text
 
 CONTINUE = "Run the same command on a machine with a GPU, in this folder or in a copy of it."
 MOST_ODD = 200  # submissions in the summary
-
-
-def print_summary(
-    records: Sequence[Record], seconds: float, graded: int | None = None, waiting: float = 0
-) -> None:
-    """Print `summary` on standard output."""
-    Console().print(summary(records, seconds, graded, waiting))
 
 
 def summary(

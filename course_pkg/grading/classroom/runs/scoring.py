@@ -253,11 +253,6 @@ def _question(row: Any, question: Question) -> QuestionRecord:
     return question_record(question, failures, late_s, tuple(follows))
 
 
-def _shown(text: str | None) -> str | None:
-    """A text to show; None if there is none."""
-    return None if text is None else one_line(text, MAX_TEXT)
-
-
 def _require(row: Any, names: set[str]) -> None:
     if not isinstance(row, dict) or set(row) != names:
         raise ValueError(f"expected an object with {sorted(names)}")
@@ -276,10 +271,8 @@ def _failure(question: Question, row: Any) -> FailureRecord | None:
     names = row["recognized"]
     if not isinstance(names, list) or not set(map(str, names)) <= says(question).keys():
         raise ValueError(f"{question.name}: no such wrong answer")
-    shown = {name: _shown(texts[name]) for name in ("inputs", "expected", "given")}
+    shown = {name: text and one_line(text, MAX_TEXT) for name, text in texts.items()}
     if question.variant:  # the student should work it out
         shown["expected"] = None
-    reason, note = (one_line(texts[name], MAX_TEXT) for name in ("reason", "note"))
     told = explanations(question, names)
-    is_form = row["is_form"] is True
-    return FailureRecord(reason, **shown, explanations=told, note=note, is_form=is_form)
+    return FailureRecord(**shown, explanations=told, is_form=row["is_form"] is True)
