@@ -54,7 +54,6 @@ def submitted(
 
 
 def owner_of(path: Path) -> str:
-    """The name of the user who owns a file, or the number of one who has no name."""
     uid = path.lstat().st_uid
     try:
         return pwd.getpwuid(uid).pw_name
@@ -63,7 +62,6 @@ def owner_of(path: Path) -> str:
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("inbound", type=Path, help="the exchange's folder EXCHANGE/COURSE/inbound")
     parser.add_argument("assignment")

@@ -15,7 +15,6 @@ from started import NO_PAGES, PORT, serve, use_tls
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=1, help="jobs, with a worker in each")
     parser.add_argument("--threads", type=int, default=8, help="submissions at once in a job")

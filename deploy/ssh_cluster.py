@@ -15,7 +15,6 @@ from started import NO_PAGES, PORT, serve, use_tls
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("hosts", nargs="+", metavar="HOST", help="scheduler first, then workers")
     parser.add_argument("--threads", type=int, default=4, help="submissions at once on a worker")

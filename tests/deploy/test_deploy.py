@@ -22,13 +22,11 @@ SCRIPTS = ["ssh_cluster.py", "slurm_cluster.py"]
 
 
 def run(*command: object, **more) -> subprocess.CompletedProcess:
-    """A finished command."""
     return subprocess.run([*map(str, command)], capture_output=True, text=True, **more)
 
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory) -> Path:
-    """A folder of new certificates."""
     folder = tmp_path_factory.mktemp("made") / "tls"
     made = run(DEPLOY / "certificates.sh", folder, 3)
     assert made.returncode == 0, made.stderr

@@ -110,7 +110,6 @@ def bubblewrap_line(label: str) -> list[str]:
 
 
 def processes_with(label: str) -> list[int]:
-    """The other processes that have `label` on their command line."""
     found = []
     for folder in Path("/proc").iterdir():
         try:
@@ -132,7 +131,6 @@ def counted_looks(enforcer) -> list[bool]:
 
 
 def main() -> None:
-    """Start the bomb, wait for its end, and report."""
     sys.path.insert(0, FOLDER)
     from course_pkg.sandbox.limits import ResourceLimits, limit_enforcer
     from course_pkg.sandbox.watchdog import Watchdog

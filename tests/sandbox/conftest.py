@@ -38,7 +38,6 @@ def run_inside(server, code, view=None, limits=LIMITS, extra=()):
 
 @pytest.fixture(scope="session")
 def server():
-    """A fork server that runs the code of its jobs."""
     with ForkServer(TARGET, ("numpy",), ENVIRONMENT) as started:
         started.ready()
         yield started
@@ -46,5 +45,4 @@ def server():
 
 @pytest.fixture
 def inside(server):
-    """`run_inside` with the tests' fork server."""
     return partial(run_inside, server)

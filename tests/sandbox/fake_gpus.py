@@ -24,10 +24,9 @@ USUAL = {"mig": "N/A", "total": "8192 MiB", "compute": "Default"}
 
 
 class FakeGpus:
-    """Its device files are /dev/null under other names. minors: one GPU for each."""
+    """Its device files are /dev/null under other names. fields: of the first GPU's entry."""
 
     def __init__(self, folder: Path, *minors: int, **fields: str) -> None:
-        """fields: other values of the first GPU's entry."""
         self.folder = folder
         self.dev = folder / "dev"
         self.sys = folder / "sys"
@@ -64,5 +63,4 @@ class FakeGpus:
 
     @property
     def find(self) -> partial:
-        """`find_gpus` on this machine."""
         return partial(gpus.find_gpus, dev=self.dev, sys=self.sys)

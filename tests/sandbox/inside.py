@@ -5,7 +5,6 @@ import os
 
 
 def run(job, descriptors):
-    """Run `job["code"]`, which sets `result`; write that as JSON to the first descriptor."""
     names = {"descriptors": descriptors}
     exec(job["code"], names)
     os.write(descriptors[0], json.dumps(names.get("result")).encode())

@@ -20,7 +20,6 @@ NO_SANDBOX = {"pidfd": None, "join": [], "uid": None, "limits": LIMITS}
 
 
 def answer(server: ForkServer, code: str) -> object:
-    """What a child without a sandbox answers."""
     server.ready()
     out, into = os.pipe()
     with os.fdopen(out) as answers:

@@ -25,8 +25,6 @@ from tests.sandbox.fake_gpus import FakeGpus
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Makes the machine have fake GPUs."""
-
     def with_gpus(*minors, **fields):
         made = FakeGpus(tmp_path, *minors, **fields)
         made.install(monkeypatch)

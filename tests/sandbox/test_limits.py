@@ -87,7 +87,6 @@ LIMITS = ResourceLimits(200 * MIB, 40, 64, 5 * MIB)
 
 
 def in_child(code):
-    """Lines that the code prints in a process with limits."""
     prelude = (
         f"import os, resource, sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from course_pkg.sandbox.limits import ResourceLimits, set_process_limits\n"

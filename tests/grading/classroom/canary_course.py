@@ -41,7 +41,6 @@ GOT = "GOT "  # an attack prints it before anything that it should not be able t
 
 
 def classmate() -> NotebookNode:
-    """A good submission: the solution, signed."""
     return named(base_notebook("solution"), CLASSMATE)
 
 
@@ -53,7 +52,6 @@ class CanaryCourse:
     """
 
     def __init__(self, root: Path, package: bool = False) -> None:
-        """root: a folder to make. package: put a copy of course_pkg into the course as well."""
         self.root = root
         self.home = root.parent / f"{root.name}-home"
         places = ("environment", "home", "solutions", "classmate", "gradebook", "git")
@@ -80,7 +78,6 @@ class CanaryCourse:
         self._enrol()
 
     def _enrol(self) -> None:
-        """Put a student into the gradebook whose first name is a canary."""
         from nbgrader.api import Gradebook
 
         where = f"sqlite:///{self.root}/gradebook.db"
@@ -88,21 +85,17 @@ class CanaryCourse:
             book.add_student("zz-enrolled", first_name=self.canaries["gradebook"])
 
     def folder(self, student: str) -> Path:
-        """The folder of a student's submission."""
         return self.root / "submitted" / student / ASSIGNMENT
 
     def submit(self, student: str, nb: NotebookNode) -> None:
-        """Submit a plain notebook."""
         self.folder(student).mkdir(parents=True, exist_ok=True)
         (self.folder(student) / f"{ASSIGNMENT}.ipynb").write_text(json.dumps(nb))
 
     def write(self, case: Case) -> None:
-        """Submit a case; it replaces the student's earlier submission."""
         shutil.rmtree(self.folder(case.id), ignore_errors=True)
         case.write(self.folder(case.id))
 
     def environment(self) -> dict[str, str]:
-        """The grader's environment: its own home, and a canary."""
         return {
             **os.environ,
             "PATH": program_path(),
@@ -155,10 +148,7 @@ def reference_lines() -> list[str]:
 
 @dataclass(frozen=True)
 class Graded:
-    """The results of one run of `course grade`: its exit code, its output, and every row.
-
-    pid: the grader's process id.
-    """
+    """The results of one run of `course grade`, whose process id is `pid`."""
 
     course: CanaryCourse
     pid: int
@@ -178,18 +168,15 @@ class Graded:
         return next((self.rows[name] for name in names if name in self.rows), None)
 
     def page(self, student: str) -> str:
-        """The student's page of results."""
         path = self.course.root / "results" / ASSIGNMENT / f"{file_stem(student)}.html"
         return path.read_text() if path.is_file() else ""
 
     def autograded(self, student: str) -> str:
-        """The text of the student's autograded notebook; empty if there is none."""
         folder = self.course.root / "autograded" / student / ASSIGNMENT
         path = folder / f"{ASSIGNMENT}.ipynb"
         return path.read_text() if path.is_file() else ""
 
     def outputs(self, student: str) -> list[dict[str, Any]]:
-        """Every output of the autograded notebook."""
         text = self.autograded(student)
         cells = json.loads(text)["cells"] if text else []
         return [output for cell in cells for output in cell.get("outputs", [])]
@@ -246,7 +233,6 @@ def _text(output: dict[str, Any]) -> str:
 
 
 def grade(course: CanaryCourse, *options: str, timeout: float = 3000) -> Graded:
-    """Run `course grade` on all submissions."""
     command = [sys.executable, "-m", "course_pkg", "grade", ASSIGNMENT, *options]
     with (course.home / "log").open("w+", errors="replace") as log:
         process = subprocess.Popen(

@@ -20,8 +20,6 @@ PROOF = "/tmp/a-worker-ran-code-here"
 
 
 class Pickle:
-    """What runs code in the process that reads it."""
-
     def __reduce__(self):
         return os.mkdir, (PROOF,)
 

@@ -33,8 +33,8 @@ CODE = {
 class Cluster:
     """A scheduler and its workers, each a process of its own, on the loopback address.
 
-    pem: a certificate with its key, for TLS; None for none. host: where the scheduler listens.
-    preload: what the workers load.
+    pem: a certificate with its key, for TLS. host: where the scheduler listens. preload: what the
+    workers load.
     """
 
     def __init__(
@@ -59,7 +59,6 @@ class Cluster:
         self.at = SchedulerAddress(address) if host else scheduler_of(address, pem, pem, None)
 
     def _written(self) -> bool:
-        """Whether the scheduler has written its file, to the end."""
         return self._file.exists() and self._file.read_text().endswith("}")
 
     def add(self, *names: str, threads: int = 1, resources: str = "", package: Path = ROOT) -> None:
@@ -79,28 +78,23 @@ class Cluster:
         self.add(*[name for name in names if name not in self.workers], **options)
 
     def wait(self) -> None:
-        """Until all workers have found the scheduler."""
         wait_until(lambda: self.log().count("Registered to:") >= self._added, shows=self.log)
 
     def kill(self, *names: str) -> None:
-        """Kill workers that may still be alive."""
         for name in names:
             self.workers[name].kill()
             self.workers.pop(name).wait()
 
     def stop(self) -> None:
-        """Tell all workers to end, and wait until they have."""
         for process in self.workers.values():
             process.terminate()
         for process in self.workers.values():
             process.wait(300)
 
     def alive(self) -> list[str]:
-        """The names of the workers that have not been killed."""
         return [name for name, process in self.workers.items() if process.poll() is None]
 
     def sandboxes(self) -> list[psutil.Process]:
-        """The processes around the sandboxes of all workers."""
         found = []
         for process in self.workers.values():
             found += psutil.Process(process.pid).children(recursive=True)
@@ -129,7 +123,6 @@ class Cluster:
 
 
 def package_without(assignment: str, folder: Path) -> Path:
-    """A folder with a copy of the package that lacks an assignment's checks."""
     shutil.copytree(
         ROOT / "course_pkg", folder / "course_pkg", ignore=shutil.ignore_patterns("__pycache__")
     )
@@ -155,7 +148,6 @@ def certificate(folder: Path, name: str) -> Path:
 
 
 def prepare(root: Path, assignment: str = ASSIGNMENT) -> Path:
-    """A course that has released the assignment, with its secret."""
     School(root, assignment)
     with CourseGradebook(root) as book:
         book.ensure_assignment(assignment)
@@ -184,20 +176,15 @@ class Class(School):
             self.submit(f"slow-{number}", code=f"import time; time.sleep({seconds})")
 
     def hand_in(self) -> None:
-        """Give all files the same time."""
         for path in (self.root / "submitted").glob("*/*/*.ipynb"):
             os.utime(path, (1_770_000_000, 1_770_000_000), follow_symlinks=False)
 
     def grade(self, at: SchedulerAddress | None = None, **options):
-        """Grade, on the cluster if there is one; the records by student."""
         self.hand_in()
         return super().grade(**{"jobs": 2, "limits": LIMITS, "scheduler": at, **options})
 
     def results(self, files: bool = True) -> dict[str, object]:
-        """All that a run writes and that must not depend on where it ran.
-
-        files: also notebooks and pages, which have the students' outputs.
-        """
+        """What a run writes wherever it ran; without files, nothing of the students' outputs."""
         found: dict[str, object] = {}
         for path in sorted((self.root / ".grading" / "records").rglob("*.json")):
             fields = json.loads(path.read_text())["record"]
@@ -226,7 +213,6 @@ def graded_in(line: str) -> list[str]:
 
 
 def in_gradebook(submission) -> tuple[object, ...]:
-    """What nbgrader's gradebook has about a submission."""
     (nb,) = submission.notebooks
     rows = [(g.name, g.auto_score, g.manual_score, g.needs_manual_grade) for g in nb.grades]
     rows += [(c.name, c.auto_comment, c.manual_comment) for c in nb.comments]

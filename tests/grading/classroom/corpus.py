@@ -62,7 +62,6 @@ class Case:
 
     @property
     def id(self) -> str:
-        """The student's id."""
         return self.student or self.name
 
     def notebook(self) -> NotebookNode:
@@ -81,7 +80,6 @@ class Case:
         return nb
 
     def write(self, folder: Path) -> None:
-        """Write the submission into `folder`, the student's folder for the assignment."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in self.files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -94,10 +92,7 @@ class Case:
 
 
 def base_notebook(base: str) -> NotebookNode:
-    """A notebook to build on: "stub" as released; with all answers, "solution", or "half" of them.
-
-    The locked cells are the released ones, as in a student's own copy.
-    """
+    """A "stub" as released, the "solution", or "half" of it, with the locked cells as released."""
     released = notebook(EXERCISES, ASSIGNMENT)
     solution = notebook(SOLUTIONS, ASSIGNMENT)
     return answered(released, solution, {"stub": 0.0, "half": 0.5, "solution": 1.0}[base])
@@ -108,12 +103,10 @@ def _variable(nb: NotebookNode, question: str) -> str:
 
 
 def _builder(corpus: str, name: str) -> Any:
-    """A function in the builders of a corpus."""
     return getattr(importlib.import_module(f"tests.grading.classroom.{corpus}.builders"), name)
 
 
 def load(folder: str) -> list[Case]:
-    """The cases of a corpus, in the order of their names."""
     cases = []
     for path in sorted((Path(__file__).parent / folder).glob("*.toml")):
         row: dict[str, Any] = tomllib.loads(path.read_text())

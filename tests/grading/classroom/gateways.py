@@ -59,5 +59,4 @@ def opened(gateway: Gateway, note: Callable[[str], None] | None = None):
 
 
 def run(runs: ClusterExecutor, student: str = "ada", packed: bytes = b"zip") -> Future:
-    """Run a submission, in a thread."""
     return runs.threads.submit(runs.run_submission, student, b"key", packed)

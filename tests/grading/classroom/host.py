@@ -26,19 +26,15 @@ NOBODY = 65534
 
 
 class Watch:
-    """The state of the machine before; `left` returns what is new."""
+    """The state of the machine and of folders of the course; `left` returns what is new."""
 
     def __init__(self, *folders: Path) -> None:
-        """folders: folders of the course, to which a student's code must not write."""
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
         self.folders = [*map(Path, SHARED), *folders]
         self.before = self._look()
 
     def left(self, grader: int, within: float = 60.0) -> dict[str, set[str]]:
-        """What is new, by kind; waits for processes that are just ending.
-
-        grader: the process id of the grader, which names its cgroups.
-        """
+        """What is new after the grader with that process id; waits for what is just ending."""
         end = time.monotonic() + within
         while True:
             now = self._look()

@@ -124,7 +124,6 @@ def _text(path: str) -> str:
 
 
 def ways() -> list[str]:
-    """All the ways that are tried."""
     left = [name[6:] for name in vars(Meeting) if name.startswith("leave_")]
     return [name for name in left if name != "done"]
 

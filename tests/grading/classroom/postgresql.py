@@ -39,7 +39,6 @@ class Server:
         self._run(self._program("pg_ctl"), "-w", "-o", options, "-l", self.folder / "log", "start")
 
     def stop(self) -> None:
-        """Stop it as a crash would."""
         self._run(self._program("pg_ctl"), "-m", "immediate", "stop")
 
     def url(self, database: str) -> str:
@@ -51,7 +50,6 @@ class Server:
         return self.url(name)
 
     def ask(self, database: str, question: str) -> list[tuple]:
-        """The rows of a statement's answer."""
         import psycopg
 
         where = f"host={self.folder} user=postgres dbname={database}"
@@ -80,6 +78,5 @@ class Server:
 
 
 def use(course: Path, url: str) -> None:
-    """Let a course have its gradebook at a URL."""
     with (course / "nbgrader_config.py").open("a") as file:
         file.write(f'\nc.CourseDirectory.db_url = "{url}"\n')

@@ -25,10 +25,7 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> $\\href{javascr
 
 
 def questions(lost: dict[str, FailureRecord] | None = None) -> tuple[QuestionRecord, ...]:
-    """Every question of the assignment, right but for the properties in `lost`.
-
-    lost: by "question/property", or "question" for all of its properties.
-    """
+    """Every question, right but for `lost`: by "question/property", or "question"."""
     lost = lost or {}
     return tuple(
         question_record(
@@ -40,7 +37,6 @@ def questions(lost: dict[str, FailureRecord] | None = None) -> tuple[QuestionRec
 
 
 def wrong(reason: str = "expected 4, but 5 was given", **texts: Any) -> FailureRecord:
-    """What a lost property says."""
     texts = {"inputs": "{n: 2}", "expected": "4", "given": "5", **texts}
     return FailureRecord(reason, **texts)
 
@@ -66,7 +62,6 @@ def record(student: str = "ada", **changes) -> Record:
 
 
 def unreadable(student: str = "ada") -> Record:
-    """The record of a file that is not a notebook."""
     return record(
         student,
         state=State.UNREADABLE,
@@ -76,12 +71,10 @@ def unreadable(student: str = "ada") -> Record:
 
 
 def released() -> NotebookNode:
-    """The notebook that students get."""
     return nbformat.read(ROOT / "exercises" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", as_version=4)
 
 
 def answered() -> NotebookNode:
-    """The released notebook with every answer of the solution put in."""
     path = ROOT / "solutions" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
     right = {}
     for cell in nbformat.read(path, as_version=4).cells:
@@ -95,7 +88,6 @@ def answered() -> NotebookNode:
 
 
 def notebook(rec: Record, outputs: dict[int, list] | None = None) -> NotebookNode:
-    """The graded notebook of right answers, with the results of a record."""
     ran = answered()
     return with_results(ran, rec, questions_by_cell(ran, ASSIGNMENT), outputs or {})
 

@@ -30,10 +30,7 @@ class Display(ProgressDisplay):
 
 
 class School:
-    """A course with one assignment. prepared: a course to copy; by default a new one.
-
-    show: the display of the last run.
-    """
+    """A course with one assignment, a copy of `prepared` if there is one. show: of the last run."""
 
     def __init__(self, root: Path, assignment: str, prepared: Path | None = None) -> None:
         self.root = root
@@ -46,13 +43,11 @@ class School:
         shutil.copy(ROOT / "nbgrader_config.py", root)
 
     def path(self, student: str) -> Path:
-        """Where a student's notebook is submitted."""
         path = self.root / "submitted" / student / self.assignment / f"{self.assignment}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def answers(self, share: float = 1.0) -> NotebookNode:
-        """The released notebook with that share of the answers."""
         released = notebook(EXERCISES, self.assignment)
         return answered(released, notebook(SOLUTIONS, self.assignment), share)
 
@@ -64,11 +59,9 @@ class School:
         self.write(student, nb)
 
     def write(self, student: str, nb: NotebookNode) -> None:
-        """Submit a notebook, signed."""
         nbformat.write(named(nb, student), self.path(student))
 
     def grade(self, **options) -> dict:
-        """Grade; the records by student."""
         jobs = min(2, len(os.sched_getaffinity(0)))
         asked = Options(self.root / "submitted", **{"jobs": jobs, **options})
         with Display() as self.show:
@@ -76,21 +69,17 @@ class School:
         return {record.student: record for record in records}
 
     def said(self) -> str:
-        """What the last run printed."""
         return self.show.console.file.getvalue()
 
     def table(self) -> dict[str, dict[str, str]]:
-        """The rows of grades.csv by student."""
         with open(self.root / "results" / self.assignment / "grades.csv", newline="") as file:
             return {row["student"]: row for row in csv.DictReader(file)}
 
     def autograded(self, student: str) -> NotebookNode:
-        """The student's graded notebook."""
         folder = self.root / "autograded" / student / self.assignment
         return nbformat.read(folder / f"{self.assignment}.ipynb", as_version=4)
 
     def gradebook(self):
-        """nbgrader's gradebook, to be closed."""
         from nbgrader.api import Gradebook
 
         return Gradebook(f"sqlite:///{self.root}/gradebook.db", "llm-course")

@@ -92,22 +92,18 @@ class Member:
 
     @property
     def known(self) -> bool:
-        """Whether the gradebook has the student: a hostile id may be an impossible one."""
         return self.kind != "missing" and valid_student(self.id)
 
     @property
     def points(self) -> float:
-        """The automatic points that the first submission deserves."""
         return self.case.score if self.case else POINTS[SHARES.get(self.kind, 0.0)]
 
     @property
     def submitted_at(self) -> datetime:
-        """When the first submission came in."""
         return DUE + timedelta(hours=self.hours_late) if self.hours_late else IN_TIME
 
 
 def members(students: int, hostile: int) -> list[Member]:
-    """A class with somebody of every kind."""
     assert 0 <= hostile <= len(HOSTILE) and students - hostile >= len(KINDS)
     made = []
     for number in range(students - hostile):
@@ -129,7 +125,6 @@ class Course(School):
         self.pids: list[int] = []
 
     def start(self, *arguments: str, program: str = "course_pkg") -> subprocess.Popen[str]:
-        """Start a command, by default one of `course`."""
         process = subprocess.Popen(
             [sys.executable, "-m", program, *arguments],
             cwd=self.root,
@@ -142,22 +137,17 @@ class Course(School):
         return process
 
     def run(self, *arguments: str, program: str = "course_pkg") -> None:
-        """Run a command that must succeed."""
         process = self.start(*arguments, program=program)
         said, _ = process.communicate()
         assert process.returncode == 0, f"{arguments}: {process.returncode}\n{said}"
 
     def nbgrader(self, *arguments: str) -> None:
-        """Run an nbgrader command that must succeed."""
         self.run(*arguments, program="nbgrader")
 
     def grade_by_command(
         self, *options: str, code: int = NEEDS_A_LOOK, moments: Iterable[Moment] = ()
     ) -> list[str]:
-        """Run `course grade`, again if the machine was too busy; who was graded, in order.
-
-        moments: functions to call, each after so many submissions.
-        """
+        """Run `course grade`, again if the machine was too busy; who was graded, in order."""
         graded = []
         left = list(moments)
         for _ in range(TRIES):
@@ -175,7 +165,6 @@ class Course(School):
         return graded
 
     def prepare(self, people: list[Member]) -> None:
-        """Release the assignment; a due date, late penalties, and the roster."""
         shutil.rmtree(self.root / "exercises")
         with (self.root / "nbgrader_config.py").open("a") as config:
             config.write("\nc.AssignLatePenalties.plugin_class = 'late.TenPercentADay'\n")
@@ -204,7 +193,6 @@ class Course(School):
         os.utime(path, (at, at), follow_symlinks=False)
 
     def mark(self, points: dict[str, float]) -> None:
-        """Give points and a comment for the task, as formgrader does."""
         with self.gradebook() as book:
             for student, given in points.items():
                 grade = book.find_grade(TASK, ASSIGNMENT, ASSIGNMENT, student)
@@ -230,13 +218,11 @@ class Course(School):
         return review
 
     def in_gradebook(self) -> dict[str, tuple[object, ...]]:
-        """What the gradebook has about each student's submission."""
         with self.gradebook() as book:
             found = book.assignment_submissions(ASSIGNMENT)
             return {one.student.id: in_gradebook(one) for one in found}
 
     def rows(self, path: str, key: str) -> dict[str, dict[str, str]]:
-        """The rows of a CSV file by one of their fields."""
         with (self.root / path).open(newline="", encoding="utf-8") as file:
             return {row[key]: row for row in csv.DictReader(file)}
 
@@ -257,7 +243,6 @@ class Term:
         self.worker_pids: list[int] = []
 
     def play(self) -> None:
-        """The whole term."""
         step("release, due date, roster, submissions")
         self.alone.prepare(self.people)
         self.course = Course(self.place / "course", self.alone.root)
@@ -331,7 +316,6 @@ class Term:
             cluster.stop()
 
     def started(self, cluster: Cluster) -> tuple[str, ...]:
-        """Start the workers of a cluster; the options for its address."""
         self.add(cluster, *(f"{cluster.folder.name}-{n}" for n in range(self.workers)))
         return ("--scheduler", cluster.at.address)
 
@@ -340,7 +324,6 @@ class Term:
         self.worker_pids += [cluster.workers[name].pid for name in names]
 
     def busy_worker(self, cluster: Cluster, process: subprocess.Popen[str]) -> str:
-        """A worker that runs a submission."""
         while process.poll() is None:
             for name in cluster.alive():
                 children = psutil.Process(cluster.workers[name].pid).children(recursive=True)
@@ -420,17 +403,14 @@ class Term:
 
 
 def comment(student: str) -> str:
-    """What the instructor writes to a student."""
     return f"Read by hand, {student}: größer than 1 & less than 3"
 
 
 def step(name: str, began: float = time.monotonic()) -> None:
-    """Print what begins now, and when."""
     print(f"{time.monotonic() - began:7.1f} s  {name}", flush=True)
 
 
 def main() -> int:
-    """Play a term; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.grading.classroom.term")
     parser.add_argument("--students", type=int, default=60)
     parser.add_argument("--hostile", type=int, default=10)

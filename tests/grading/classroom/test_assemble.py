@@ -471,7 +471,6 @@ def test_a_test_cell_that_does_not_check_exactly_one_question_is_an_error():
 
 
 def bare(cells, keep=()):
-    """The cells as another editor keeps them: of the metadata, only what `keep` names."""
     for one in cells:
         one["metadata"] = {name: one["id"] for name in keep if name == "id"}
         if "cell" not in keep:
@@ -480,8 +479,6 @@ def bare(cells, keep=()):
 
 @pytest.mark.parametrize("keep", [("cell",), ("id",), ()])
 def test_cells_without_metadata_are_found_by_id_or_content(keep):
-    """In every order of editors: the blank never runs over the answer."""
-
     def change(cells):
         cells[3]["source"] = cells[3]["source"] = "def one(): return 1"
         cells[7]["source"] = "my words"

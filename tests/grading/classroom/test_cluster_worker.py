@@ -95,7 +95,6 @@ def submission(student="ada", work=WORK):
 
 @pytest.fixture
 def hold(monkeypatch):
-    """Submissions run until this event."""
     made = threading.Event()
     monkeypatch.setattr(Sandboxes, "hold", made)
     return made

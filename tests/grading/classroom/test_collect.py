@@ -35,7 +35,6 @@ def nested(student):
 
 
 def make_zip(path, entries):
-    """A zip of (name or ZipInfo, bytes) pairs."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
         for name, data in entries:
             out.writestr(name, data)
@@ -43,7 +42,6 @@ def make_zip(path, entries):
 
 
 def zipped(root, path):
-    """The folder as a zip, everything below `root` by its relative path."""
     files = [p for p in sorted(root.rglob("*")) if p.is_file()]
     return make_zip(path, [(p.relative_to(root).as_posix(), p.read_bytes()) for p in files])
 

@@ -45,7 +45,6 @@ class Corpus:
 
     @pytest.fixture(scope="class")
     def corpus(self, request, tmp_path_factory) -> GradedCorpus:
-        """The selected cases, graded."""
         cls = request.cls
         place = tmp_path_factory.mktemp(cls.folder)
         return grade_corpus(request, place, load(cls.folder), *cls.options)
@@ -80,14 +79,11 @@ class Corpus:
 
 
 class TestAttacks(Corpus):
-    """None forges a score or leaks a secret."""
-
     folder = "attacks"
     options = ("--jobs=2", "--time-limit=120", "--cell-timeout=60", "--memory=2")
 
     @pytest.fixture(scope="class")
     def corpus(self, request, tmp_path_factory) -> GradedCorpus:
-        """The selected attacks, graded beside services that they may try to reach."""
         with Services() as services:
             place = tmp_path_factory.mktemp("attacks")
             made = grade_corpus(request, place, load("attacks"), *self.options)
@@ -150,8 +146,6 @@ class TestAttacks(Corpus):
 
 
 class TestStalls(Corpus):
-    """Each ends in a named state, under small limits."""
-
     folder = "stalls"
     options = ("--jobs=4", "--time-limit=24", "--cell-timeout=8", "--memory=0.8")
     options += ("--max-output=0.5",)
@@ -176,8 +170,6 @@ class TestStalls(Corpus):
 
 
 class TestHonest(Corpus):
-    """Noisy, slow and odd: all get full marks under the default limits, or are told why not."""
-
     folder = "honest"
     options = ("--jobs=2",)
 

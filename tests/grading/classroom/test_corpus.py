@@ -14,7 +14,6 @@ FILE = re.compile(r"\b(?:adapters|classroom|grading)/[\w/]+\.(?:py|toml)\b")
 
 
 def code(case: Case) -> str:
-    """The code of a submission's cells."""
     return "\n".join([case.before, case.after, case.everywhere, *case.answers.values()])
 
 

@@ -54,7 +54,6 @@ def run(command: str, *more: str):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """An empty folder to be in, on a machine with a sandbox."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("course_pkg.sandbox.probe.probe", lambda: SandboxState(True, ""))
     monkeypatch.setattr(f"{RUNS}grade_class.probe", lambda: SandboxState(True, ""))
@@ -64,7 +63,6 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def course(folder):
-    """A course's folder with one assignment, and no submissions."""
     shutil.copy(ROOT / "nbgrader_config.py", folder)
     for place in ("exercises", "solutions"):
         shutil.copytree(ROOT / place / NAME, folder / place / NAME)

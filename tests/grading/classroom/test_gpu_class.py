@@ -43,7 +43,7 @@ SUBMITTED = 1_770_000_000  # when, in seconds since 1970
 class Meters:
     """What every use of a GPU reads as its memory; counts how many run at the same time.
 
-    scripts: for each use in order, the values, the last of which stays; the first use is the trial.
+    scripts: for each use, the trial's first, the values, the last of which stays.
     """
 
     def __init__(self, *scripts: tuple[int, ...]) -> None:
@@ -73,8 +73,6 @@ class Meters:
 
 
 class Class(School):
-    """A class on a machine with or without GPUs."""
-
     def __init__(self, root: Path, prepared: Path, monkeypatch) -> None:
         super().__init__(root / "course", ASSIGNMENT, prepared)
         self.patch = monkeypatch
@@ -86,7 +84,6 @@ class Class(School):
         monkeypatch.setattr(run_gpus, "TRIAL", TRIAL)
 
     def gpus(self, count: int) -> None:
-        """Move the course to a machine with GPUs."""
         with self.patch.context() as patch:
             self.machine.install(patch)
             self.found = (self.machine.find()[0][:count], ())
@@ -101,7 +98,6 @@ class Class(School):
         return super().grade(**{"jobs": 3, **options})
 
     def submissions(self) -> dict[str, object]:
-        """nbgrader's submissions by student."""
         from nbgrader.api import MissingEntry
 
         with self.gradebook() as book:
@@ -112,7 +108,6 @@ class Class(School):
                 return {}
 
     def due(self, when: int) -> None:
-        """Set the due date."""
         with self.gradebook() as book:
             book.update_or_create_assignment(ASSIGNMENT, duedate=datetime.fromtimestamp(when, UTC))
 
@@ -127,7 +122,6 @@ class Class(School):
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory):
-    """A course whose assignment nbgrader has released."""
     return prepare(tmp_path_factory.mktemp("released"))
 
 

@@ -343,7 +343,6 @@ def test_creating_a_gradebook_restores_the_path_variable(course):
 
 
 def files_of(book, student="ada"):
-    """The files in a student's folder of autograded/, by relative path."""
     folder = book.course / "autograded" / student / ASSIGNMENT
     return {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
 

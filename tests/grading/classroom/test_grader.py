@@ -26,8 +26,6 @@ ASSIGNMENT = "lora-math"
 
 
 class Class(School):
-    """A class whose records and scores can be looked up."""
-
     def __init__(self, root: Path) -> None:
         super().__init__(root, ASSIGNMENT)
 
@@ -39,7 +37,6 @@ class Class(School):
             return batch.known(submission)
 
     def scores(self) -> dict[str, float]:
-        """The scores in nbgrader's gradebook."""
         with self.gradebook() as book:
             return {s.student.id: s.score for s in book.assignment_submissions(ASSIGNMENT)}
 
@@ -54,13 +51,11 @@ print(c._request({{"op": "inputs", "question": "counts"}})["inputs"])
 
 
 def seen_inputs(school: Class) -> str:
-    """The inputs that mem's first cell has printed."""
     return school.autograded("mem").cells[0].outputs[0].text
 
 
 @pytest.fixture(scope="module")
 def school(tmp_path_factory):
-    """A class that has been graded once."""
     school = Class(tmp_path_factory.mktemp("school"))
     school.submit("ada")
     school.submit("eve", code="import os; os._exit(3)", at=1000)  # the last cell
@@ -142,7 +137,6 @@ def test_a_second_run_grades_nothing_again_and_a_regrade_gives_the_same(school):
 @NEEDS_SANDBOX
 @pytest.mark.slow
 def test_a_resubmission_has_new_cases_and_loses_the_old_score(school):
-    """The cases of one submission do not predict those of the next."""
     school.submit("mem", code=PEEK.format(round=2))
     school.path("zoe").write_text("{")
     records = school.grade(limits=LIMITS, students=("mem", "zoe"))
@@ -177,10 +171,7 @@ def test_changed_limits_or_a_lost_gradebook_cause_grading_again(school):
 @NEEDS_SANDBOX
 @pytest.mark.slow
 def test_a_failure_of_the_grader_is_a_state_and_is_graded_again(school, monkeypatch):
-    """One student's run fails, and another's checker writes results for an unknown question.
-
-    An answer that came too late is not such a failure: it is a state, and the run names it.
-    """
+    """An answer that came too late is not such a failure: it is a state, and the run names it."""
     run = local_executor.LocalExecutor.run_submission
 
     def failing(servers, student, *rest):

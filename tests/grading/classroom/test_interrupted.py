@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.slow, NEEDS_SANDBOX]
 
 
 def descendants(pid: int) -> set[psutil.Process]:
-    """Every child of `pid`, and their children."""
     return set(psutil.Process(pid).children(recursive=True))
 
 
@@ -30,7 +29,6 @@ def busy(pid: int) -> list[psutil.Process]:
 
 
 def used_s(process: psutil.Process) -> float:
-    """Seconds of processor time that a process has used in its own code."""
     try:
         return process.cpu_times().user
     except psutil.NoSuchProcess:

@@ -40,7 +40,6 @@ def outcomes(path, **options):
 
 
 def zip_of(tmp_path, *names):
-    """A zip of files with these names, each of which is the notebook."""
     return make_zip(tmp_path / "in.zip", [(name, NOTEBOOK) for name in names])
 
 

@@ -20,17 +20,13 @@ ASSIGNMENT = "bleu"
 
 @pytest.fixture
 def collected():
-    """Orphans of this process go to the system's first process, which collects them, not here.
-
-    Another test's `Watch` may have changed that.
-    """
+    """Orphans go to the system's first process; another test's `Watch` may have changed that."""
     libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @pytest.mark.slow
 @NEEDS_SANDBOX
 def test_a_fork_server_that_is_killed_is_not_the_students_fault(tmp_path, collected):
-    """As the system's out-of-memory killer may do."""
     nb = notebook(EXERCISES, ASSIGNMENT)
     nb.cells.insert(0, new_code_cell("import time; time.sleep(500)", id="own"))
     with (

@@ -21,7 +21,6 @@ CELLS = [
 
 
 def page(template: str) -> str:
-    """The cells as nbgrader shows them with the course's configuration."""
     config = Config()
     use_local_mathjax(config)
     if template == "feedback":

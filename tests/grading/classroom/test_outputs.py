@@ -224,7 +224,6 @@ def test_clean_takes_any_json_and_gives_valid_outputs(value):
 
 
 def exported(config, cells):
-    """The cells on a page of nbgrader's with that configuration."""
     exporter = HTMLExporter(config=config)
     exporter.register_preprocessor(CSSHTMLHeaderPreprocessor, enabled=True)
     names = {"index": 0, "total": 1, "base_url": "", "mathjax_url": "https://example.org"}
@@ -247,7 +246,6 @@ def page(*cells):
 
 
 def shown(*cells):
-    """The part of the page with the cells."""
     return BeautifulSoup(page(*cells), "html.parser").select_one("#notebook-container")
 
 

@@ -15,7 +15,6 @@ from course_pkg.grading.classroom.cluster.placement import (
 
 
 def placement(*names, need="none", room=2, gpus=()):
-    """A placement with workers of these names, which can all run submissions."""
     made = SubmissionPlacement(need)
     found = {name: ListedWorker(name, float(name in gpus), name) for name in names}
     made.update(found)

@@ -59,7 +59,6 @@ def cell(make, name, source, **kind):
 
 
 def source() -> nbformat.NotebookNode:
-    """The instructor's notebook."""
     cells = [cell(new_code_cell, "double", DOUBLE, solution=True)]
     for name, (points, text) in TESTS.items():
         cells.append(cell(new_code_cell, name, text, grade=True, locked=True, points=points))
@@ -86,7 +85,6 @@ def write(path: Path, notebook: nbformat.NotebookNode) -> None:
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
-    """A course in nbgrader's own layout, with submissions that nobody has graded."""
     course = tmp_path_factory.mktemp("plain")
     (course / "nbgrader_config.py").write_text(
         "c = get_config()\nc.CourseDirectory.course_id='c'\n"
@@ -103,7 +101,6 @@ def course(tmp_path_factory):
 
 
 def scores(course: Path) -> dict[str, float]:
-    """The scores in nbgrader's gradebook, by student."""
     from nbgrader.api import Gradebook
 
     with contextlib.closing(Gradebook(f"sqlite:///{course}/gradebook.db", "c")) as book:

@@ -37,7 +37,6 @@ print(late, file=open(sys.argv[2], "w"))
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess:
-    """A Python program that imports what the fork server imports for notebooks."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), **QUIET_DEBUGGER}
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True

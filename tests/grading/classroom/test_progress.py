@@ -150,8 +150,6 @@ def test_the_rate_counts_only_submissions_of_this_run():
 
 
 class Clock:
-    """A clock that shows what a test says."""
-
     def __init__(self):
         self.now = 1_000.0
 

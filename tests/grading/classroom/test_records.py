@@ -62,7 +62,6 @@ def test_the_secret_is_created_once_and_readable_only_by_its_owner(tmp_path):
 
 
 def another_process(program, course):
-    """A program that works on a course's folder, in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-uc", f"{IMPORTS}\n{program}", str(course)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

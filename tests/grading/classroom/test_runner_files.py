@@ -32,7 +32,6 @@ echo "ada 17/24"
 
 @pytest.fixture
 def course(tmp_path):
-    """A course's folder on a runner, with a `course` that writes down how it is called."""
     root = tmp_path / "course"
     (root / ".venv/bin").mkdir(parents=True)
     (root / ".venv/bin/course").write_text(COURSE)
@@ -44,7 +43,6 @@ def course(tmp_path):
 
 
 def states(course: Path, *found: str, code: int = 0) -> None:
-    """What the last run of `course grade` left."""
     folder = course / "results/lora-script"
     folder.mkdir(parents=True, exist_ok=True)
     rows = [f'"s{number}","{state}"' for number, state in enumerate(found)]

@@ -26,7 +26,6 @@ def cell_of(nb, question):
 
 
 def locked_import(nb):
-    """An import in a locked cell, which an answer uses."""
     (setup,) = [c for c in nb.cells if "import check" in c.source]
     setup.source += "\nimport string"
     cell_of(nb, "brevity-penalty").source += "\nassert string.digits\n"
@@ -34,7 +33,6 @@ def locked_import(nb):
 
 
 def fails_first(nb):
-    """Answers that end before they define anything."""
     cell_of(nb, "corpus").source = "1 / 0\n" + cell_of(nb, "corpus").source
     cell_of(nb, "sentence").source += "\nreturn )"
 

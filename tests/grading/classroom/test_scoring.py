@@ -96,7 +96,6 @@ def result(value):
 
 
 def plain(result):
-    """The record of a plain test of 2 points."""
     meta = {"grade_id": "t", "grade": True, "locked": True, "solution": False, "points": 2}
     released = new_notebook(cells=[new_code_cell("assert True", metadata={"nbgrader": meta})])
     (found,) = NotebookScoring(released, {}).questions(released, result)

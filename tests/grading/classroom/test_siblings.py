@@ -52,7 +52,6 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def side_by_side(tmp_path_factory) -> tuple[Graded, list[dict], dict]:
-    """Two submissions, run at the same time: what each found, and what was left."""
     course = CanaryCourse(tmp_path_factory.mktemp("siblings") / "course")
     for student, (me, other) in STUDENTS.items():
         code = SOURCE + LOOK_AROUND.format(me=me, other=other, seconds=PATIENCE_S)
