@@ -100,7 +100,6 @@ class Cgroup:
         return self._killed() > 0 and not self._at_limit()
 
     def out_of_processes(self) -> bool:
-        """Whether a new process or thread was refused because of the limit."""
         return _counters(self._pids / "pids.events").get("max", 0) > 0
 
     def _killed(self) -> int:
@@ -114,7 +113,6 @@ class Cgroup:
         return _counters(self._memory / "memory.events")["oom"] > 0
 
     def peak_bytes(self) -> int | None:
-        """The most memory that was in use at any time; None if the kernel does not report it."""
         name = "memory.max_usage_in_bytes" if self._version_1 else "memory.peak"
         path = self._memory / name
         return int(path.read_text()) if path.exists() else None
@@ -281,7 +279,6 @@ def _try(parent: CgroupParent) -> None:
 
 
 def _remove_stale(parent: CgroupParent) -> None:
-    """Remove the empty groups of graders that were killed."""
     for folder in {*parent.memory.glob("course-*-*"), *parent.pids.glob("course-*-*")}:
         if not (PROC / folder.name.split("-")[1]).exists():
             with contextlib.suppress(OSError):

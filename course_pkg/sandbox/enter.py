@@ -125,7 +125,6 @@ def _drop(uid: int | None) -> None:
 
 
 def _verify(uid: int) -> None:
-    """Check that all privileges are gone, before untrusted code runs. Raises OSError."""
     if os.getresuid() != (uid,) * 3 or os.getresgid() != (uid,) * 3:
         raise OSError(f"still user {os.getresuid()}, group {os.getresgid()}; expected {uid}")
     with open("/proc/thread-self/status") as status:
@@ -136,7 +135,6 @@ def _verify(uid: int) -> None:
 
 
 def _close_all_but(keep: Sequence[int]) -> None:
-    """Close all other descriptors, and open /dev/null as 0, 1 and 2."""
     null = os.open("/dev/null", os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)

@@ -94,7 +94,6 @@ def serve(sock: socket.socket, target: Target) -> None:
 
 
 def _run_child(request: dict[str, Any], received: list[int], target: Target) -> None:
-    """In a child: enter the sandbox, run the target, and exit in every case."""
     code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -188,7 +188,6 @@ class ForkServer:
         return child
 
     def _request(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """Send a request with the next number; the lock is held."""
         self._requests += 1
         message = json.dumps(request | {"number": self._requests}).encode()
         if len(message) > MAX_MESSAGE:
@@ -208,7 +207,6 @@ class ForkServer:
                 time.sleep(0.05)
 
     def alive(self) -> bool:
-        """Whether it has not ended."""
         return self._socket.fileno() >= 0 and not hung_up(self._socket.fileno())
 
     def close(self) -> None:

@@ -109,7 +109,6 @@ def library_path() -> str:
 
 
 def _nvidia_smi(*arguments: str) -> str:
-    """What nvidia-smi prints. Raises OSError, in words for a report, if it fails."""
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), *PROGRAMS))
     program = shutil.which("nvidia-smi", path=path)
     if program is None:
@@ -152,7 +151,6 @@ def _unusable(entry: ElementTree.Element, dev: Path) -> str:
 
 
 def _files(entry: ElementTree.Element, dev: Path) -> tuple[str, ...]:
-    """The names of the device files of a GPU; optional ones only if they exist."""
     own = f"nvidia{entry.findtext('minor_number')}"
     return (own, *SHARED, *(name for name in OPTIONAL if (dev / name).exists()))
 
@@ -167,7 +165,6 @@ def _readable(bus_id: str, sys: Path) -> tuple[Path, ...]:
 
 
 def _mebibytes(text: str) -> int | None:
-    """A number of MiB in bytes; None for anything else, such as [N/A]."""
     text = text.strip()
     return int(text) * MIB if text.isdecimal() else None
 
@@ -218,7 +215,6 @@ class GpuMemory:
         self.stop()
 
     def stop(self) -> None:
-        """Stop watching. May be called again."""
         self._stopped.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()

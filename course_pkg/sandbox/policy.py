@@ -112,7 +112,6 @@ def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
 
 
 def _accounts(uid: int) -> list[Argument]:
-    """/etc/passwd and similar files with one user, the student."""
     files = {
         "passwd": f"student:x:{uid}:{uid}::/home/student:/bin/sh\n",
         "group": f"student:x:{uid}:\n",

@@ -67,7 +67,6 @@ def probe() -> SandboxState:
 
 
 def _how_to_allow() -> str:
-    """How to allow user namespaces, judging by the kernel's settings."""
     settings = (  # the value that forbids them, and one that allows them
         ("user.max_user_namespaces", "0", 10000),
         ("kernel.unprivileged_userns_clone", "0", 1),

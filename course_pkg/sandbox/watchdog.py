@@ -74,7 +74,6 @@ class Watchdog:
         return self._reason == "processes"
 
     def peak_bytes(self) -> int | None:
-        """The most memory that an exact measurement found; None before the first."""
         return self._peak
 
     def kill(self) -> None:
@@ -165,7 +164,6 @@ class Watchdog:
 
 
 def _open_folders(init_pid: int) -> list[int]:
-    """Descriptors of the sandbox's /proc and of each tmpfs that only the sandbox has."""
     root = os.open(f"/proc/{init_pid}/root", os.O_PATH | os.O_DIRECTORY)
     opened = []
     try:
@@ -205,7 +203,6 @@ def _tmpfs_mounts(pid: int | str) -> list[tuple[int, str]]:
 
 
 def _fields(folder: int | None, path: str) -> dict[str, int]:
-    """The lines of a /proc file of the form `Name:  123 kB`."""
     with open(path, opener=lambda name, flags: os.open(name, flags, dir_fd=folder)) as file:
         pairs = re.findall(r"^(\w+):\s+(\d+)", file.read(), re.MULTILINE)
     return {name: int(value) for name, value in pairs}

@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import zipfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from course_pkg.common.files import atomic_file
@@ -61,12 +62,10 @@ def bundle(course: Path, into: Path, site: bool = False) -> Bundled:
         raise ReleaseError(f"{into} is not an archive: expected a name ending in .tar.gz or .zip")
     shown, left_out = files(course)
     names = sorted(shown)
-    released = [n for n in names if n.startswith("exercises/") and n.endswith(".ipynb")]
-    if not released:
+    released = [name for name in names if name.startswith("exercises/")]
+    if not any(name.endswith(".ipynb") for name in released):
         raise ReleaseError("exercises/ has no notebook: run `make release`")
-    for name in names:
-        if not name.startswith("exercises/"):
-            continue
+    for name in released:
         if place := next(problems(course / name, released=True), None):
             raise ReleaseError(f"{name}, {place}: delete it, and run `make release`")
     for name in names:
@@ -80,7 +79,11 @@ def bundle(course: Path, into: Path, site: bool = False) -> Bundled:
             f"{linked[0]} is a hard link to a file that students don't get: copy the file instead"
         )
     if site:
-        names += _site(course)
+        if not (course / SITE / "index.html").is_file():
+            raise ReleaseError(
+                f"there is no {SITE}/index.html: run `make book`, or leave out --site"
+            )
+        names += [name for name in _walk(course, str(SITE)) if _is_shown(course, name)]
     paths = {name: course / name for name in names} | {CONFIG: EXAMPLE}
     top = PurePosixPath(into.name.removesuffix(suffix))
     with atomic_file(into, 0o644) as out:
@@ -100,18 +103,12 @@ def files(course: Path) -> tuple[list[str], list[str]]:
 
     With git, what it ignores is in neither; without, the names tell which files are private.
     """
+    is_shown = partial(_is_shown, course)
     tracked = _git_files(course)
     if tracked:  # else there is no git, or this folder is not its repository
         others = _git_files(course, "--others", "--exclude-standard")
-        return [n for n in tracked if _is_shown(course, n)], [
-            n for n in others if _is_shown(course, n)
-        ]
-    names = [
-        name
-        for folder in sorted(SHOWN)
-        for name in _walk(course, folder)
-        if _is_shown(course, name)
-    ]
+        return list(filter(is_shown, tracked)), list(filter(is_shown, others))
+    names = [name for top in sorted(SHOWN) for name in _walk(course, top) if is_shown(name)]
     private = {n for n in names if n not in SHOWN and PRIVATE.fullmatch(PurePosixPath(n).name)}
     return [name for name in names if name not in private], sorted(private)
 
@@ -150,7 +147,7 @@ def lines_with_addresses(path: Path) -> list[int]:
 
 
 def _hard_links(course: Path, names: list[str]) -> list[str]:
-    """Those of the files that are also a file of the course that students don't get."""
+    """Files that are also a file of the course that students don't get."""
     stats = {name: (course / name).stat() for name in names}
     linked = {(s.st_dev, s.st_ino): name for name, s in stats.items() if s.st_nlink > 1}
     if not linked:
@@ -163,12 +160,6 @@ def _hard_links(course: Path, names: list[str]) -> list[str]:
             if name and path.relative_to(course).as_posix() not in stats:
                 clashes.append(name)
     return clashes
-
-
-def _site(course: Path) -> list[str]:
-    if not (course / SITE / "index.html").is_file():
-        raise ReleaseError(f"there is no {SITE}/index.html: run `make book`, or leave out --site")
-    return [name for name in _walk(course, str(SITE)) if _is_shown(course, name)]
 
 
 def _of_nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from difflib import SequenceMatcher
 from pathlib import Path
+from typing import Any
 
 from course_pkg.common.errors import CourseError
 
@@ -60,21 +61,9 @@ def release_assignment(
     target = course / release / assignment
     fresh = course / RELEASED / assignment
     last = folder_files(fresh)  # the last release, read before it is replaced
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "nbgrader",
-            "generate_assignment",
-            assignment,
-            "--force",
-            f"--CourseDirectory.release_directory={RELEASED}",
-        ],
-        cwd=course,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": program_path()},
-    )
+    folder = f"--CourseDirectory.release_directory={RELEASED}"
+    arguments = ("generate_assignment", assignment, "--force", folder)
+    done = run_nbgrader(course, *arguments, capture_output=True, text=True)
     if done.returncode:
         raise ReleaseError(f"nbgrader can't release {source}/{assignment}:\n{done.stderr[-2000:]}")
     present = folder_files(target)
@@ -137,6 +126,14 @@ def program_path() -> str:
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
+def run_nbgrader(course: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess:
+    """Run an nbgrader command in the course, with the options of `subprocess.run`."""
+    env = {**os.environ, "PATH": program_path()}
+    return subprocess.run(
+        [sys.executable, "-m", "nbgrader", *arguments], cwd=course, env=env, **options
+    )
+
+
 def folder_files(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, by its path in it; {} if there is no such folder."""
     return {
@@ -147,7 +144,6 @@ def folder_files(folder: Path) -> dict[str, bytes]:
 
 
 def _as_committed(course: Path, folder: Path) -> bool:
-    """Whether git tracks every file in the folder, and none has changed."""
     command = ["git", "status", "--porcelain", "--ignored", "--", str(folder)]
     status = subprocess.run(command, cwd=course, capture_output=True, text=True)
     return status.returncode == 0 and not status.stdout.strip()

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
-from course_pkg.grading.classroom.execution.runner_output import State
+from course_pkg.grading.classroom.execution.assignment import resolve
+from course_pkg.grading.classroom.execution.runner_output import RunLimits, State
 from course_pkg.grading.classroom.feedback import class_report
 from course_pkg.grading.classroom.feedback.lms_export import (
     canvas,
@@ -24,7 +25,7 @@ from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.grading.classroom.gradebook.keys import secret
 from course_pkg.grading.classroom.gradebook.record import Store
 from course_pkg.grading.classroom.gradebook.students import save_roster, students
-from course_pkg.grading.classroom.runs.batch import Graded, Recorder
+from course_pkg.grading.classroom.runs.batch import Batch, Graded
 from course_pkg.grading.classroom.runs.grade_class import with_lateness
 from course_pkg.grading.classroom.submissions.collect import collect
 from course_pkg.grading.classroom.submissions.roster import Person, Roster, RosterError, read_roster
@@ -39,7 +40,7 @@ ZOE = Person("zoe", "Zoë", "Müller", "zoe@uni.edu", "102")
 
 def grade(book, *submissions, state=State.GRADED, **changes):
     """Write results as a run does, of submissions that a checker has judged."""
-    writer = Recorder(ASSIGNMENT, book, Store(book.course, secret(book.course)), None)
+    writer = Batch(book.course, resolve(ASSIGNMENT), RunLimits(), book, None).recorder
     made = []
     for one in submissions:
         rec = record(one.student, **{"state": state, "files": one.student, **changes})

@@ -1,9 +1,6 @@
 """A plain nbgrader assignment: asserts and hidden tests, in nbgrader's own folders."""
 
 import contextlib
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -14,7 +11,7 @@ from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.gradebook.graded_notebook import is_test
 from course_pkg.grading.classroom.gradebook.keys import secret
 from course_pkg.grading.classroom.gradebook.record import Store, without_words
-from course_pkg.grading.classroom.release import program_path
+from course_pkg.grading.classroom.release import run_nbgrader
 from course_pkg.grading.classroom.runs import grade_class
 from course_pkg.grading.classroom.runs.grade_class import Options
 from course_pkg.grading.classroom.runs.progress import ProgressDisplay
@@ -25,6 +22,7 @@ from tests.grading.classroom import NEEDS_SANDBOX
 from .test_progress import printed
 
 ASSIGNMENT = "HW 1 (late)"  # as any folder may be called
+STRICT = {"check": True, "capture_output": True}
 NAMES = {"solution": "s", "grade": "g", "locked": "l"}
 DOUBLE = "def double(x):\n    ### BEGIN SOLUTION\n    return 2 * x\n    ### END SOLUTION"
 TESTS = {  # name: points, source
@@ -67,17 +65,6 @@ def source() -> nbformat.NotebookNode:
     return new_notebook(cells=cells, metadata={"kernelspec": kernel})
 
 
-def nbgrader(course: Path, *arguments: str) -> None:
-    line = [sys.executable, "-m", "nbgrader", *arguments]
-    subprocess.run(
-        line,
-        cwd=course,
-        check=True,
-        capture_output=True,
-        env={**os.environ, "PATH": program_path()},
-    )
-
-
 def write(path: Path, notebook: nbformat.NotebookNode) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, path)
@@ -90,7 +77,7 @@ def course(tmp_path_factory):
         "c = get_config()\nc.CourseDirectory.course_id='c'\n"
     )
     write(course / "source" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", source())
-    nbgrader(course, "generate_assignment", ASSIGNMENT, "--create")
+    run_nbgrader(course, "generate_assignment", ASSIGNMENT, "--create", **STRICT)
     released = course / "release" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
     assert "-1.5" not in released.read_text()
     for student, answer in ANSWERS.items():
@@ -153,13 +140,8 @@ def test_nbgrader_gives_the_same_scores(course, tmp_path):
     for student in ANSWERS:
         (tmp_path / "submitted").mkdir(exist_ok=True)
         (tmp_path / "submitted" / student).symlink_to(course / "submitted" / student)
-    nbgrader(tmp_path, "db", "assignment", "add", ASSIGNMENT)
-    nbgrader(
-        tmp_path,
-        "generate_assignment",
-        ASSIGNMENT,
-        "--force",
-        "--CourseDirectory.release_directory=fresh",
-    )
-    nbgrader(tmp_path, "autograde", ASSIGNMENT)
+    run_nbgrader(tmp_path, "db", "assignment", "add", ASSIGNMENT, **STRICT)
+    fresh = "--CourseDirectory.release_directory=fresh"
+    run_nbgrader(tmp_path, "generate_assignment", ASSIGNMENT, "--force", fresh, **STRICT)
+    run_nbgrader(tmp_path, "autograde", ASSIGNMENT, **STRICT)
     assert scores(tmp_path) == pytest.approx(SCORES)

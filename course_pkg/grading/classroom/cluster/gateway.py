@@ -80,7 +80,6 @@ class DaskClient:
         return answer["address"], listed
 
     async def connects_again(self) -> bool:
-        """Whether a connection that was lost is there again, after some seconds at most."""
         lost = self._client.status != "running"
         until = time.monotonic() + RECONNECT_S
         while self._client.status != "running" and time.monotonic() < until:
@@ -193,7 +192,6 @@ class Gateway:
             await asyncio.sleep(POLL_S)
 
     async def close(self) -> None:
-        """Cancel what runs, also in the workers."""
         for task in (*self._attempts.values(), *self._preparing.values()):
             task.cancel()
         await self._dask.close([a for a, w in self._placement.workers.items() if w.running])
@@ -249,7 +247,6 @@ class Gateway:
                 self._broken = f"the gateway failed ({type(error).__name__}: {error})"
 
     async def _attempt(self, number: int, address: str) -> None:
-        """Run a submission on a worker; `watch` cancels this if the worker ends."""
         instance = self._placement.workers[address].instance
         gpu = self._placement.uses_gpu(address)
         asked = self._ask(address, self._payloads[number], gpu)
@@ -299,7 +296,6 @@ class Gateway:
         return messages.read_reply(body, self._work.limits), body
 
     async def _in_time(self, asked: Awaitable[Any], address: str, instance: str) -> Any:
-        """What a worker replies. Raises TimeoutError, or Disconnected if the worker has ended."""
         try:
             return await asyncio.wait_for(asked, self._within_s)
         except (TimeoutError, Disconnected):
@@ -370,7 +366,6 @@ class Gateway:
 
 
 async def _serve(sock: socket.socket) -> None:
-    """Serve the command until it ends, or until nothing can be run any longer."""
     reader, writer = await asyncio.open_unix_connection(sock=sock)
     start = json.loads((await next_frame(reader))[1])
     options = {"asynchronous": True, "set_as_default": False, "timeout": start["connect_s"]}

@@ -165,7 +165,6 @@ class Notes:
         self._show(one_line(text, NOTE_LENGTH))
 
     def close(self) -> None:
-        """Say how many notes were left out, if any were."""
         if self.left_out:
             self._show(
                 f"{self.left_out:,} more notes about the cluster were left out: at most "
@@ -191,7 +190,6 @@ class Liveness:
         self._heard = self._ended = clock()
 
     def heard(self) -> None:
-        """The gateway said that it runs."""
         self._heard = self._clock()
 
     def ended(self) -> None:
@@ -207,7 +205,6 @@ class Liveness:
         return self._first(waiting)[1]
 
     def _first(self, waiting: bool) -> tuple[float, str]:
-        """When the first clock runs out, and what that means."""
         silent = f"the gateway to the cluster has said nothing for {self._silent_s:g} s"
         stuck = f"no submission has ended for {self._stuck_s / 3600:.1f} hours"
         clocks = [(self._heard + self._silent_s, silent)]

@@ -114,7 +114,6 @@ class SubmissionPlacement:
         self.left = False  # if all are refused, waiting for another one does not help
 
     def given_up(self, number: int) -> bool:
-        """Whether a submission has taken down too many workers."""
         return self._lost[number] >= MOST_LOST
 
     def add(self, number: int) -> None:
@@ -162,7 +161,6 @@ class SubmissionPlacement:
 
     @property
     def on_gpus(self) -> bool:
-        """Whether submissions get GPUs."""
         if self._need == "optional":
             return any(w.gpus and w.room for w in self.workers.values())
         return self._need == "required"
@@ -177,11 +175,9 @@ class SubmissionPlacement:
         return self._need != "required" or self.workers[address].gpus > 0
 
     def uses_gpu(self, address: str) -> bool:
-        """Whether submissions on a worker get its GPUs."""
         return self._need != "none" and self.workers[address].gpus > 0
 
     def room(self) -> int:
-        """How many submissions run at a time on all workers together."""
         return sum(worker.room for worker in self._usable().values())
 
     def waiting_alone(self) -> int:

@@ -102,7 +102,6 @@ class WarmExecutor:
                 self._changed.notify_all()
 
     def _wait_for_turn(self, wanted: tuple[object, ...], run: str) -> None:
-        """Wait, with the lock held. Raises SandboxFailed if the run is stopped meanwhile."""
         mine = [wanted]
 
         def my_turn() -> bool:

@@ -19,9 +19,11 @@ from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_notebook
 
 from course_pkg.common.errors import FailedError
 from course_pkg.common.files import private_folder
+from course_pkg.grading.classroom.execution import run_gpus
 from course_pkg.grading.classroom.execution.assignment import ClassAssignment
 from course_pkg.grading.classroom.execution.run_gpus import (
     GpuRun,
@@ -30,7 +32,6 @@ from course_pkg.grading.classroom.execution.run_gpus import (
     gpu_pool,
     gpu_view,
     trial_failure,
-    trial_notebook,
 )
 from course_pkg.grading.classroom.execution.runner_output import (
     MAX_RESULTS,
@@ -244,7 +245,6 @@ class LocalExecutor:
         return result
 
     def stop(self) -> None:
-        """End every running submission at once, when the run is interrupted."""
         self._stopped = True
         if self._gpus is not None:
             self._gpus.close()
@@ -255,7 +255,8 @@ class LocalExecutor:
         return self._gpus is not None and self._gpus.required and not self._gpus
 
     def _trial(self, on_gpu: bool) -> RunResult:
-        return self.run_submission("", b"trial", pack(trial_notebook(on_gpu), {}))
+        cells = [new_code_cell(run_gpus.TRIAL)] if on_gpu else []
+        return self.run_submission("", b"trial", pack(new_notebook(cells=cells), {}))
 
     def _process(
         self, view: View | None, slot: int, uids: int, limits: ResourceLimits, name: str

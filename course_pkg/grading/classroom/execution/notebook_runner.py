@@ -138,7 +138,6 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
 
 
 def _unpack(submission: int, folder: str) -> NotebookNode:
-    """The notebook that `local_executor.pack` has packed; the files go into the folder."""
     with os.fdopen(submission, "rb") as source, zipfile.ZipFile(source) as archive:
         first, *others = archive.infolist()
         for member in others:
@@ -149,7 +148,6 @@ def _unpack(submission: int, folder: str) -> NotebookNode:
 async def _execute(
     notebook: Any, waiting: tuple[int, int], job: dict[str, Any], lines: Any
 ) -> None:
-    """Execute the cells in order; write a line for each, and a last one with why it ended."""
     manager = AsyncKernelManager(transport="ipc", ip=f"{job['runtime']}/kernel")
     manager.connection_file = f"{job['runtime']}/kernel.json"
     manager.provisioner = ForkProvisioner(kernel_id="k", kernel_spec=None, parent=manager)

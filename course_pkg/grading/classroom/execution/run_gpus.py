@@ -14,9 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_notebook
-
 from course_pkg.common.files import readable_size
 from course_pkg.grading.classroom.execution.runner_output import RunResult, State
 from course_pkg.grading.questions.display import one_line
@@ -67,7 +64,6 @@ class GpuPool:
 
     @property
     def lost(self) -> bool:
-        """Whether there were GPUs, and all of them are retired."""
         return self._had_some and not self._gpus
 
     @contextmanager
@@ -96,7 +92,6 @@ class GpuPool:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the waiting of every thread: the run was interrupted."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -232,11 +227,6 @@ def fork_server_environment(pool: GpuPool | None) -> dict[str, str]:
     if pool and (folders := library_path()):
         environment["LD_LIBRARY_PATH"] = folders
     return environment
-
-
-def trial_notebook(gpu: bool) -> NotebookNode:
-    """A notebook that computes on the GPU; without one, an empty notebook."""
-    return new_notebook(cells=[new_code_cell(TRIAL)] if gpu else [])
 
 
 def trial_failure(result: RunResult) -> str:

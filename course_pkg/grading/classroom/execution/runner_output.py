@@ -128,11 +128,9 @@ class RunLimits:
     gpu_bytes: int | None = None
 
     def student(self) -> ResourceLimits:
-        """The limits of the sandbox that runs the student's code."""
         return ResourceLimits(self.memory_bytes, self.processes, 1024, self.disk_bytes)
 
     def checker(self) -> ResourceLimits:
-        """The limits of the sandbox that judges the answers."""
         return ResourceLimits(4_000_000_000, 64, 256, MAX_RESULTS)
 
 
@@ -163,7 +161,6 @@ class RunResult:
     gpu_peak_bytes: int | None = None
 
     def end(self, state: State, reason: str) -> None:
-        """Set how the run ended."""
         self.state = state
         self.reason = reason
 
@@ -208,7 +205,6 @@ class _Struck:
     pours: int | None = None
 
     def end(self, result: RunResult, limits: RunLimits, then: str) -> None:
-        """Set how the run ends, if it ends by these cells, and what came of it."""
         why = []
         if self.late:
             why.append(f"{_cells(self.late)} took longer than {limits.cell_timeout_s:g} s")

@@ -202,7 +202,7 @@ def _text(text: str, limit: int) -> str:
 
 
 def _is_plain_color(codes: str) -> bool:
-    """Whether the codes are complete plain colors; nbconvert fails on incomplete ones."""
+    """Whether the codes are complete; nbconvert fails on incomplete ones."""
     left = [int(code or 0) for code in codes.split(";")]
     while left:
         code = left.pop(0)

@@ -115,7 +115,6 @@ def render(name: str, **values: Any) -> str:
 
 @functools.cache
 def _templates_hash() -> str:
-    """A hash of what every page depends on: the templates, and the code that fills them."""
     sources = Sources(ROOT)
     files = [path.read_bytes() for path in sorted(TEMPLATES.iterdir()) if path.is_file()]
     code = str(sources.hashes(sources.reach((__name__, WHOLE)))).encode()

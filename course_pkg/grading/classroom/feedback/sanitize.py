@@ -158,7 +158,6 @@ def _markdown() -> MarkdownIt:
 
 
 def _math(sign: str, token: Token) -> str:
-    """A formula as text between its signs, for MathJax in the page."""
     return f"{sign}{escape(token.content.strip())}{sign}" + ("" if sign == "$" else "\n")
 
 

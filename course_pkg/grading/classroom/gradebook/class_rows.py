@@ -42,7 +42,6 @@ class Points:
 
     @property
     def score(self) -> float:
-        """The total, as nbgrader exports it: at least 0."""
         return max(0, self.automatic + self.by_hand - self.late_penalty)
 
 
@@ -118,7 +117,6 @@ class Row:
 
     @property
     def state(self) -> str:
-        """The state of the record, or why there is none."""
         if self.record is not None:
             return str(self.record.state)
         return "no-submission" if self.points is None else "no-record"

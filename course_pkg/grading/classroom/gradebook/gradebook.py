@@ -93,7 +93,6 @@ class CourseGradebook:
         return self.released(assignment)
 
     def released(self, assignment: str) -> NotebookNode:
-        """The notebook that students got."""
         if assignment not in self._released:
             path = self._folder(self._folders.release_directory, ".", assignment)
             text = path / f"{assignment}.ipynb"
@@ -148,7 +147,6 @@ class CourseGradebook:
             self._write_scores(student, assignment, shown, timestamp, ran, changed)
 
     def refresh_penalties(self, assignment: str) -> None:
-        """Compute the late penalty of every submission to an assignment again."""
         with self.transaction():
             assign_penalties(self.nbgrader_book, self.penalty_plugin, assignment)
 
@@ -163,7 +161,6 @@ class CourseGradebook:
             self.nbgrader_book.update_or_create_submission(assignment, student, timestamp=timestamp)
 
     def extend(self, assignment: str, student: str, hours: float) -> None:
-        """Give a student more time instead of any earlier extension; 0 for none."""
         from nbgrader.api import MissingEntry
 
         if self._due(assignment) is None:
@@ -203,7 +200,6 @@ class CourseGradebook:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """A block that only reads. Raises GradebookError."""
         with explained(self._lock.fix), self._lock.alone():
             try:
                 yield
@@ -237,7 +233,6 @@ class CourseGradebook:
                 cell.source = source.source
 
     def _work(self, student: str, assignment: str) -> dict[str, list[str]]:
-        """The student's work that was graded last, as `work_by_grade` gives it; {} if none was."""
         folder = self._folder(self._folders.autograded_directory, student, assignment)
         try:
             return work_by_grade(nbformat.read(folder / f"{assignment}.ipynb", as_version=4))

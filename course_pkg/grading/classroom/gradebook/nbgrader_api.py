@@ -168,15 +168,12 @@ def _server_lock(url: str) -> ServerLock:
 @contextlib.contextmanager
 def _programs() -> Iterator[None]:
     """Let nbgrader find alembic, which it starts by name to create a gradebook."""
-    before = os.environ.get("PATH")
+    before = os.environ.get("PATH", os.defpath)
     os.environ["PATH"] = program_path()
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PATH"]
-        else:
-            os.environ["PATH"] = before
+        os.environ["PATH"] = before
 
 
 @contextlib.contextmanager

@@ -80,12 +80,10 @@ class Record:
 
     @property
     def is_unsafe(self) -> bool:
-        """Whether the submission was graded without a sandbox."""
         return self.sandbox.startswith("NONE")
 
     @property
     def max_score(self) -> float:
-        """All automatic points of the assignment."""
         return math.fsum(question.points for question in self.questions)
 
 
@@ -150,7 +148,6 @@ class Store:
         self._key = derived_key(secret, "records")
 
     def save(self, record: Record) -> None:
-        """Write a record; it replaces the student's last one."""
         fields = asdict(record)
         text = json.dumps({"signature": self._sign(fields), "record": fields}, allow_nan=False)
         path = self.path(record.assignment, record.student)
@@ -200,7 +197,6 @@ class Store:
         return [name for name in folders if only in (None, name)]
 
     def path(self, assignment: str, student: str) -> Path:
-        """The file of a student's record."""
         if not valid_assignment(assignment):
             raise ValueError(f"{assignment!r} is not the name of an assignment")
         return self._folder / assignment / f"{file_stem(student)}.json"
@@ -210,7 +206,6 @@ class Store:
         return hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()
 
     def _verified(self, path: Path) -> dict[str, Any]:
-        """The fields of a record's file, whose signature is right. Raises OSError, ValueError."""
         with open(path, "rb") as file:
             text = file.read(MAX_RECORD + 1)
         if len(text) > MAX_RECORD:

@@ -105,7 +105,6 @@ class ProgressDisplay:
             self._live.start()
 
     def expect(self, total: int) -> None:
-        """Say how many submissions there are, before the slow part of the start."""
         self._total = total
         self._progress.update(self._task, total=total, rate="starting the sandboxes")
         if self._live is None:
@@ -148,7 +147,6 @@ class ProgressDisplay:
         self.note(text)
 
     def close(self) -> None:
-        """Stop updating; the last state of the table stays on the terminal."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -183,7 +181,6 @@ class ProgressDisplay:
         return Group(table, self._progress)
 
     def _time_left(self, now: float) -> str:
-        """In words; "" while nothing is known, and when all is done."""
         running = [now - began for began in self._running.values()]
         waiting = self._total - self._done - len(running)
         left = self._left.seconds(max(0, waiting), running)

@@ -7,8 +7,6 @@ Chapter: appendix/for-instructors.
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -16,7 +14,7 @@ from nbformat import NotebookNode
 
 from course_pkg.common.errors import FailedError
 from course_pkg.grading.classroom.gradebook.record import Record
-from course_pkg.grading.classroom.release import ReleaseError, program_path
+from course_pkg.grading.classroom.release import ReleaseError, run_nbgrader
 from course_pkg.grading.classroom.runs.grade_class import Options
 from course_pkg.grading.classroom.runs.grade_class import grade as grade_class
 from course_pkg.grading.classroom.runs.progress import ProgressDisplay
@@ -102,12 +100,6 @@ def nbgrader(root: Path, *arguments: str) -> None:
     """Run an nbgrader command, one that runs no submission, in the course in `root`, with a log."""
     log = root.resolve() / "nbgrader.log"
     with log.open("a") as out:
-        done = subprocess.run(
-            [sys.executable, "-m", "nbgrader", *arguments],
-            cwd=root,
-            env={**os.environ, "PATH": program_path()},
-            stdout=out,
-            stderr=out,
-        )
+        done = run_nbgrader(root, *arguments, stdout=out, stderr=out)
     if done.returncode:
         raise GradingFailed(f"nbgrader {' '.join(arguments)} failed; see {log}")

@@ -57,11 +57,9 @@ class CheckerScoring:
         self.by_cell = questions_by_cell(released, assignment.name)
 
     def to_run(self, notebook: NotebookNode) -> NotebookNode:
-        """The notebook to run, from the assembled one: the same."""
         return notebook
 
     def nothing(self) -> tuple[QuestionRecord, ...]:
-        """The questions of a submission that was not run."""
         return nothing_earned(self._questions)
 
     def questions(self, notebook: NotebookNode, result: RunResult) -> tuple[QuestionRecord, ...]:
@@ -100,7 +98,6 @@ class CheckerScoring:
         return reasons
 
     def late_answers(self, questions: tuple[QuestionRecord, ...]) -> tuple[str, ...]:
-        """For each question whose last answer came too late: a sentence that says so."""
         said = []
         for q in questions:
             if q.late_s:
@@ -161,12 +158,10 @@ class NotebookScoring:
         return tuple(scored[name] for name in self._points)
 
     def late_answers(self, questions: tuple[QuestionRecord, ...]) -> tuple[str, ...]:
-        """Nothing: only cells and the submission have a time limit."""
         return ()
 
 
 def _with_reason(question: QuestionRecord, why: str) -> QuestionRecord:
-    """The question; if it was not answered at all, with the reason."""
     failures = [p.failure for p in question.properties]
     if not why or not all(f is not None and f.reason == UNANSWERED for f in failures):
         return question
@@ -203,7 +198,6 @@ def question_of_test(name: str, points: float, earned: float, reason: str) -> Qu
 
 
 def _earned(cell: NotebookNode, outputs: Any) -> tuple[float, str]:
-    """The points of a test cell with these outputs, and why some were lost."""
     from nbgrader.utils import determine_grade
 
     try:

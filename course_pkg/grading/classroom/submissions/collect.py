@@ -79,7 +79,6 @@ class Submission:
 
     @property
     def late(self) -> bool:
-        """Whether Canvas says that it is late."""
         return self._found.late
 
     def read(self) -> Files:
@@ -123,7 +122,6 @@ class Submission:
 
 
 def _walk(tree: Folder | Zip, at: Parts) -> list[Parts]:
-    """Every file of a submission. Raises Refused above the limits."""
     files = []
     folders = [at]
     seen = 0
@@ -275,7 +273,6 @@ def _submissions(
 
 
 def _has(roster: Roster | None, name: str) -> bool:
-    """Whether the roster has the person of a path in a zip."""
     if roster is None:
         return False
     match = MOODLE.fullmatch(name)
@@ -286,7 +283,6 @@ def _has(roster: Roster | None, name: str) -> bool:
 def _identity(
     one: UnidentifiedSubmission, numbers: dict[str, set[str]], layout: str, roster: Roster | None
 ) -> tuple[str, Person | None, str | None]:
-    """The id of the student, who that is, and why nobody is known by that name."""
     described = one.person
     person = roster.find(described) if roster else None
     if person:

@@ -58,7 +58,6 @@ class UnidentifiedSubmission:
 
     @property
     def person(self) -> Person:
-        """What the source says about the person. The name of a file or folder may be an id."""
         return Person(self.name if self.is_id else "", self.name, lms_id=self.lms_id)
 
 
@@ -192,7 +191,6 @@ def skipped(name: str) -> bool:
 
 
 def _bare_forms(name: str) -> set[str]:
-    """A name without signs, and so without the number of an upload."""
     match = AGAIN.fullmatch(stem(name))
     return {_bare(name), _bare(match[1]) if match else ""}
 

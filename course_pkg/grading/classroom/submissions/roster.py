@@ -61,7 +61,6 @@ class Person:
 
     @property
     def called(self) -> tuple[str, ...]:
-        """What the student may call themselves: full name, id, e-mail address and number."""
         return tuple(text for text in (self.full_name, self.id, self.email, self.lms_id) if text)
 
 
@@ -123,7 +122,6 @@ class Roster:
         return [p for p in near.values() if most and fits[p.id] == most]
 
     def doubles(self) -> list[tuple[Person, Person]]:
-        """Pairs of ids that may belong to one person, by all that is known about both."""
         pairs = {}
         for person in self.people:
             for other in (p for key in _keys(person) for p in self._by_key[key]):
@@ -157,12 +155,10 @@ def folded(text: str) -> str:
 
 
 def _same(one: str, other: str) -> bool | None:
-    """Whether two texts are the same; None if one of them is not known."""
     return one == other if one and other else None
 
 
 def _names(person: Person) -> set[str]:
-    """A person's name as it is compared: as words, and in Canvas's short form."""
     if not person.full_name:
         return set()
     short = re.sub(r"[\W_]", "", folded(f"{person.last_name}{person.first_name}"))
@@ -170,12 +166,10 @@ def _names(person: Person) -> set[str]:
 
 
 def _words(name: str) -> str:
-    """The words of a name; Moodle and Canvas leave out some signs."""
     return " ".join(re.sub(r"[\W_]+", " ", folded(name)).split())
 
 
 def _keys(person: Person) -> set[tuple[str, str]]:
-    """What a description and a student must share one of, to be the same person."""
     keys = {("number", person.lms_id), ("code", folded(person.id)), ("code", folded(person.email))}
     keys |= {("name", name) for name in _names(person)}
     return {key for key in keys if key[1]}
@@ -297,7 +291,6 @@ def _canvas(row: dict[str, str]) -> Person:
 
 
 def _first(row: dict[str, str], *names: str) -> str:
-    """The first of these cells that is not empty."""
     return next((text for name in names if (text := row.get(name, "").strip())), "")
 
 
@@ -307,13 +300,11 @@ def _person(name: str, first: str, last: str, email: str, number: str) -> Person
 
 
 def _submitted_at(row: dict[str, str]) -> datetime | None:
-    """When a row says that its student submitted. Raises RosterError."""
     at = _first(row, "submitted_at", SUBMITTED)
     return _time(at) if at.strip("-") else None
 
 
 def _time(text: str) -> datetime:
-    """A time in ISO format, or as Moodle writes it in English; without a zone, of this machine."""
     text = re.sub(r"(?<=\d) ?(UTC|GMT)$", "Z", text)
     bare = re.sub(r"^[^\W\d]+, ", "", text)  # the day of the week
     for form in (None, *MOODLE_TIMES):

@@ -70,7 +70,6 @@ class Folder:
         return {}
 
     def problem(self, path: Parts) -> str | None:
-        """Why the file or folder can't be read, as far as opening it shows it."""
         try:
             with self._opened(path):
                 return None
@@ -94,7 +93,6 @@ class Folder:
             raise Refused(f"{shown('/'.join(path))} can't be read ({error.strerror})") from None
 
     def modified(self, path: Parts) -> datetime | None:
-        """When the file was last modified, in UTC; None if that can't be found out."""
         with suppress(OSError, Refused, OverflowError, ValueError), self._opened(path) as fd:
             return datetime.fromtimestamp(os.fstat(fd).st_mtime, UTC)
         return None
@@ -238,7 +236,6 @@ def _utf8(entry: zipfile.ZipInfo) -> str | None:
 
 
 def _decoded(name: str) -> str | None:
-    """The text of bytes in UTF-8, which come as Latin-1; None for other bytes."""
     try:
         return name.encode("latin-1").decode("utf-8")
     except UnicodeDecodeError:
@@ -254,7 +251,6 @@ def _name(entry: zipfile.ZipInfo, codec: str) -> str:
 
 
 def _codec(entries: list[zipfile.ZipInfo], known: Callable[[str], bool]) -> str:
-    """The code page in which most of the names that are not in UTF-8 are known; "" for none."""
     tops = {e.orig_filename.partition("/")[0] for e in entries if not e.flag_bits & _UTF8_FLAG}
     names = [name for name in tops if _decoded(name) is None]
     best = ""
