@@ -4,7 +4,8 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from types import SimpleNamespace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,8 @@ from course_pkg.grading.classroom.cluster.messages import (
     Preparation,
     SubmissionTask,
     read_reply,
+    read_request,
+    reply_bytes,
     work_of,
 )
 from course_pkg.grading.classroom.execution.assignment import resolve
@@ -30,16 +33,23 @@ WORK = work_of(resolve("bleu"), LIMITS)
 
 
 class Sandboxes:
-    """An executor that runs nothing; `failure` is raised for every submission."""
+    """Starts executors that run nothing; each submission raises `failure`, or waits for `hold`."""
 
-    made: list["Sandboxes"]
-    failure: Exception | None = None
-    hold = None
+    def __init__(self):
+        self.made = []
+        self.failure = self.hold = None
+        self.without_gpu = ""
 
-    def __init__(self, assignment, hidden, limits, jobs, gpu_jobs):
-        self.arguments = (assignment.name, jobs, gpu_jobs)
+    def __call__(self, assignment, hidden, limits, jobs, gpu_jobs):
+        self.made.append(Executor(self, (assignment.name, jobs, gpu_jobs)))
+        return self.made[-1]
+
+
+class Executor:
+    def __init__(self, sandboxes, arguments):
+        self.sandboxes = sandboxes
+        self.arguments = arguments
         self.ended = self.stopped = False
-        self.made.append(self)
 
     def __enter__(self):
         return self
@@ -54,39 +64,43 @@ class Sandboxes:
         return 2
 
     def without_gpu(self):
-        return ""
+        return self.sandboxes.without_gpu
 
     def stop(self):
         self.stopped = True
 
     def run_submission(self, student, key, packed, called=()):
-        if self.failure:
-            raise self.failure
-        if self.hold:
-            self.hold.wait(300)
+        if self.sandboxes.failure:
+            raise self.sandboxes.failure
+        if self.sandboxes.hold:
+            self.sandboxes.hold.wait(300)
         return RunResult(reason=f"{student} {key!r} {packed!r}")
 
 
 @pytest.fixture
-def warm(monkeypatch, tmp_path):
+def sandboxes():
+    return Sandboxes()
+
+
+@pytest.fixture
+def warm(sandboxes, monkeypatch):
     """A worker's process without real sandboxes."""
-    made = worker.WarmExecutor()
-    monkeypatch.setattr(worker, "warm_executor", lambda: made)
-    monkeypatch.setattr(worker, "LocalExecutor", Sandboxes)
-    monkeypatch.setattr(worker, "probe", lambda: SandboxState(True, ""))
-    monkeypatch.setattr(Sandboxes, "made", [], raising=False)
     monkeypatch.setattr(checks, "__path__", list(checks.__path__))
     monkeypatch.delenv(registry.RECEIVED, raising=False)
-    here = SimpleNamespace(state=SimpleNamespace(nthreads=40), local_directory=str(tmp_path))
-    monkeypatch.setattr("distributed.get_worker", lambda: here)
-    yield made
+    yield worker.WarmExecutor(sandboxes, lambda: SandboxState(True, ""))
     os.environ.pop(registry.RECEIVED, None)
 
 
-def ask(request, gpu=False):
+def asked(warm, request, gpu=False):
     is_task = isinstance(request, SubmissionTask)
     data = messages.task_bytes(request) if is_task else messages.preparation_bytes(request)
-    return read_reply(worker.handle(data, gpu), LIMITS)
+    reply = warm.reply(read_request(data), gpu, 40, Path())
+    return read_reply(reply_bytes(reply, LIMITS), LIMITS)
+
+
+@pytest.fixture
+def ask(warm):
+    return partial(asked, warm)
 
 
 def submission(student="ada", work=WORK):
@@ -94,14 +108,14 @@ def submission(student="ada", work=WORK):
 
 
 @pytest.fixture
-def hold(monkeypatch):
-    made = threading.Event()
-    monkeypatch.setattr(Sandboxes, "hold", made)
-    return made
+def hold(sandboxes):
+    """Submissions run until this event."""
+    sandboxes.hold = threading.Event()
+    return sandboxes.hold
 
 
 @pytest.fixture
-def begin():
+def begin(ask):
     """A function that asks in a thread, and returns the future reply once a condition holds."""
     with ThreadPoolExecutor(4) as threads:
 
@@ -113,32 +127,32 @@ def begin():
         yield begin
 
 
-def test_a_submission_is_run_with_its_own_key_on_warm_fork_servers(warm):
+def test_a_submission_is_run_with_its_own_key_on_warm_fork_servers(ask, sandboxes):
     assert ask(Preparation(WORK)).room == 2
     for student in ("ada", "ben"):
         assert ask(submission(student)).result.reason == f"{student} b'key' b'packed'"
-    assert [one.arguments for one in Sandboxes.made] == [("bleu", 32, 0)]
-    assert Sandboxes.made[0].thread.name.startswith("course-fork-servers")  # it lives on
+    assert [one.arguments for one in sandboxes.made] == [("bleu", 32, 0)]
+    assert sandboxes.made[0].thread.name.startswith("course-fork-servers")  # it lives on
 
 
-def test_another_assignment_or_other_limits_replace_them(warm):
+def test_another_assignment_or_other_limits_replace_them(ask, sandboxes):
     ask(submission())
     ask(submission(work=work_of(resolve("rouge"), LIMITS)))
     ask(submission(work=replace(WORK, limits=RunLimits(time_limit_s=5))))
     ask(submission(work=replace(WORK, run="another run", limits=RunLimits(time_limit_s=5))))
-    assert [one.ended for one in Sandboxes.made] == [True, True, False]
+    assert [one.ended for one in sandboxes.made] == [True, True, False]
 
 
-def test_a_gpu_is_used_only_if_the_task_says_so(warm, monkeypatch):
+def test_a_gpu_is_used_only_if_the_task_says_so(ask, sandboxes):
     ask(Preparation(WORK), gpu=True)
-    assert Sandboxes.made[0].arguments == ("bleu", 32, None)
-    monkeypatch.setattr(Sandboxes, "without_gpu", lambda _: "no driver")
+    assert sandboxes.made[0].arguments == ("bleu", 32, None)
+    sandboxes.without_gpu = "no driver"
     reply = ask(Preparation(WORK), gpu=True)
     assert (reply.kind, reply.why) == ("no-gpu", "no driver")
     assert ask(Preparation(WORK)).kind == "fit"
 
 
-def test_two_runs_take_turns_and_none_waits_for_the_end_of_the_other(warm, hold, begin):
+def test_two_runs_take_turns_and_none_waits_for_the_end_of_the_other(warm, sandboxes, hold, begin):
     first = begin(WORK, lambda: warm._users == 1)
     second = begin(work_of(resolve("rouge"), LIMITS), lambda: len(warm._waiting) == 1)
     third = begin(WORK, lambda: len(warm._waiting) == 2)  # it could run now, but for the second
@@ -146,7 +160,7 @@ def test_two_runs_take_turns_and_none_waits_for_the_end_of_the_other(warm, hold,
     hold.set()
     assert [one.result().kind for one in (first, second, third)] == ["result"] * 3
     assert not warm._waiting
-    assert [one.arguments[0] for one in Sandboxes.made] == ["bleu", "rouge", "bleu"]
+    assert [one.arguments[0] for one in sandboxes.made] == ["bleu", "rouge", "bleu"]
 
 
 @pytest.mark.parametrize(
@@ -157,36 +171,36 @@ def test_two_runs_take_turns_and_none_waits_for_the_end_of_the_other(warm, hold,
         (ValueError("a bug\x1b"), "failed", "ValueError: a bug"),
     ],
 )
-def test_a_failure_is_a_reply(warm, monkeypatch, failure, kind, said):
-    monkeypatch.setattr(Sandboxes, "failure", failure)
+def test_a_failure_is_a_reply(ask, sandboxes, failure, kind, said):
+    sandboxes.failure = failure
     reply = ask(submission())
     assert reply.kind == kind and said in reply.why
 
 
-def test_fork_servers_that_failed_are_replaced(warm, monkeypatch):
-    monkeypatch.setattr(Sandboxes, "failure", SandboxFailed("the fork server has ended"))
+def test_fork_servers_that_failed_are_replaced(ask, sandboxes):
+    sandboxes.failure = SandboxFailed("the fork server has ended")
     ask(submission())
-    monkeypatch.setattr(Sandboxes, "failure", None)
+    sandboxes.failure = None
     assert ask(submission()).result.state == State.GRADED
-    assert [one.ended for one in Sandboxes.made] == [True, False]
+    assert [one.ended for one in sandboxes.made] == [True, False]
 
 
-def test_another_version_of_the_package_or_of_the_checks_is_refused(warm, monkeypatch):
+def test_another_version_of_the_package_or_of_the_checks_is_refused(ask, sandboxes):
     reply = ask(submission(work=replace(WORK, judging="0" * 64, version="course_pkg 9")))
     assert reply.kind == "unfit" and "expected course_pkg 9" in reply.why
     assert reply.why.startswith(f"it has course_pkg {__version__} (code ")
     reply = ask(submission(work=replace(WORK, checks="0" * 64)))
     assert reply.kind == "unfit" and "another version of the checks of bleu" in reply.why
     reply = ask(submission(work=replace(WORK, checks="")))  # a plain assignment of that name
-    assert reply.kind == "unfit" and not Sandboxes.made
+    assert reply.kind == "unfit" and not sandboxes.made
 
 
-def test_a_worker_without_a_sandbox_is_refused(warm, monkeypatch):
-    monkeypatch.setattr(worker, "probe", lambda: SandboxState(False, "no bwrap", "install it"))
-    assert ask(Preparation(WORK)).why == "no bwrap; install it"
+def test_a_worker_without_a_sandbox_is_refused(sandboxes):
+    warm = worker.WarmExecutor(sandboxes, lambda: SandboxState(False, "no bwrap", "install it"))
+    assert asked(warm, Preparation(WORK)).why == "no bwrap; install it"
 
 
-def test_checks_that_the_package_lacks_are_received_once_and_checked(warm, monkeypatch, tmp_path):
+def test_checks_that_the_package_lacks_are_received_once_and_checked(ask, monkeypatch, tmp_path):
     files = {name: data.decode() for name, data in registry.assignment_files("bleu").items()}
     monkeypatch.setattr(registry, "ASSIGNMENTS", tmp_path)
     assert ask(submission()).kind == ask(Preparation(WORK)).kind == "lacks"
@@ -201,13 +215,13 @@ def test_checks_that_the_package_lacks_are_received_once_and_checked(warm, monke
     assert checks.__path__[1] == os.environ[registry.RECEIVED]
 
 
-def test_only_a_run_that_has_the_worker_for_itself_is_stopped(warm, hold, begin):
+def test_only_a_run_that_has_the_worker_for_itself_is_stopped(warm, sandboxes, hold, begin, ask):
     one = begin(replace(WORK, run="one"), lambda: warm._users == 1)
     warm.stop("three")
-    assert not Sandboxes.made[0].stopped
+    assert not sandboxes.made[0].stopped
     two = begin(replace(WORK, run="two"), lambda: warm._users == 2)
     warm.stop("one")
-    assert not Sandboxes.made[0].stopped
+    assert not sandboxes.made[0].stopped
     hold.set()
     assert one.result().kind == two.result().kind == "result"
     hold.clear()
@@ -215,12 +229,12 @@ def test_only_a_run_that_has_the_worker_for_itself_is_stopped(warm, hold, begin)
     warm.stop(WORK.run)
     hold.set()
     alone.result()
-    assert Sandboxes.made[0].stopped
+    assert sandboxes.made[0].stopped
     ask(submission(work=replace(WORK, run="another run")))
-    assert [one.ended for one in Sandboxes.made] == [True, False]
+    assert [one.ended for one in sandboxes.made] == [True, False]
 
 
-def test_what_waits_on_a_worker_does_not_run_if_its_run_is_stopped(warm, hold, begin):
+def test_what_waits_on_a_worker_does_not_run_if_its_run_is_stopped(warm, sandboxes, hold, begin):
     first = begin(WORK, lambda: warm._users == 1)
     rouge = replace(work_of(resolve("rouge"), LIMITS), run="two")
     second = begin(rouge, lambda: len(warm._waiting) == 1)
@@ -229,10 +243,10 @@ def test_what_waits_on_a_worker_does_not_run_if_its_run_is_stopped(warm, hold, b
     assert (reply.kind, reply.why) == ("failed", "SandboxFailed: the run was interrupted")
     hold.set()
     first.result()
-    assert [one.arguments[0] for one in Sandboxes.made] == ["bleu"]
+    assert [one.arguments[0] for one in sandboxes.made] == ["bleu"]
 
 
-def test_a_package_that_was_changed_under_a_running_worker_is_refused(warm, monkeypatch):
+def test_a_package_that_was_changed_under_a_running_worker_is_refused(ask, monkeypatch):
     assert ask(Preparation(WORK)).kind == "fit"
     monkeypatch.setattr(worker, "current_judging_hash", lambda: "0" * 64)
     assert ask(submission()).kind == "result"  # by the processes that it has

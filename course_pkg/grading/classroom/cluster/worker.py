@@ -10,7 +10,7 @@ import itertools
 import os
 import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -40,7 +40,7 @@ from course_pkg.grading.questions import registry
 from course_pkg.grading.questions.display import one_line
 from course_pkg.grading.questions.question import QuestionError, parse_questions
 from course_pkg.sandbox.namespaces import SandboxFailed
-from course_pkg.sandbox.probe import probe
+from course_pkg.sandbox.probe import SandboxState, probe
 
 CHANGED = "its package has changed since it was started: start the worker again"
 
@@ -54,9 +54,19 @@ class WarmExecutor:
 
     A task of another assignment or with other limits waits until the running submissions have
     ended, and replaces it. Later tasks wait behind it, so that two runs take turns.
+
+    Args:
+        make: starts an executor.
+        sandbox: says whether submissions can be confined here.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        make: Callable[..., LocalExecutor] = LocalExecutor,
+        sandbox: Callable[[], SandboxState] = probe,
+    ) -> None:
+        self._make = make
+        self._sandbox = sandbox
         self._changed = threading.Condition()
         self._users = 0
         self._waiting: list[list[object]] = []  # what each wants, in the order in which they came
@@ -84,7 +94,7 @@ class WarmExecutor:
                 self._show_checks(work)
                 gpu_jobs = None if gpu else 0
                 arguments = (resolve(work.assignment), hidden, work.limits, jobs, gpu_jobs)
-                self._executor = self._owner.submit(_ready, *arguments).result()
+                self._executor = self._owner.submit(self._start, *arguments).result()
                 self._made_for = wanted
             self._users += 1
             self._runs[work.run] = self._runs.get(work.run, 0) + 1
@@ -100,6 +110,13 @@ class WarmExecutor:
                 self._users -= 1
                 self._runs[work.run] -= 1
                 self._changed.notify_all()
+
+    def _start(self, *arguments: object) -> LocalExecutor:
+        with ExitStack() as stack:
+            executor = stack.enter_context(self._make(*arguments))
+            executor.ready()
+            stack.pop_all()
+        return executor
 
     def _wait_for_turn(self, wanted: tuple[object, ...], run: str) -> None:
         mine = [wanted]
@@ -137,6 +154,44 @@ class WarmExecutor:
         self._made_for = ()
         if executor is not None:
             executor.__exit__(None, None, None)
+
+    def reply(
+        self, request: SubmissionTask | Preparation, gpu: bool, threads: int, hidden: Path
+    ) -> WorkerReply:
+        """The reply to a request; never raises for what a submission did.
+
+        Args:
+            gpu: whether submissions get this worker's GPUs.
+            threads: of the worker, which runs as many submissions at a time.
+            hidden: the folder that no sandbox may see.
+        """
+        work = request.work
+        try:
+            if judging_hash() != work.judging:
+                raise Unfit(
+                    f"it has {version()}; expected {work.version}: install the same package and "
+                    "libraries there, from the same requirements.txt, under the same Python, and "
+                    "start the worker again"
+                )
+            if not (state := self._sandbox()).ok:
+                raise NoSandbox(state)
+            if isinstance(request, Preparation) and request.files is not None:
+                self.receive(work, request.files)
+            if not self.has(work):
+                return WorkerReply("lacks")
+            with self.use(work, gpu, max(1, min(threads, SLOTS)), hidden) as executor:
+                if isinstance(request, Preparation):
+                    if gpu and (why := executor.without_gpu()):
+                        return WorkerReply("no-gpu", why[:MAX_WORDS])
+                    return WorkerReply("fit", room=executor.room())
+                asked = (request.student, request.key, request.packed, request.called)
+                return WorkerReply("result", result=executor.run_submission(*asked))
+        except (Unfit, NoSandbox) as error:
+            return WorkerReply("unfit", one_line(str(error), MAX_WORDS))
+        except NoGpu as error:
+            return WorkerReply("no-gpu", one_line(str(error), MAX_WORDS))
+        except Exception as error:  # the grader's own error, as on one machine
+            return WorkerReply("failed", one_line(f"{type(error).__name__}: {error}", 500))
 
     def receive(self, work: RunWork, files: dict[str, str]) -> None:
         """Keep checks that this worker's package lacks. Raises Unfit if they are other ones."""
@@ -180,14 +235,6 @@ class WarmExecutor:
             checks.__path__.append(str(folder))
 
 
-def _ready(*args: object) -> LocalExecutor:
-    with ExitStack() as stack:
-        executor = stack.enter_context(LocalExecutor(*args))
-        executor.ready()
-        stack.pop_all()
-    return executor
-
-
 @functools.cache
 def warm_executor() -> WarmExecutor:
     """The executor that this process keeps."""
@@ -199,55 +246,16 @@ def warm_executor() -> WarmExecutor:
 
 
 def handle(data: bytes, gpu: bool) -> bytes:
-    """The reply to a request of `messages`; never raises for what a submission did.
+    """The reply to a request, both as bytes: see `WarmExecutor.reply`."""
+    from distributed import get_worker
 
-    Args:
-        gpu: whether submissions get this worker's GPUs.
-    """
     request = read_request(data)
-    return reply_bytes(_reply(request, gpu), request.work.limits)
+    worker = get_worker()
+    hidden = Path(worker.local_directory)
+    reply = warm_executor().reply(request, gpu, worker.state.nthreads, hidden)
+    return reply_bytes(reply, request.work.limits)
 
 
 def stop(run: str) -> None:
     """End the submissions of a run in this process; returns at once."""
     threading.Thread(target=warm_executor().stop, args=(run,)).start()
-
-
-def _reply(request: SubmissionTask | Preparation, gpu: bool) -> WorkerReply:
-    from distributed import get_worker
-
-    work = request.work
-    worker = get_worker()
-    jobs = max(1, min(worker.state.nthreads, SLOTS))
-    try:
-        _require_same(work)
-        if isinstance(request, Preparation) and request.files is not None:
-            warm_executor().receive(work, request.files)
-        if not warm_executor().has(work):
-            return WorkerReply("lacks")
-        with warm_executor().use(work, gpu, jobs, Path(worker.local_directory)) as executor:
-            if isinstance(request, Preparation):
-                if gpu and (why := executor.without_gpu()):
-                    return WorkerReply("no-gpu", why[:MAX_WORDS])
-                return WorkerReply("fit", room=executor.room())
-            asked = (request.student, request.key, request.packed, request.called)
-            result = executor.run_submission(*asked)
-            return WorkerReply("result", result=result)
-    except (Unfit, NoSandbox) as error:
-        return WorkerReply("unfit", one_line(str(error), MAX_WORDS))
-    except NoGpu as error:
-        return WorkerReply("no-gpu", one_line(str(error), MAX_WORDS))
-    except Exception as error:  # the grader's own error, as on one machine
-        return WorkerReply("failed", one_line(f"{type(error).__name__}: {error}", 500))
-
-
-def _require_same(work: RunWork) -> None:
-    """Raise Unfit if this worker would grade differently, or without a sandbox."""
-    if judging_hash() != work.judging:
-        raise Unfit(
-            f"it has {version()}; expected {work.version}: install the same package and "
-            "libraries there, from the same requirements.txt, under the same Python, and start the "
-            "worker again"
-        )
-    if not (state := probe()).ok:
-        raise NoSandbox(state)
