@@ -6,6 +6,7 @@ import pytest
 
 from course_pkg.grading.classroom.gradebook.gradebook import CourseGradebook
 from tests.exercises.assignments import Course
+from tests.grading.classroom.clusters import prepare
 from tests.grading.classroom.gateways import Gateway
 from tests.grading.classroom.recorded import ASSIGNMENT, ROOT
 
@@ -18,6 +19,12 @@ def prepared(tmp_path_factory):
     with CourseGradebook(course.root) as book:
         book.ensure_assignment(ASSIGNMENT)
     return course.root
+
+
+@pytest.fixture(scope="session")
+def prepared_bleu(tmp_path_factory):
+    """A course that has released another assignment, whose answers need no torch."""
+    return prepare(tmp_path_factory.mktemp("bleu"))
 
 
 @pytest.fixture

@@ -4,12 +4,10 @@ The tests of this module share a cluster. Each starts the workers that it needs,
 """
 
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -27,9 +25,7 @@ from tests.grading.classroom.clusters import (
     Class,
     Cluster,
     certificate,
-    graded_in,
     package_without,
-    prepare,
 )
 from tests.waiting import wait_until
 
@@ -39,11 +35,6 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl, for certificates"),
 ]
 HOSTILE = ("dead", "flood", "html")
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    return prepare(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture(scope="module")
@@ -59,18 +50,18 @@ def cluster(tmp_path_factory, pem):
 
 
 @pytest.fixture(scope="module")
-def alone(prepared, tmp_path_factory):
+def alone(prepared_bleu, tmp_path_factory):
     """A class that was graded on this machine."""
-    school = Class(prepared, tmp_path_factory.mktemp("alone") / "course")
+    school = Class(prepared_bleu, tmp_path_factory.mktemp("alone") / "course")
     school.fill(*HOSTILE)
     school.grade()
     return school
 
 
 @pytest.fixture
-def school(prepared, tmp_path):
+def school(prepared_bleu, tmp_path):
     """The same class, which was not graded yet."""
-    school = Class(prepared, tmp_path / "course")
+    school = Class(prepared_bleu, tmp_path / "course")
     school.fill(*HOSTILE)
     return school
 
@@ -183,82 +174,6 @@ def test_a_scheduler_is_not_trusted_without_its_certificate(school, cluster, tmp
     with pytest.raises(ExecutorLost, match=r"certificates can't be used .*--tls-key are yours"):
         school.grade(scheduler_of(cluster.at.address, other, without_key, None))
     assert not (school.root / "results").exists()
-
-
-def grade_until(school, cluster, pem, count=None, break_off=None):
-    """Run the command; after so many submissions, call `break_off`. Exit code, and whom it graded.
-
-    count: 0 for before the first one.
-    """
-    process = command(school, cluster, pem)
-    graded = []
-    for line in process.stdout:
-        assert str(State.GRADING_ERROR) not in line
-        graded += graded_in(line)
-        if len(graded) == count:
-            break_off(process)
-            count = None
-    return process.wait(600), graded
-
-
-@pytest.mark.exhaustive
-def test_a_command_that_is_killed_and_run_again_gives_the_same(alone, school, cluster, pem):
-    def kill(process):
-        time.sleep(random.random() * 0.2)
-        process.kill()
-
-    cluster.only("a", threads=2)
-    code, first = grade_until(school, cluster, pem, random.randint(0, 4), kill)
-    assert code == -signal.SIGKILL
-    code, second = grade_until(school, cluster, pem)
-    assert code == 1  # some need a look
-    assert not set(first) & set(second)  # nothing is graded twice
-    assert school.results() == alone.results()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.minutes
-@pytest.mark.timeout(3600)
-def test_whatever_is_killed_at_twenty_moments_the_results_are_the_same(prepared, tmp_path):
-    """A class of 50, four workers: the command, a worker or the scheduler is killed."""
-    rng = random.Random(16)
-    graded = []
-    codes = []
-    calm, wild = (Class(prepared, tmp_path / name) for name in ("calm", "wild"))
-    for school in (calm, wild):
-        school.fill(*HOSTILE)
-        for number in range(43):
-            school.submit(f"student-{number:02}", number / 42, "import time; time.sleep(1)")
-    calm.grade()
-    made = Cluster(tmp_path / "cluster-0")
-    made.add("a", "b", "c", "d")
-    for moment in range(20):
-        kind = rng.choice(["command", "worker", "scheduler"])
-
-        def break_off(process, kind=kind, made=made, moment=moment):
-            time.sleep(rng.random())
-            if kind == "scheduler":
-                made.scheduler.kill()
-                return
-            if kind == "worker":
-                made.kill(rng.choice(sorted(made.workers)))
-                made.add(f"later-{moment}")
-                time.sleep(rng.random())
-            process.kill()
-
-        code, names = grade_until(wild, made, None, rng.randint(0, 2), break_off)
-        graded += names
-        codes.append((kind, code, len(graded)))
-        if kind == "scheduler":
-            made.__exit__()
-            made = Cluster(tmp_path / f"cluster-{moment + 1}")
-            made.add("a", "b", "c", "d")
-    code, names = grade_until(wild, made, None)
-    made.__exit__()
-    graded += names
-    print("what was killed, the exit code, and how many had their grade:", codes)
-    assert code == 1 and sorted(graded) == sorted(set(graded))  # nothing is graded twice
-    assert wild.results() == calm.results()
 
 
 def test_ctrl_c_ends_the_command_and_what_runs_on_the_workers(school, cluster, pem):

@@ -11,13 +11,9 @@ from course_pkg.grading.classroom.execution.runner_output import State
 from tests.grading.classroom import NEEDS_SANDBOX
 from tests.waiting import wait_until
 
-from .clusters import Class, Cluster, prepare
+from .clusters import Class, Cluster
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.exhaustive,
-    NEEDS_SANDBOX,
-]
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive, NEEDS_SANDBOX]
 
 
 class Proxy:
@@ -65,9 +61,9 @@ class Proxy:
 
 
 @pytest.fixture
-def school(tmp_path):
+def school(prepared_bleu, tmp_path):
     """A class whose last submission takes some seconds."""
-    made = Class(prepare(tmp_path / "prepared"), tmp_path / "course")
+    made = Class(prepared_bleu, tmp_path / "course")
     made.fill()
     made.submit("slow", code="import time; time.sleep(3)")
     return made

@@ -19,15 +19,12 @@ from course_pkg.grading.classroom.runs.batch import EARLIER, KEPT
 from course_pkg.grading.classroom.runs.run_summary import summary
 from course_pkg.sandbox.gpus import GpuMemory, find_gpus
 from tests.grading.classroom import NEEDS_SANDBOX
-from tests.grading.classroom.clusters import ASSIGNMENT, prepare
+from tests.grading.classroom.clusters import ASSIGNMENT
 from tests.grading.classroom.school import School
 from tests.grading.classroom.test_progress import printed
 from tests.sandbox.fake_gpus import FakeGpus
 
-pytestmark = [
-    pytest.mark.slow,
-    NEEDS_SANDBOX,
-]
+pytestmark = [pytest.mark.slow, NEEDS_SANDBOX]
 GB = 10**9
 REAL_TRIAL = run_gpus.TRIAL
 NO_DRIVER = "this machine has no NVIDIA driver"
@@ -120,14 +117,9 @@ class Class(School):
         return next(c for c in cells if c.source.startswith(LOOK)).outputs[0].text
 
 
-@pytest.fixture(scope="module")
-def released(tmp_path_factory):
-    return prepare(tmp_path_factory.mktemp("released"))
-
-
 @pytest.fixture
-def school(tmp_path, released, monkeypatch):
-    return Class(tmp_path, released, monkeypatch)
+def school(tmp_path, prepared_bleu, monkeypatch):
+    return Class(tmp_path, prepared_bleu, monkeypatch)
 
 
 def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(school):

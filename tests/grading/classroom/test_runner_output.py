@@ -6,7 +6,6 @@ import threading
 import time
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from course_pkg.grading.classroom.execution.runner_output import (
     read_all,
     read_runner_output,
 )
+from tests.tables import each_row
 
 
 @dataclass(frozen=True)
@@ -55,81 +55,75 @@ def lines(*rows: object) -> bytes:
 
 
 STARTED = {"started": 0.5}
+RAN = {"end": "ran"}
+STUCK = {"end": "stuck"}
 
 
-@pytest.mark.parametrize(
+def cell(index: int, **struck: object) -> dict[str, object]:
+    return {"cell": index, "outputs": [], **struck}
+
+
+def died(code: object) -> dict[str, object]:
+    return {"end": "died", "cell": 2, "code": code}
+
+
+FLOODED = "cell 5 put out far too much"
+BOTH = {"flooded": True, "late": True}
+
+
+@each_row(
     ("rows", "state", "said"),
     [
-        ([STARTED, {"end": "ran"}], State.GRADED, ""),
+        ([RAN], State.GRADED, ""),
+        ([cell(4, late=True), RAN], State.CELL_TIMED_OUT, "cell 5 took longer than 3 s"),
+        ([cell(4, late=True), STUCK], State.CELL_TIMED_OUT, "it did not stop"),
+        ([died(-11)], State.KERNEL_DIED, "signal 11"),
+        ([died(3)], State.KERNEL_DIED, "exit code 3"),
+        ([died("quit")], State.KERNEL_DIED, "by quit"),
+        ([cell(4, flooded=True), RAN], State.TOO_MUCH_OUTPUT, FLOODED),
         (
-            [STARTED, {"cell": 4, "outputs": [], "late": True}, {"end": "ran"}],
-            State.CELL_TIMED_OUT,
-            "cell 5 took longer than 3 s",
-        ),
-        (
-            [STARTED, {"cell": 4, "outputs": [], "late": True}, {"end": "stuck"}],
-            State.CELL_TIMED_OUT,
-            "it did not stop",
-        ),
-        ([STARTED, {"end": "died", "cell": 2, "code": -11}], State.KERNEL_DIED, "signal 11"),
-        ([STARTED, {"end": "died", "cell": 2, "code": 3}], State.KERNEL_DIED, "exit code 3"),
-        ([STARTED, {"end": "died", "cell": 2, "code": "quit"}], State.KERNEL_DIED, "by quit"),
-        (
-            [STARTED, {"cell": 4, "outputs": [], "flooded": True}, {"end": "ran"}],
+            [cell(4, **BOTH), RAN],
             State.TOO_MUCH_OUTPUT,
-            "cell 5 put out far too much",
+            f"{FLOODED} and was interrupted; the others",
         ),
+        ([cell(4, **BOTH), STUCK], State.TOO_MUCH_OUTPUT, "it did not stop"),
         (
-            [STARTED, {"cell": 4, "outputs": [], "flooded": True, "late": True}, {"end": "ran"}],
-            State.TOO_MUCH_OUTPUT,
-            "cell 5 put out far too much and was interrupted; the others ran",
-        ),
-        (
-            [STARTED, {"cell": 4, "outputs": [], "flooded": True, "late": True}, {"end": "stuck"}],
-            State.TOO_MUCH_OUTPUT,
-            "it did not stop",
-        ),
-        (
-            [
-                STARTED,
-                {"cell": 4, "outputs": [], "flooded": True},
-                {"cell": 6, "outputs": [], "late": True},
-                {"end": "ran"},
-            ],
+            [cell(4, flooded=True), cell(6, late=True), RAN],
             State.CELL_TIMED_OUT,
-            "cell 7 took longer than 3 s; cell 5 put out far too much",
+            f"cell 7 took longer than 3 s; {FLOODED}",
         ),
-        ([STARTED, {"cell": 4, "outputs": [], "over": True}, {"end": "ran"}], State.GRADED, ""),
-        ([STARTED, {"pours": 4}, {"cell": 4, "outputs": []}, {"end": "ran"}], State.GRADED, ""),
-        ([STARTED], State.KERNEL_DIED, "its own code ended the processes"),
-        ([], State.GRADING_ERROR, "did not start"),
-        ([{"failed": "no such file"}], State.GRADING_ERROR, "no such file"),
+        ([cell(4, over=True), RAN], State.GRADED, ""),
+        ([{"pours": 4}, cell(4), RAN], State.GRADED, ""),
+        ([], State.KERNEL_DIED, "its own code ended the processes"),
+        ([{"failed": "it was the grader"}, RAN], State.GRADED, ""),  # too late to be true
     ],
 )
 def test_each_end_has_its_state(rows, state, said):
-    result = read_result(lines(*rows))
+    result = read_result(lines(STARTED, *rows))
     assert result.state == state and said in result.reason
+
+
+def test_a_run_that_did_not_start_is_the_graders_fault():
+    silent = read_result(b"")
+    assert silent.state == State.GRADING_ERROR and "did not start" in silent.reason
+    failed = read_result(lines({"failed": "no such file"}))
+    assert failed.state == State.GRADING_ERROR and "no such file" in failed.reason
 
 
 def test_outputs_are_kept_if_the_kernel_dies_later():
     outputs = [{"output_type": "stream", "name": "stdout", "text": "hi"}]
-    result = read_result(lines(STARTED, {"cell": 3, "outputs": outputs}))
+    result = read_result(lines(STARTED, cell(3) | {"outputs": outputs}))
     assert result.outputs == {3: outputs} and result.state == State.KERNEL_DIED
-    rows = [{"cell": n, "outputs": [], "ended": n == 3} for n in (2, 3, 4)]
+    rows = [cell(n, ended=n == 3) for n in (2, 3, 4)]
     assert read_result(lines(STARTED, *rows)).unfinished == {2, 4}
-
-
-def test_a_failure_line_after_the_start_is_ignored():
-    result = read_result(lines(STARTED, {"failed": "it was the grader"}, {"end": "ran"}))
-    assert result.state == State.GRADED
 
 
 def test_a_silent_runner_ends_at_the_time_limit():
     for rows, state in (
         ([], State.TIMED_OUT),
         ([{"pours": 4}], State.TOO_MUCH_OUTPUT),
-        ([{"pours": 4}, {"cell": 4, "outputs": []}], State.TIMED_OUT),
-        ([{"cell": 4, "outputs": [], "flooded": True}], State.TOO_MUCH_OUTPUT),
+        ([{"pours": 4}, cell(4)], State.TIMED_OUT),
+        ([cell(4, flooded=True)], State.TOO_MUCH_OUTPUT),
     ):
         result = read_result(lines(STARTED, *rows), Bounds(time_limit_s=0.3), silent=True)
         assert result.state == state and "0.3 s" in result.reason
@@ -145,23 +139,16 @@ def test_any_bytes_end_in_a_state(pieces):
     assert read_result(b"\n".join(pieces)).state in State
 
 
+NAMES = st.sampled_from(["cell", "outputs", "end", "late", "pours", "code", "started", "failed"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                ["cell", "outputs", "end", "late", "pours", "code", "started", "failed"]
-            ),
-            inner,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner),
 )
 
 
 @given(st.lists(JSON, max_size=8))
 def test_any_json_ends_in_a_state(rows):
-    result = read_result(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    result = read_result(lines(*rows))
     assert result.state in State and isinstance(result.reason, str)
 
 

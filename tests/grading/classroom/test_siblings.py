@@ -44,10 +44,7 @@ print("FOUND", json.dumps({{
     "uid": os.getuid(),
 }}))
 """
-pytestmark = [
-    pytest.mark.slow,
-    NEEDS_SANDBOX,
-]
+pytestmark = [pytest.mark.slow, NEEDS_SANDBOX]
 
 
 @pytest.fixture(scope="module")
