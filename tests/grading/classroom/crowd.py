@@ -6,7 +6,8 @@ from course_pkg.grading.classroom.execution.runner_output import State
 from course_pkg.grading.classroom.gradebook.class_rows import Points, Row
 from course_pkg.grading.classroom.gradebook.record import Record
 from course_pkg.grading.classroom.submissions.roster import Person
-from tests.grading.classroom.recorded import questions, record, unreadable, wrong
+from tests.grading.classroom import recorded
+from tests.grading.classroom.recorded import questions, unreadable, wrong
 
 DUE = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FIRST = ("Ada", "Zoë", "Łukasz", "Mei", "Jürgen", "Nia", "İpek", "Oluwaseun", "Ana María")
@@ -26,7 +27,9 @@ def crowd_record(number: int) -> Record:
     }
     if number % 50 == 29:
         return unreadable(student)
-    return record(student, **{"questions": questions(lost), **changes.get(number % 50, {})})
+    return recorded.record(
+        student, **{"questions": questions(lost), **changes.get(number % 50, {})}
+    )
 
 
 def crowd(count: int) -> list[Row]:
@@ -38,21 +41,10 @@ def crowd(count: int) -> list[Row]:
         if number % 50 == 41:
             rows.append(Row(person, None, None))
             continue
-        found = crowd_record(number)
+        record = crowd_record(number)
         late = (number % 11 == 4) * 3600.0 * (number % 7 + 1)
-        rows.append(
-            Row(
-                person,
-                found,
-                Points(
-                    automatic=found.score,
-                    by_hand=0 if number % 4 else 2.5,
-                    late_penalty=late / 3600,
-                    max_score=28,
-                    to_mark=0 if number % 4 else 4,
-                    submitted=DUE + timedelta(seconds=late or -60 * number),
-                    late_s=late,
-                ),
-            )
-        )
+        by_hand, to_mark = (0, 0) if number % 4 else (2.5, 4)
+        when = DUE + timedelta(seconds=late or -60 * number)
+        points = Points(record.score, by_hand, late / 3600, 28, to_mark, when, late)
+        rows.append(Row(person, record, points))
     return rows

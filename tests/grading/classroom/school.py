@@ -3,12 +3,15 @@
 import csv
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
+from course_pkg.grading.classroom.release import program_path
 from course_pkg.grading.classroom.runs import grade_class
 from course_pkg.grading.classroom.runs.grade_class import Options
 from course_pkg.grading.classroom.runs.progress import ProgressDisplay
@@ -60,6 +63,17 @@ class School:
 
     def write(self, student: str, nb: NotebookNode) -> None:
         nbformat.write(named(nb, student), self.path(student))
+
+    def start(self, *arguments: str, program: str = "course_pkg") -> subprocess.Popen[str]:
+        """Start a command, by default one of `course`."""
+        return subprocess.Popen(
+            [sys.executable, "-m", program, *arguments],
+            cwd=self.root,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": program_path()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def grade(self, **options) -> dict:
         jobs = min(2, len(os.sched_getaffinity(0)))

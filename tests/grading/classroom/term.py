@@ -30,10 +30,8 @@ import psutil
 
 from course_pkg.cli.exits import FAILED, NEEDS_A_LOOK, NO_SANDBOX
 from course_pkg.grading.classroom.execution.runner_output import State
-from course_pkg.grading.classroom.release import program_path
 from course_pkg.grading.classroom.submissions.names import valid_student
 from course_pkg.sandbox.probe import probe
-from tests.exercises.assignments import ROOT
 from tests.grading.classroom.clusters import Cluster, certificate, graded_in, in_gradebook
 from tests.grading.classroom.corpus import ASSIGNMENT, Case, load
 from tests.grading.classroom.host import Watch, groups
@@ -49,20 +47,9 @@ MOST = 28.0  # with those by hand
 STATES = {"broken": State.UNREADABLE, "missing": "no-submission"}
 KINDS = ("right", "partly", "untouched", "late", "broken", "missing")
 # Whatever takes long is at the end of their notebooks, so that a busy machine changes no points.
-HOSTILE = (
-    "forged-record",
-    "memory-memfd",
-    "interrupt-swallowed",
-    "fork-bomb",
-    "id-html",
-    "names-and-routes",
-    "daemon-double-fork",
-    "ipc-left-behind",
-    "html-script",
-    "many-files-beside",
-    "write-gradebook",
-    "links-beside",
-)
+HOSTILE = ("forged-record", "memory-memfd", "interrupt-swallowed", "fork-bomb", "id-html")
+HOSTILE += ("names-and-routes", "daemon-double-fork", "ipc-left-behind", "html-script")
+HOSTILE += ("many-files-beside", "write-gradebook", "links-beside")
 LIMITS = ("--cell-timeout", "15", "--time-limit", "60", "--memory", "2")
 BUSY = "the machine or its disk is too slow or busy: try again"  # what the grader then says
 TRIES = 4
@@ -125,14 +112,7 @@ class Course(School):
         self.pids: list[int] = []
 
     def start(self, *arguments: str, program: str = "course_pkg") -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", program, *arguments],
-            cwd=self.root,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": program_path()},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        process = super().start(*arguments, program=program)
         self.pids.append(process.pid)
         return process
 

@@ -74,14 +74,7 @@ def command(school, cluster, pem):
     limits += ("--max-output", str(LIMITS.output_bytes / 1e6))
     at = ("--scheduler", cluster.at.address)
     at += ("--tls-ca", pem, "--tls-cert", pem) if pem else ()
-    return subprocess.Popen(
-        [sys.executable, "-m", "course_pkg", "grade", ASSIGNMENT, *limits, *at],
-        cwd=school.root,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    return school.start("grade", ASSIGNMENT, *limits, *map(str, at))
 
 
 def assert_the_same(school, alone):

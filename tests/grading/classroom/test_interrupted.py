@@ -1,14 +1,10 @@
 """`course grade` interrupted by Ctrl-C or a signal, or killed: it ends and leaves nothing."""
 
-import os
 import signal
-import subprocess
-import sys
 
 import psutil
 import pytest
 
-from tests.exercises.assignments import ROOT
 from tests.grading.classroom import NEEDS_SANDBOX
 from tests.grading.classroom.host import groups, is_running
 from tests.grading.classroom.school import School
@@ -48,14 +44,7 @@ def running(tmp_path):
     course = School(tmp_path, ASSIGNMENT)
     for student in ("ada", "ben"):
         course.submit(student, 0.0, "import os\nos.fork()\nwhile True: pass")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "course_pkg", "grade", ASSIGNMENT, "--jobs", "2"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = course.start("grade", ASSIGNMENT, "--jobs", "2")
     try:
         wait_until(lambda: process.poll() is not None or len(busy(process.pid)) >= 4)
         assert process.poll() is None, process.stdout.read()

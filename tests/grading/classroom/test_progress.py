@@ -170,14 +170,8 @@ def played(show, clock, durations, jobs):
         running.sort()
         clock.now, student = running.pop(0)
         show.finished(record(student))
-        estimates.append(
-            (
-                clock.now,
-                show._left.seconds(
-                    len(waiting), [clock.now - began for began in show._running.values()]
-                ),
-            )
-        )
+        ran = [clock.now - began for began in show._running.values()]
+        estimates.append((clock.now, show._left.seconds(len(waiting), ran)))
     return [(clock.now - at, left) for at, left in estimates]
 
 

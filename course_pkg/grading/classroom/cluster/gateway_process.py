@@ -62,14 +62,8 @@ class FrameKind(bytes, Enum):
     ALIVE = b"h"  # the gateway still runs
 
 
-MOST_BODY = {
-    FrameKind.NO_GPU: MAX_NOTE,
-    FrameKind.NOTE: MAX_NOTE,
-    FrameKind.LOST: MAX_NOTE,
-    FrameKind.GIVEN_UP: 0,
-    FrameKind.ROOM: 0,
-    FrameKind.ALIVE: 0,
-}  # bytes, by kind
+MOST_BODY = dict.fromkeys((FrameKind.NO_GPU, FrameKind.NOTE, FrameKind.LOST), MAX_NOTE)  # bytes
+MOST_BODY |= dict.fromkeys((FrameKind.GIVEN_UP, FrameKind.ROOM, FrameKind.ALIVE), 0)
 
 
 class Frame(NamedTuple):

@@ -29,15 +29,8 @@ from course_pkg.grading.classroom.execution.runner_output import (
 from course_pkg.grading.questions.display import one_line
 
 MAX_WORDS = 1_000  # characters of a text
-ENDS = (
-    State.GRADED,
-    State.CELL_TIMED_OUT,
-    State.TIMED_OUT,
-    State.KERNEL_DIED,
-    State.OUT_OF_MEMORY,
-    State.TOO_MUCH_OUTPUT,
-    State.GRADING_ERROR,
-)
+ENDS = (State.GRADED, State.CELL_TIMED_OUT, State.TIMED_OUT, State.KERNEL_DIED)
+ENDS += (State.OUT_OF_MEMORY, State.TOO_MUCH_OUTPUT, State.GRADING_ERROR)
 MAX_LINES = 10_000  # of a reply: a line for each cell (a notebook has fewer), and the last one
 MAX_COMMAS = 20_000  # in the last line, most of them in its texts
 TOO_LARGE = "its outputs are too large to send, so they are not shown"

@@ -228,23 +228,17 @@ def _changed(assignment: str, student: str, path: Path, why: str) -> Record:
 
 
 def _record(fields: dict[str, Any]) -> Record:
-    questions = tuple(
-        QuestionRecord(
-            q["question"],
-            tuple(
-                PropertyRecord(**{**p, "failure": p["failure"] and _failure(p["failure"])})
-                for p in q["properties"]
-            ),
-            q["late_s"],
-            q.get("by_hand", False),
-            tuple(q.get("follows", ())),
-            q.get("unjudged", ""),
-        )
-        for q in fields["questions"]
-    )
-    fields = {**fields, "questions": questions, "remarks": tuple(fields["remarks"])}
-    return Record(**{**fields, "state": State(fields["state"])})
+    questions = []
+    for q in fields["questions"]:
+        properties = tuple(map(_property, q["properties"]))
+        follows = tuple(q.get("follows", ()))
+        questions.append(QuestionRecord(**q | {"properties": properties, "follows": follows}))
+    changed = {"questions": tuple(questions), "remarks": tuple(fields["remarks"])}
+    return Record(**fields | changed | {"state": State(fields["state"])})
 
 
-def _failure(fields: dict[str, Any]) -> FailureRecord:
-    return FailureRecord(**{**fields, "explanations": tuple(fields["explanations"])})
+def _property(fields: dict[str, Any]) -> PropertyRecord:
+    failure = fields["failure"]
+    if failure is not None:
+        failure = FailureRecord(**failure | {"explanations": tuple(failure["explanations"])})
+    return PropertyRecord(**fields | {"failure": failure})

@@ -46,6 +46,7 @@ KEPT = "it was not graded again, because there is no GPU: this is its earlier sc
 EARLIER = "the gradebook still has the score of an earlier submission"
 NO_TIME = "Moodle's zip doesn't say when it was submitted: give the grading worksheet with --roster"
 NO_SANDBOX = "NONE: --unsafe-no-sandbox"
+MEASURED = ("peak_bytes", "limits", "gpu", "gpu_peak_bytes")  # by the executor
 MOST_AT_ONCE = 512  # submissions that wait for their results, each in a thread
 
 
@@ -325,12 +326,9 @@ class Batch:
             ),
             start_s=round(result.start_s, 3),
             run_s=round(result.run_s, 3),
-            peak_bytes=result.peak_bytes,
-            limits=result.limits,
-            gpu=result.gpu,
-            gpu_peak_bytes=result.gpu_peak_bytes,
             files=content,
             key=self._key(submission, files),
+            **{name: getattr(result, name) for name in MEASURED},
         )
         notebook.cells = outputs.clean_cells(notebook.cells)
         places = sorted(result.outputs)

@@ -252,13 +252,8 @@ def _without_shared_addresses(
 
 
 def _own(row: dict[str, str]) -> Person:
-    return _person(
-        _first(row, *ID),
-        _first(row, "first_name"),
-        _first(row, "last_name"),
-        _first(row, "email"),
-        _first(row, *LMS),
-    )
+    columns = (ID, ("first_name",), ("last_name",), ("email",), LMS)
+    return _person(*(_first(row, *names) for names in columns))
 
 
 def _moodle(row: dict[str, str]) -> Person:
