@@ -23,12 +23,12 @@ def submissions(inbound: Path, assignment: str) -> dict[str, list[Path]]:
 
     inbound: holds folders STUDENT+ASSIGNMENT+TIME+RANDOM; STUDENT may contain "+".
     """
-    found: dict[str, list[tuple[str, Path]]] = {}
+    by_student: dict[str, list[tuple[str, Path]]] = {}
     for path in sorted(inbound.iterdir()):
         student, *others = path.name.rsplit("+", 3)
         if len(others) >= 2 and others[0] == assignment:  # an earlier nbgrader's has no RANDOM
-            found.setdefault(student, []).append((others[1], path))
-    return {student: [path for _, path in sorted(those)] for student, those in found.items()}
+            by_student.setdefault(student, []).append((others[1], path))
+    return {student: [path for _, path in sorted(those)] for student, those in by_student.items()}
 
 
 def last_change(folder: Path) -> datetime:
@@ -68,16 +68,16 @@ def main() -> None:
     options = parser.parse_args()
     left_out: list[str] = []
     try:
-        found = submitted(options.inbound, options.assignment, left_out.append)
+        times = submitted(options.inbound, options.assignment, left_out.append)
     except OSError as error:
         parser.error(f"{options.inbound} can't be read ({error}): give EXCHANGE/COURSE/inbound")
     for why in left_out:
         print(f"left out: {why}", file=sys.stderr)
-    if not found:
+    if not times:
         parser.error(f"{options.inbound} has no submission of {options.assignment!r}")
     write = csv.writer(sys.stdout, lineterminator="\n")
     write.writerow(["id", "submitted_at"])
-    for student, when in sorted(found.items()):
+    for student, when in sorted(times.items()):
         write.writerow([student, when.isoformat(timespec="seconds")])
 
 

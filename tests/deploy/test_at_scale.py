@@ -24,8 +24,8 @@ def shown() -> list[str]:
     blocks = re.findall(r"^ *```bash\n(.*?)^ *```$", PAGE, re.DOTALL | re.MULTILINE)
     inline = re.findall(r"`((?:course|nbgrader) [^`]+?)`", PAGE.replace("\n", " "))
     joined = [re.sub(r"\\\n\s*", "", block) for block in blocks]
-    found = [line for block in joined for line in block.splitlines()] + inline
-    bare = (re.sub(r"(^|\s+)(#.*|>.*|&)$", "", line).strip() for line in found)
+    lines = [line for block in joined for line in block.splitlines()] + inline
+    bare = (re.sub(r"(^|\s+)(#.*|>.*|&)$", "", line).strip() for line in lines)
     return [line for line in dict.fromkeys(bare) if line]
 
 

@@ -122,10 +122,12 @@ def test_the_manifests_are_a_cluster_and_its_gpu_workers():
 
 @pytest.mark.parametrize(("kind", "pod"), PODS, ids=["scheduler", "worker", "gpu"])
 def test_a_pod_runs_dask_with_tls_shows_no_pages_and_has_no_account(in_a_pod, tls, kind, pod):
-    found = in_a_pod(kind, pod)
-    assert found["tls_ca_file"] == str(tls / "ca.pem")
-    assert found["tls_cert"] == str(tls / "cert.pem") and found["tls_key"] == str(tls / "key.pem")
-    assert not found["dashboard"] and found["dashboard_address"].startswith("127.0.0.1:")
+    parameters = in_a_pod(kind, pod)
+    assert parameters["tls_ca_file"] == str(tls / "ca.pem")
+    assert parameters["tls_cert"] == str(tls / "cert.pem") and parameters["tls_key"] == str(
+        tls / "key.pem"
+    )
+    assert not parameters["dashboard"] and parameters["dashboard_address"].startswith("127.0.0.1:")
     (container,) = pod["containers"]
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
@@ -142,8 +144,8 @@ def test_workers_reach_the_scheduler_through_its_service(in_a_pod):
 
 
 def test_a_worker_with_a_gpu_says_so_and_runs_one_submission(in_a_pod):
-    found = in_a_pod(*PODS[2])
-    assert (found["resources"], found["nthreads"]) == ("GPU=1", 1)
+    parameters = in_a_pod(*PODS[2])
+    assert (parameters["resources"], parameters["nthreads"]) == ("GPU=1", 1)
     assert PODS[2][1]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 1
 
 

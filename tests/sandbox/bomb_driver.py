@@ -110,15 +110,15 @@ def bubblewrap_line(label: str) -> list[str]:
 
 
 def processes_with(label: str) -> list[int]:
-    found = []
+    pids = []
     for folder in Path("/proc").iterdir():
         try:
             labeled = label.encode() in (folder / "cmdline").read_bytes()
         except OSError:
             continue
         if folder.name.isdigit() and labeled and int(folder.name) != os.getpid():
-            found.append(int(folder.name))
-    return found
+            pids.append(int(folder.name))
+    return pids
 
 
 def counted_looks(enforcer) -> list[bool]:

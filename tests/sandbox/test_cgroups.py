@@ -13,10 +13,10 @@ from tests.sandbox.conftest import CONTROL_GROUPS
 
 @pytest.fixture(scope="module", params=[pytest.param("here", marks=CONTROL_GROUPS)])
 def parent():
-    found = cgroups.find_parent()
-    if found is None:
+    usable = cgroups.find_parent()
+    if usable is None:
         pytest.skip("no control group can be created here")
-    return found
+    return usable
 
 
 @pytest.fixture

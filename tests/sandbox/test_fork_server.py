@@ -106,7 +106,7 @@ NOT_STARTED = [  # exit code, errors, and what is said
 
 def test_every_reason_not_to_start_comes_with_what_to_do():
     said = [(why_not_started(code, errors, 120), says) for code, errors, says in NOT_STARTED]
-    assert [(found, says) for found, says in said if says not in found] == []
+    assert [(text, says) for text, says in said if says not in text] == []
 
 
 @needs_sandbox

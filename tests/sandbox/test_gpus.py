@@ -35,12 +35,12 @@ def machine(tmp_path, monkeypatch):
 
 def test_a_gpu_has_its_own_device_file_whatever_its_index_is(machine):
     made = machine(1, 0)
-    found, reasons = made.find()
+    usable, reasons = made.find()
     assert reasons == ()
-    assert [str(gpu) for gpu in found] == ["GPU 0 (Fake 0)", "GPU 1 (Fake 1)"]
-    assert [gpu.uuid for gpu in found] == ["GPU-fake-0", "GPU-fake-1"]
-    assert found[0].total_bytes == 8192 * MIB
-    for gpu, own in zip(found, ("nvidia1", "nvidia0"), strict=True):
+    assert [str(gpu) for gpu in usable] == ["GPU 0 (Fake 0)", "GPU 1 (Fake 1)"]
+    assert [gpu.uuid for gpu in usable] == ["GPU-fake-0", "GPU-fake-1"]
+    assert usable[0].total_bytes == 8192 * MIB
+    for gpu, own in zip(usable, ("nvidia1", "nvidia0"), strict=True):
         shown = {f"/dev/{name}": made.dev / name for name in (own, "nvidiactl", "nvidia-uvm")}
         assert dict(gpu.devices) == shown
 
@@ -65,8 +65,8 @@ def test_the_driver_sees_processors_modules_and_its_own_gpu_only(machine):
     ],
 )
 def test_a_gpu_that_cannot_be_used_is_named_with_the_reason(machine, fields, says):
-    found, (reason,) = machine(0, 1, **fields).find()
-    assert [gpu.name for gpu in found] == ["Fake 1"]
+    usable, (reason,) = machine(0, 1, **fields).find()
+    assert [gpu.name for gpu in usable] == ["Fake 1"]
     assert reason.startswith("GPU 0 (Fake 0): ") and says in reason
 
 
@@ -74,8 +74,8 @@ def test_a_device_file_that_is_closed_to_others_is_named_with_its_mode(machine):
     made = machine(0)
     (made.dev / "nvidiactl").unlink()
     (made.dev / "nvidiactl").touch(mode=0o660)
-    found, (reason,) = made.find()
-    assert found == () and "nvidiactl is closed to other users (mode 06" in reason
+    usable, (reason,) = made.find()
+    assert usable == () and "nvidiactl is closed to other users (mode 06" in reason
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_a_device_file_that_is_closed_to_others_is_named_with_its_mode(machine):
 def test_a_machine_whose_driver_does_not_answer_has_no_gpu(machine, file, text, says):
     made = machine(0)
     (made.folder / file).write_text(text)
-    found, (reason,) = made.find()
-    assert found == () and reason.startswith(says)
+    usable, (reason,) = made.find()
+    assert usable == () and reason.startswith(says)
 
 
 def test_a_machine_without_a_driver_has_no_gpu(monkeypatch):
@@ -189,10 +189,10 @@ def test_importing_what_the_fork_server_imports_never_asks_cuda_for_anything():
 @pytest.mark.gpu
 def test_a_real_gpu_is_found_and_computes_in_a_sandbox():
     """Needs a GPU: a kernel forked from a process that imported torch computes on it, confined."""
-    found, reasons = find_gpus()
-    assert found, reasons
-    gpu = found[0]
-    before = used_bytes(found[0])
+    usable, reasons = find_gpus()
+    assert usable, reasons
+    gpu = usable[0]
+    before = used_bytes(usable[0])
     env = policy.environment({"PYTHONPATH": str(ROOT), **fork_server_environment([gpu])})
     view = View(policy.python_folders(), writable={"/tmp": 64 * MIB, "/home/student": 64 * MIB})
     limits = replace(LIMITS, memory_bytes=8_000 * MIB, processes=256, files=1024)

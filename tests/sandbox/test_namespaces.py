@@ -31,9 +31,9 @@ def new_sandbox(view: View) -> Namespaces:
 
 def test_two_sandboxes_share_no_namespace_with_each_other_or_with_us():
     with new_sandbox(View(())) as one, new_sandbox(View(())) as two:
-        found = [namespaces(one.init), namespaces(two.init), namespaces(os.getpid())]
-        for name in found[0]:
-            assert len({spaces[name] for spaces in found}) == 3, name
+        all_spaces = [namespaces(one.init), namespaces(two.init), namespaces(os.getpid())]
+        for name in all_spaces[0]:
+            assert len({spaces[name] for spaces in all_spaces}) == 3, name
 
 
 def test_closing_kills_the_first_process_and_may_be_repeated():

@@ -54,13 +54,13 @@ def test_configuration_that_may_hold_a_password_is_not_readable(tmp_path, monkey
     for root in ("venv", "usr"):
         write(tmp_path / root, *names, "lib/library.py", text="password")
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
-    found = run(View(policy.python_folders()), "find", str(tmp_path), "-type", "f").stdout.split()
-    assert found == [str(tmp_path / "venv" / "lib" / "library.py")]
+    shown = run(View(policy.python_folders()), "find", str(tmp_path), "-type", "f").stdout.split()
+    assert shown == [str(tmp_path / "venv" / "lib" / "library.py")]
     # pip's site configuration of a system's Python is in a folder that is visible as a whole
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "usr"))
     monkeypatch.setattr(policy, "SYSTEM", (*policy.SYSTEM, str(tmp_path / "usr")))
-    found = run(View(()), "grep", "-r", "password", str(tmp_path / "usr")).stdout
-    assert found == f"{tmp_path}/usr/lib/library.py:password\n"
+    shown = run(View(()), "grep", "-r", "password", str(tmp_path / "usr")).stdout
+    assert shown == f"{tmp_path}/usr/lib/library.py:password\n"
     assert run(View(()), "ls", "-A", "/etc/ssl").stdout.split() in (["certs", "openssl.cnf"], [])
 
 
@@ -70,8 +70,8 @@ def test_a_hidden_folder_shows_only_readable_paths_inside_it(tmp_path):
         assert bool(shown) is not bool(hidden)
     write(tmp_path, "answers/a.py", "answers/ask/b.py")
     view = View((tmp_path, tmp_path / "answers" / "ask"), hidden=(tmp_path / "answers",))
-    found = run(view, "find", str(tmp_path), "-name", "*.py").stdout
-    assert found == f"{tmp_path}/answers/ask/b.py\n"
+    paths = run(view, "find", str(tmp_path), "-name", "*.py").stdout
+    assert paths == f"{tmp_path}/answers/ask/b.py\n"
 
 
 def test_masked_modules_contain_their_stub_and_no_compiled_file(tmp_path):
@@ -139,5 +139,5 @@ def test_a_masked_library_has_no_second_copy_in_the_students_sandbox(tmp_path):
     for folder in policy.unused_packages():
         assert run(view, "ls", "-A", str(folder)).stdout == ""
     command = "find / -path /proc -prune -o -type f -path */nltk/* -name *.py -print"
-    found = run(view, *command.split()).stdout.split()
-    assert [Path(path).parts[-2:] for path in found] == [("nltk", "__init__.py")]
+    paths = run(view, *command.split()).stdout.split()
+    assert [Path(path).parts[-2:] for path in paths] == [("nltk", "__init__.py")]

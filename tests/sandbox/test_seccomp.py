@@ -162,13 +162,13 @@ def test_the_kernel_denies_every_listed_call():
     """The arguments are invalid, so nothing happens even if a call is allowed."""
     column = seccomp.ARCHITECTURES.index(platform.machine())
     numbers = {name: n[column] for name, (n, _) in ALL_DENIED.items() if n[column] is not None}
-    found = child(
+    errors = child(
         "seccomp.install()\n"
         "numbers = json.loads(sys.argv[1])\n"
         "print(json.dumps({name: call(n, *[-1] * 6) for name, n in numbers.items()}))",
         json.dumps(numbers),
     )
-    assert found == {name: ALL_DENIED[name][1] for name in numbers}
+    assert errors == {name: ALL_DENIED[name][1] for name in numbers}
 
 
 HARMLESS = """

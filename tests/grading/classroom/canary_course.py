@@ -112,9 +112,9 @@ class CanaryCourse:
         key = self.root / ".grading" / "secret"
         if key.is_file():
             known["secret"] = key.read_bytes().strip().decode("latin-1")
-        found = [place for place, canary in known.items() if _shows(text, canary)]
-        found += ["reference"] * any(line in text for line in reference_lines())
-        return found + sorted(set(re.findall(rf"(?:^|\n|>|\\n){GOT}([\w -]{{1,40}})", text)))
+        leaks = [place for place, canary in known.items() if _shows(text, canary)]
+        leaks += ["reference"] * any(line in text for line in reference_lines())
+        return leaks + sorted(set(re.findall(rf"(?:^|\n|>|\\n){GOT}([\w -]{{1,40}})", text)))
 
 
 def _shows(text: str, canary: str) -> bool:

@@ -73,8 +73,8 @@ def _pretend_to_have_a_gpu():
     os.environ["PATH"] = f"{machine.folder / 'bin'}:{os.environ['PATH']}"
     from course_pkg.sandbox import gpus
 
-    found = gpus.find_gpus(machine.dev, machine.sys)
-    run_gpus.find_gpus = lambda: found
+    here = gpus.find_gpus(machine.dev, machine.sys)
+    run_gpus.find_gpus = lambda: here
     ClassAssignment.gpu = "required"
     run_gpus.GpuMemory = Memory
     run_gpus.TRIAL = "open('/dev/nvidia0').close()"

@@ -95,10 +95,10 @@ class Cluster:
         return [name for name, process in self.workers.items() if process.poll() is None]
 
     def sandboxes(self) -> list[psutil.Process]:
-        found = []
+        children = []
         for process in self.workers.values():
-            found += psutil.Process(process.pid).children(recursive=True)
-        return [process for process in found if process.name() == "bwrap"]
+            children += psutil.Process(process.pid).children(recursive=True)
+        return [process for process in children if process.name() == "bwrap"]
 
     def log(self) -> str:
         return (self.folder / "log").read_text()
@@ -185,18 +185,18 @@ class Class(School):
 
     def results(self, files: bool = True) -> dict[str, object]:
         """What a run writes wherever it ran; without files, nothing of the students' outputs."""
-        found: dict[str, object] = {}
+        results: dict[str, object] = {}
         for path in sorted((self.root / ".grading" / "records").rglob("*.json")):
             fields = json.loads(path.read_text())["record"]
-            found[f"record {path.stem}"] = {k: v for k, v in fields.items() if k not in CHANGES}
+            results[f"record {path.stem}"] = {k: v for k, v in fields.items() if k not in CHANGES}
         with self.gradebook() as book:
             for s in book.assignment_submissions(self.assignment):
-                found[f"gradebook {s.student.id}"] = in_gradebook(s)
+                results[f"gradebook {s.student.id}"] = in_gradebook(s)
         for folder in ("autograded", "results") if files else ():
             for path in sorted((self.root / folder).rglob("*")):
                 if path.is_file():
-                    found[str(path.relative_to(self.root))] = _without_seconds(path)
-        return found
+                    results[str(path.relative_to(self.root))] = _without_seconds(path)
+        return results
 
 
 def graded_in(line: str) -> list[str]:

@@ -40,7 +40,7 @@ class Watch:
             now = self._look()
             new = {kind: now[kind] - self.before[kind] for kind in now}
             new["cgroups"] = groups(grader)
-            new = {kind: found for kind, found in new.items() if found}
+            new = {kind: things for kind, things in new.items() if things}
             if not new or time.monotonic() > end:
                 return new
             time.sleep(0.2)

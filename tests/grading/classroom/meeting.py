@@ -54,9 +54,9 @@ class Meeting:
 
     def look_key(self) -> bool:
         name = f"course-meet-{self.other}".encode()
-        found = [LIBC.syscall(250, 10, ring, b"user", name, 0) for ring in RINGS.values()]
-        found.append(LIBC.syscall(249, b"user", name, None, 0))
-        return max(found) > 0 or name.decode() in _text("/proc/keys")
+        keys = [LIBC.syscall(250, 10, ring, b"user", name, 0) for ring in RINGS.values()]
+        keys.append(LIBC.syscall(249, b"user", name, None, 0))
+        return max(keys) > 0 or name.decode() in _text("/proc/keys")
 
     def leave_inherited_memory(self) -> None:
         for start, end in self._shared_mappings():

@@ -174,9 +174,9 @@ class Course(School):
 
     def mark(self, points: dict[str, float]) -> None:
         with self.gradebook() as book:
-            for student, given in points.items():
+            for student, value in points.items():
                 grade = book.find_grade(TASK, ASSIGNMENT, ASSIGNMENT, student)
-                grade.manual_score = given
+                grade.manual_score = value
                 grade.extra_credit = None
                 grade.needs_manual_grade = False
                 written = book.find_comment(TASK, ASSIGNMENT, ASSIGNMENT, student)
@@ -185,22 +185,22 @@ class Course(School):
 
     def to_review(self, points: dict[str, float]) -> set[str]:
         """Whose points by hand must be reviewed; nobody's points or comment are lost."""
-        found = {}
+        marks = {}
         review = set()
         with self.gradebook() as book:
             for student in points:
                 grade = book.find_grade(TASK, ASSIGNMENT, ASSIGNMENT, student)
                 written = book.find_comment(TASK, ASSIGNMENT, ASSIGNMENT, student)
-                found[student] = (grade.manual_score, written.manual_comment)
+                marks[student] = (grade.manual_score, written.manual_comment)
                 if grade.needs_manual_grade:
                     review.add(student)
-        assert found == {student: (given, comment(student)) for student, given in points.items()}
+        assert marks == {student: (value, comment(student)) for student, value in points.items()}
         return review
 
     def in_gradebook(self) -> dict[str, tuple[object, ...]]:
         with self.gradebook() as book:
-            found = book.assignment_submissions(ASSIGNMENT)
-            return {one.student.id: in_gradebook(one) for one in found}
+            submissions = book.assignment_submissions(ASSIGNMENT)
+            return {one.student.id: in_gradebook(one) for one in submissions}
 
     def rows(self, path: str, key: str) -> dict[str, dict[str, str]]:
         with (self.root / path).open(newline="", encoding="utf-8") as file:
@@ -341,13 +341,13 @@ class Term:
             hours = one.hours_late - (24 if one == self.late else 0)
             total = points * (1 - min(1.0, 0.1 * math.ceil(hours / 24)))
             score = rf"{ASSIGNMENT} \(Score: ([0-9.]+) / {MOST}\)"
-            found = {
+            totals = {
                 "results": own[one.id]["score"],
                 "nbgrader export": exported[one.id]["score"],
                 "moodle.csv": in_moodle[one.id],
                 "feedback": re.search(score, self.feedback(one.id))[1],
             }
-            for name, text in found.items():  # some have two decimals
+            for name, text in totals.items():  # some have two decimals
                 assert abs(float(text) - total) < 0.01, (one.id, name, text, total)
 
     def check_pages(self) -> None:

@@ -269,15 +269,15 @@ def by_name(notebook):
 
 def assert_whole(done):
     """Every released nbgrader cell once, as released, except for the source of the answers."""
-    found = by_name(done.notebook)
+    cells = by_name(done.notebook)
     original = by_name(RELEASED)
     assert sorted(n for n in names(done.notebook) if n in NAMES) == sorted(NAMES)
     for name, released in original.items():
-        assert found[name].metadata == released.metadata and found[name].id == released.id
-        assert found[name].cell_type == released.cell_type
-        assert "outputs" not in found[name] or found[name].outputs == []
+        assert cells[name].metadata == released.metadata and cells[name].id == released.id
+        assert cells[name].cell_type == released.cell_type
+        assert "outputs" not in cells[name] or cells[name].outputs == []
         if not released.metadata.nbgrader.solution:
-            assert found[name].source == released.source
+            assert cells[name].source == released.source
 
 
 def test_an_unchanged_submission_is_the_release_without_remarks():
@@ -298,9 +298,9 @@ def test_answers_and_extra_cells_are_kept_in_the_students_order():
     assert_whole(done)
     own = ['STUDENT = "zoe"', "helper = 1"]
     assert names(done.notebook) == [*NAMES[:2], *own, *NAMES[2:], "note"]
-    found = by_name(done.notebook)
-    assert found["one"].source == "def f(): return 1"
-    assert found["words"].source == "In my own words." and done.remarks == ()
+    kept = by_name(done.notebook)
+    assert kept["one"].source == "def f(): return 1"
+    assert kept["words"].source == "In my own words." and done.remarks == ()
 
 
 @pytest.mark.parametrize(
@@ -448,10 +448,10 @@ def test_every_released_cell_appears_once_for_any_order_copies_and_types(picks):
 
 @pytest.mark.slow
 def test_every_test_cell_of_the_release_checks_an_existing_question():
-    found = questions_by_cell(nbformat.reads(RELEASE, 4), "lora-math")
-    assert found["check-counts"] == "counts"
-    assert found["check-by-hand-parameters"] == "by-hand/parameters"
-    assert sorted(found.values()) == sorted(load("lora-math").questions)
+    questions = questions_by_cell(nbformat.reads(RELEASE, 4), "lora-math")
+    assert questions["check-counts"] == "counts"
+    assert questions["check-by-hand-parameters"] == "by-hand/parameters"
+    assert sorted(questions.values()) == sorted(load("lora-math").questions)
 
 
 def test_a_test_cell_that_does_not_check_exactly_one_question_is_an_error():
@@ -491,9 +491,9 @@ def test_cells_without_metadata_are_found_by_id_or_content(keep):
     change(cells)
     done = assemble(read(file(*cells)), released)
     assert [n for n in names(done.notebook) if n in NAMES] == NAMES
-    found = by_name(done.notebook)
-    assert found["one"].source == "def one(): return 1" and found["words"].source == "my words"
-    assert found["setup"].source == "import torch"
+    kept = by_name(done.notebook)
+    assert kept["one"].source == "def one(): return 1" and kept["words"].source == "my words"
+    assert kept["setup"].source == "import torch"
     assert any("7 cells had lost their nbgrader metadata" in remark for remark in done.remarks)
     ours = written_cells(file(*cells), released, "demo")
     assert ours["id-one"] == "def one(): return 1" and ours["id-words"] == "my words"

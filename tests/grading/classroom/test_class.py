@@ -69,12 +69,12 @@ def test_a_second_run_with_two_latecomers_removes_nobody(course, book, tmp_path)
     save_roster(book, Roster([ADA, ZOE, Person("cleo")], complete=True))
     grade(book, *flat(tmp_path / "first", "ada", "ben"))
     grade(book, *flat(tmp_path / "second", "dan", "eve"))
-    found = table(course)
-    assert {student: row["state"] for student, row in found.items()} == {
+    rows = table(course)
+    assert {student: row["state"] for student, row in rows.items()} == {
         **dict.fromkeys(("ada", "ben", "dan", "eve"), "graded"),
         **dict.fromkeys(("cleo", "zoe"), "no-submission"),
     }
-    assert found["ada"]["last_name"] == "Lovelace" and found["cleo"]["score"] == ""
+    assert rows["ada"]["last_name"] == "Lovelace" and rows["cleo"]["score"] == ""
     index = (course.root / "results" / ASSIGNMENT / "index.html").read_text()
     assert "6 students, 4 submissions" in index
     pages = {path.stem for path in (course.root / "results" / ASSIGNMENT).glob("*.html")}
@@ -173,10 +173,10 @@ def test_what_canvas_calls_late_is_late_without_another_time(course, book, tmp_p
     names = [f"lovelaceada_LATE_101_1_{ASSIGNMENT}.ipynb", f"müllerzoë_102_2_{ASSIGNMENT}.ipynb"]
     path = make_zip(tmp_path / "in.zip", [(name, NOTEBOOK) for name in names])
     save_roster(book, Roster([ADA, ZOE], complete=True))
-    found = collect(path, ASSIGNMENT, roster=students(book))
-    assert with_lateness(book, ASSIGNMENT, found) == found  # there is no due date
+    submissions = collect(path, ASSIGNMENT, roster=students(book))
+    assert with_lateness(book, ASSIGNMENT, submissions) == submissions  # there is no due date
     book.nbgrader_book.update_or_create_assignment(ASSIGNMENT, duedate=datetime(2026, 3, 1, 12))
-    grade(book, *with_lateness(book, ASSIGNMENT, found))
+    grade(book, *with_lateness(book, ASSIGNMENT, submissions))
     points = class_points(book, ASSIGNMENT)
     assert (points["ada"].late_s, points["zoe"].late_s) == (60, 0)
 
@@ -381,6 +381,6 @@ def test_feedback_is_packed_as_moodle_expects_it(tmp_path):
 
 def test_the_rosters_of_moodle_and_canvas_give_names_to_nbgraders_gradebook(book, tmp_path):
     save_roster(book, read_roster(written(tmp_path / "gradebook.csv", CANVAS)))
-    found = {person.id: person for person in students(book).people}
-    assert found["ada"] == Person("ada", "Ada", "Lovelace", "", "12345")
-    assert len(found) == 2
+    people = {person.id: person for person in students(book).people}
+    assert people["ada"] == Person("ada", "Ada", "Lovelace", "", "12345")
+    assert len(people) == 2

@@ -127,9 +127,9 @@ NUMBERS = {
 def all_shown(page, column=0):
     """The texts of a column on all pages of the table, as they are printed."""
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    found = shown(page, column)
+    texts = shown(page, column)
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    return found
+    return texts
 
 
 def test_numbers_are_sorted_as_numbers_and_those_without_come_last(tab, file, rows):
@@ -152,8 +152,8 @@ def test_texts_are_sorted_and_empty_ones_come_last(tab, file, rows):
     assert all_shown(page, 2) == sorted(row.state for row in rows)
     sort(page, "why")
     why = all_shown(page, 7)
-    given = [text for text in why if text]
-    assert given and why == given + [""] * (len(why) - len(given))
+    reasons = [text for text in why if text]
+    assert reasons and why == reasons + [""] * (len(why) - len(reasons))
     sort(page, "student")
     sort(page, "student")
     assert all_shown(page) == [row.student for row in reversed(rows)]
@@ -264,8 +264,8 @@ def test_without_javascript_everybody_is_on_the_page(browser, file, rows):
     assert "need JavaScript" in page.inner_text("noscript .box")
     context.close()
     headers = BeautifulSoup(file.read_text(), "html.parser").select("th[scope=row]")
-    found = [next(header.stripped_strings) for header in headers]
-    assert [text for text in found if text.startswith("s0")] == [row.student for row in rows]
+    texts = [next(header.stripped_strings) for header in headers]
+    assert [text for text in texts if text.startswith("s0")] == [row.student for row in rows]
 
 
 def hostile_rows():
@@ -273,8 +273,8 @@ def hostile_rows():
     for at, text in enumerate(NASTY):
         rec = record(f"a{at}", state=State.KERNEL_DIED, reason=text, remarks=(text,))
         for student in (f"a{at}", text):
-            found = replace(rec, student=student)
-            rows.append(Row(Person(student, text, text), found, rows[1].points))
+            hostile = replace(rec, student=student)
+            rows.append(Row(Person(student, text, text), hostile, rows[1].points))
     return rows
 
 

@@ -72,19 +72,21 @@ def test_the_csv_has_one_row_per_student_and_its_points_add_up(tmp_path):
         Row(Person("fay"), record("fay", state=State.REFUSED, reason="no notebook"), None),
     ]
     folder = write(tmp_path, ASSIGNMENT, rows)
-    found = table(folder)
+    written = table(folder)
     asked = tuple(f"question: {question.question}" for question in questions())
-    assert tuple(found[0]) == (*CSV_COLUMNS, *asked) and folder == tmp_path / "results" / ASSIGNMENT
-    ada = found[0]
+    assert (
+        tuple(written[0]) == (*CSV_COLUMNS, *asked) and folder == tmp_path / "results" / ASSIGNMENT
+    )
+    ada = written[0]
     assert (ada["first_name"], ada["last_name"]) == ("Ada", "Lovelace")
     numbers = [float(ada[name]) for name in ("automatic", "by_hand", "late_penalty", "score")]
     assert numbers == [21, 3, 2.5, 21.5] and float(ada["max_score"]) == 28
     assert (ada["submitted"], ada["late_hours"]) == ("2026-03-01T15:00:00+00:00", "1.5")
     assert (ada["start_s"], ada["limits"]) == ("0.4", "cgroup v1")
     states = ["graded", "unreadable", "no-submission", "no-record", "record-changed", "refused"]
-    assert [r["state"] for r in found] == states
-    assert [r["score"] for r in found] == ["21.5", "0", "", "21", "", ""]
-    assert found[1]["reason"] == "the file breaks off at line 4"
+    assert [r["state"] for r in written] == states
+    assert [r["score"] for r in written] == ["21.5", "0", "", "21", "", ""]
+    assert written[1]["reason"] == "the file breaks off at line 4"
     assert late_note(tmp_path, ASSIGNMENT) == "ada (1.5 h)"
     assert waiting_points(tmp_path, ASSIGNMENT) == 4
     index = (folder / "index.html").read_text()
@@ -112,9 +114,9 @@ def test_no_text_in_the_csv_is_a_spreadsheet_formula(tmp_path):
     for text in ("=1+1", "\uff1d1+1", "\t=1", "\r=1", "\n=1"):
         person = Person(text, text, text)
         folder = write(tmp_path, ASSIGNMENT, [row(record(text, reason=text, limits=text), person)])
-        (found,) = table(folder)
+        (written,) = table(folder)
         for name in ("student", "first_name", "last_name", "reason", "limits"):
-            assert found[name].startswith("'") and not {"\t", "\r"} & set(found[name]), text
+            assert written[name].startswith("'") and not {"\t", "\r"} & set(written[name]), text
 
 
 def test_pages_of_students_who_are_gone_are_removed_and_no_other_file(tmp_path):

@@ -86,8 +86,8 @@ def assert_the_same(school, alone):
 
 def test_one_worker_gives_the_same_as_no_cluster(alone, school, cluster):
     cluster.only("a", threads=2)
-    found = school.grade(cluster.at)
-    states = {student: record.state for student, record in found.items()}
+    records = school.grade(cluster.at)
+    states = {student: record.state for student, record in records.items()}
     assert states == {
         "ada": State.GRADED,
         "ben": State.GRADED,
@@ -99,8 +99,8 @@ def test_one_worker_gives_the_same_as_no_cluster(alone, school, cluster):
     }
     assert school.results() == alone.results()
     again = school.grade(cluster.at)
-    assert {s for s in found if again[s] != found[s]} <= {"cut"}  # which is only read
-    assert school.said().count("  before") == len(found) - 1
+    assert {s for s in records if again[s] != records[s]} <= {"cut"}  # which is only read
+    assert school.said().count("  before") == len(records) - 1
 
 
 def test_of_four_workers_one_submission_takes_down_three_and_the_others_lose_nothing(
@@ -108,8 +108,8 @@ def test_of_four_workers_one_submission_takes_down_three_and_the_others_lose_not
 ):
     cluster.only("a", "b", "c", "d")
     school.submit("killer")
-    found = school.grade(cluster.at)
-    killer = found.pop("killer")
+    records = school.grade(cluster.at)
+    killer = records.pop("killer")
     assert killer.state == State.WORKERS_LOST and "3 workers" in killer.reason
     assert len(cluster.alive()) == 1
     assert_the_same(school, alone)
@@ -137,12 +137,12 @@ def test_workers_that_fail_or_lie_change_nothing_and_are_refused(alone, school, 
     said = ""
     for first in range(0, 40, 5):  # on a slow machine, one may be ready only after a run
         school.fill_slowly(5, seconds=2, first=first)
-        found = school.grade(cluster.at)
+        records = school.grade(cluster.at)
         said += school.said()
         if "worker full" in said and "worker junk" in said:
             break
     assert_the_same(school, alone)
-    assert {r.state for s, r in found.items() if s.startswith("slow")} == {State.GRADED}
+    assert {r.state for s, r in records.items() if s.startswith("slow")} == {State.GRADED}
     assert not os.path.exists(PROOF)
     assert "worker full at tls://127.0.0.1" in said and "No space left on device" in said
     assert "worker junk at tls://127.0.0.1" in said and "a task failed" in said
@@ -189,14 +189,14 @@ def test_what_needs_a_gpu_waits_for_a_worker_that_has_one(school, cluster, monke
     monkeypatch.setattr(ClassAssignment, "gpu", "required")
     monkeypatch.setattr(cluster_executor, "GRACE_S", 0.5)
     cluster.only("a", threads=2)
-    found = school.grade(cluster.at)
-    assert {r.state for s, r in found.items() if s != "cut"} == {State.WAITING}
-    assert "no worker of the cluster has a GPU" in found["ada"].reason
-    assert "--resources GPU=1" in found["ada"].reason
+    records = school.grade(cluster.at)
+    assert {r.state for s, r in records.items() if s != "cut"} == {State.WAITING}
+    assert "no worker of the cluster has a GPU" in records["ada"].reason
+    assert "--resources GPU=1" in records["ada"].reason
     cluster.add("gpu", threads=2, resources="GPU=1")
-    found = school.grade(cluster.at)
-    assert (found["ada"].state, found["ada"].gpu) == (State.GRADED, "Fake 0")
-    assert found["ben"].gpu == "Fake 0" and found["dead"].state == State.KERNEL_DIED
+    records = school.grade(cluster.at)
+    assert (records["ada"].state, records["ada"].gpu) == (State.GRADED, "Fake 0")
+    assert records["ben"].gpu == "Fake 0" and records["dead"].state == State.KERNEL_DIED
 
 
 @pytest.mark.exhaustive

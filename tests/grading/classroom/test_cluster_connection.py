@@ -82,9 +82,9 @@ def test_what_runs_when_the_connection_breaks_is_run_again(school, tmp_path):
 
         dropping = threading.Thread(target=drop, daemon=True)
         dropping.start()
-        found = school.grade(proxy.at)
+        records = school.grade(proxy.at)
         proxy.close()
     assert dropped and dropped[0] > 0
-    states = {student: record.state for student, record in found.items()}
+    states = {student: record.state for student, record in records.items()}
     assert states.pop("cut") == State.UNREADABLE
-    assert set(states.values()) == {State.GRADED} and found["slow"].score == found["ada"].score
+    assert set(states.values()) == {State.GRADED} and records["slow"].score == records["ada"].score

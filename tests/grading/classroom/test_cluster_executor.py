@@ -150,13 +150,13 @@ def test_a_gateway_that_hangs_is_killed_with_all_its_processes(monkeypatch):
     process = gateway_process.GatewayProcess()
     started = psutil.Process(process._process.pid)
     wait_until(lambda: any(one.name().startswith("python") for one in started.children(True)))
-    found = started.children(recursive=True)
-    for one in found:
+    children = started.children(recursive=True)
+    for one in children:
         one.suspend()
     process.end()
     assert process.sock.recv(1) == b""  # nobody waits for it
-    psutil.wait_procs(found, PATIENCE_S)
-    assert not any(is_running(one) for one in found)
+    psutil.wait_procs(children, PATIENCE_S)
+    assert not any(is_running(one) for one in children)
     process.close()
 
 

@@ -79,11 +79,11 @@ def test_deep_or_large_outputs_are_left_out_and_the_verdicts_stay():
     deep = []
     for _ in range(100_000):
         deep = [deep]
-    found = through(RunResult(verdicts=b"[]", outputs={0: deep, 1: ["shown"]}))
-    assert (found.outputs, found.verdicts) == ({0: [None], 1: ["shown"]}, b"[]")
+    arrived = through(RunResult(verdicts=b"[]", outputs={0: deep, 1: ["shown"]}))
+    assert (arrived.outputs, arrived.verdicts) == ({0: [None], 1: ["shown"]}, b"[]")
     large = {0: ["x" * most_bytes(LIMITS)]}
-    found = through(RunResult(verdicts=b"[]", outputs=large))
-    assert (found.outputs, found.verdicts, found.remarks) == ({}, b"[]", (TOO_LARGE,))
+    arrived = through(RunResult(verdicts=b"[]", outputs=large))
+    assert (arrived.outputs, arrived.verdicts, arrived.remarks) == ({}, b"[]", (TOO_LARGE,))
 
 
 IMPOSSIBLE = [{"state": "refused"}, {"state": ["graded"]}, {"state": "workers-lost"}]
@@ -144,9 +144,9 @@ def test_of_what_a_student_made_of_the_outputs_no_reply_is_refused_but_what_is_r
     sent = reply_bytes(
         WorkerReply("result", result=RunResult(verdicts=b"[]", outputs=outputs)), limits
     )
-    found = read_reply(sent, limits).result
-    assert found.outputs[0] == ["shown"] and found.verdicts == b"[]"
-    assert not {1, 2**19} & found.outputs.keys()
+    arrived = read_reply(sent, limits).result
+    assert arrived.outputs[0] == ["shown"] and arrived.verdicts == b"[]"
+    assert not {1, 2**19} & arrived.outputs.keys()
 
 
 def test_lines_that_are_no_cells_are_ignored_as_those_of_a_sandbox():

@@ -48,13 +48,13 @@ def zipped(root, path):
 
 def outcomes(source, **options):
     """For each student: the files, or why it is refused."""
-    found = {}
+    outcome_of = {}
     for submission in collect(source, A, **options):
         try:
-            found[submission.student] = submission.read()
+            outcome_of[submission.student] = submission.read()
         except Refused as error:
-            found[submission.student] = str(error)
-    return found
+            outcome_of[submission.student] = str(error)
+    return outcome_of
 
 
 GOOD = Files(NOTEBOOK, {})
@@ -89,12 +89,12 @@ def test_nbgraders_layout_gives_notebook_and_data_sorted_by_student(source, give
     put(source, "amy/other/other.ipynb")
     put(source, "__MACOSX/bo/._x")
     put(source, "README.txt", b"ours")
-    found = outcomes(given_as(source))
-    assert found == {
+    files = outcomes(given_as(source))
+    assert files == {
         "bo": Files(NOTEBOOK, {"data/x.csv": b"1,2", "torch.py": b"shadow"}),
         "zoe": GOOD,
     }
-    assert list(found) == ["bo", "zoe"]
+    assert list(files) == ["bo", "zoe"]
 
 
 def test_a_flat_folder_gives_notebooks_whose_suffix_may_be_in_capitals(tmp_path, given_as):
@@ -118,8 +118,8 @@ def test_a_file_name_that_is_not_utf8_refuses_only_its_submission(source):
     put(source, nested("bo"))
     with open(os.fsencode(source / "bo" / A) + b"/\xff.txt", "wb"):
         pass
-    found = outcomes(source)
-    assert found["zoe"] == GOOD and "not every system can write" in found["bo"]
+    results = outcomes(source)
+    assert results["zoe"] == GOOD and "not every system can write" in results["bo"]
 
 
 def test_a_zip_of_the_whole_folder_is_read(source, tmp_path):
@@ -150,8 +150,8 @@ def test_what_does_not_fit_the_layout_is_named_and_the_others_are_read(
 ):
     for name in files:
         put(tmp_path / "in", name)
-    found = outcomes(given_as(tmp_path / "in"))
-    assert says in found.pop(odd) and found == {"amy": GOOD, "zoe": GOOD}
+    results = outcomes(given_as(tmp_path / "in"))
+    assert says in results.pop(odd) and results == {"amy": GOOD, "zoe": GOOD}
     assert not valid_student(odd)  # nobody gets a record for it
 
 
@@ -203,9 +203,9 @@ def test_a_wrong_file_name_says_what_was_found_and_expected(source):
     for files, _ in wrong.values():
         for name in files:
             put(source, name)
-    found = outcomes(source)
-    assert found["zoe"] == GOOD
-    assert [student for student, (_, says) in wrong.items() if says not in found[student]] == []
+    results = outcomes(source)
+    assert results["zoe"] == GOOD
+    assert [student for student, (_, says) in wrong.items() if says not in results[student]] == []
 
 
 USUAL = ["ada", "Zoë", "陈伟", "o'neill", "a.b-c_d@uni.edu", "x+y", "7up", "a b", "प्रिया"]
@@ -234,9 +234,9 @@ def test_an_invalid_id_is_refused_and_printed_escaped(source):
         os.makedirs(place)
         with open(os.path.join(place, f"{A}.ipynb".encode()), "wb") as file:
             file.write(NOTEBOOK)
-    found = outcomes(source)
-    assert found.pop("zoe") == GOOD and len(found) == 4
-    for student, why in found.items():
+    results = outcomes(source)
+    assert results.pop("zoe") == GOOD and len(results) == 4
+    for student, why in results.items():
         assert not valid_student(student) and student.isprintable()
         assert "can't be a student's id" in why
 
@@ -249,13 +249,13 @@ def test_a_decomposed_name_gives_the_composed_id(tmp_path):
 def test_ids_that_differ_only_in_case_or_composition_are_both_refused(source):
     for name in ("Ada", "ada", "Zo\u00eb", "Zoe\u0308"):
         put(source, nested(name))
-    found = outcomes(source)
-    assert found.pop("zoe") == GOOD and len(found) == 4
-    for student, why in found.items():
+    results = outcomes(source)
+    assert results.pop("zoe") == GOOD and len(results) == 4
+    for student, why in results.items():
         assert "2 submissions have the id" in why
         accents = "accents are encoded in two ways" in why
         assert accents == student.lower().startswith("zo") and ("lower case" in why) != accents
-    assert [valid_student(student) for student in found].count(False) == 1  # the decomposed one
+    assert [valid_student(student) for student in results].count(False) == 1  # the decomposed one
 
 
 # Special files
@@ -295,10 +295,10 @@ def test_a_special_file_is_refused_by_name_without_blocking(source, tmp_path):
     secret = put(tmp_path / "secret", "secret.txt", b"SECRET")
     for case, make in HOSTILE.items():
         make(source / case / A, secret)
-    found = outcomes(source)
-    assert found.pop("zoe") == GOOD and set(found) == set(HOSTILE)
-    assert [case for case, why in found.items() if not isinstance(why, str)] == []
-    told = [case for case, why in found.items() if case in why and "SECRET" not in why]
+    results = outcomes(source)
+    assert results.pop("zoe") == GOOD and set(results) == set(HOSTILE)
+    assert [case for case, why in results.items() if not isinstance(why, str)] == []
+    told = [case for case, why in results.items() if case in why and "SECRET" not in why]
     assert told == sorted(HOSTILE)
 
 
@@ -336,11 +336,11 @@ def test_a_file_replaced_by_a_link_while_it_is_opened_is_refused(source, tmp_pat
     real = os.stat
 
     def stat_then_swap(path, *args, **options):
-        found = real(path, *args, **options)
+        status = real(path, *args, **options)
         if path == f"{A}.ipynb":
             target.unlink(missing_ok=True)
             target.symlink_to(secret)
-        return found
+        return status
 
     monkeypatch.setattr(os, "stat", stat_then_swap)
     with pytest.raises(Refused):
@@ -366,10 +366,10 @@ def test_the_size_of_a_file_and_the_number_of_files_are_limited(source, monkeypa
     put(source, nested("many"))
     for i in range(10):
         (source / "many" / A / f"d{i}").mkdir()
-    found = outcomes(source)
-    assert found.pop("zoe") == GOOD
-    assert "long/lora-math/lora-math.ipynb is too large: more than 100 bytes" in found["long"]
-    assert "more than 10 files" in found["many"]
+    results = outcomes(source)
+    assert results.pop("zoe") == GOOD
+    assert "long/lora-math/lora-math.ipynb is too large: more than 100 bytes" in results["long"]
+    assert "more than 10 files" in results["many"]
 
 
 def test_the_size_of_all_files_is_limited_and_may_be_reached(source, monkeypatch):
@@ -423,8 +423,8 @@ def change_flags(path, change, name=""):
         i = -1
         while (i := data.find(signature, i + 1)) >= 0:
             if data[i + at : i + at + len(name)] == name.encode():
-                (found,) = struct.unpack_from("<H", data, i + flags)
-                struct.pack_into("<H", data, i + flags, change(found))
+                (before,) = struct.unpack_from("<H", data, i + flags)
+                struct.pack_into("<H", data, i + flags, change(before))
     path.write_bytes(data)
     return path
 
@@ -453,8 +453,8 @@ def test_a_bad_zip_entry_refuses_only_its_submission(tmp_path):
     for case, (entries, says) in ZIP_CASES.items():
         good = [] if "link as notebook" in case else [(nested("bo"), NOTEBOOK)]
         path = make_zip(tmp_path / "in.zip", [(nested("zoe"), NOTEBOOK), *good, *entries])
-        found = outcomes(path)
-        assert found["zoe"] == GOOD and says in found["bo"], case
+        results = outcomes(path)
+        assert results["zoe"] == GOOD and says in results["bo"], case
 
 
 OUTSIDE = ("../../evil.ipynb", "/etc/evil.ipynb", "bo\\lora-math\\x.ipynb", "..", "C:\\x.ipynb")
@@ -463,16 +463,16 @@ OUTSIDE = ("../../evil.ipynb", "/etc/evil.ipynb", "bo\\lora-math\\x.ipynb", ".."
 @pytest.mark.parametrize("good", ["zoe.ipynb", nested("zoe")])
 def test_a_zip_entry_outside_the_zip_is_refused_without_a_student(tmp_path, good):
     for name in OUTSIDE:
-        found = outcomes(make_zip(tmp_path / "in.zip", [(name, NOTEBOOK), (good, NOTEBOOK)]))
-        assert found.pop("zoe") == GOOD, name
-        ((student, why),) = found.items()
+        results = outcomes(make_zip(tmp_path / "in.zip", [(name, NOTEBOOK), (good, NOTEBOOK)]))
+        assert results.pop("zoe") == GOOD, name
+        ((student, why),) = results.items()
         assert not valid_student(student) and "not a plain path" in why, name
 
 
 def test_an_encrypted_entry_is_refused(tmp_path):
     path = make_zip(tmp_path / "in.zip", [(nested(s), NOTEBOOK) for s in ("bo", "zoe")])
-    found = outcomes(change_flags(path, lambda flags: flags | 1, nested("bo")))
-    assert "encrypted; make the zip without a password" in found["bo"] and found["zoe"] == GOOD
+    results = outcomes(change_flags(path, lambda flags: flags | 1, nested("bo")))
+    assert "encrypted; make the zip without a password" in results["bo"] and results["zoe"] == GOOD
 
 
 def zip_with_names_in_utf8(path, flagged, replaced=b""):
@@ -489,14 +489,14 @@ def zip_with_names_in_utf8(path, flagged, replaced=b""):
 
 @pytest.mark.parametrize("flagged", [True, False])
 def test_zip_names_in_utf8_are_read_with_or_without_the_flag(tmp_path, flagged):
-    found = outcomes(zip_with_names_in_utf8(tmp_path / "in.zip", flagged))
-    assert found == {"Zoë": GOOD, "bo": Files(NOTEBOOK, {"é": b""})}
+    results = outcomes(zip_with_names_in_utf8(tmp_path / "in.zip", flagged))
+    assert results == {"Zoë": GOOD, "bo": Files(NOTEBOOK, {"é": b""})}
 
 
 def test_a_zip_name_that_is_not_utf8_refuses_only_its_submission(tmp_path):
-    found = outcomes(zip_with_names_in_utf8(tmp_path / "in.zip", False, b"\xe9\xff"))
-    assert found["Zoë"] == GOOD
-    assert "not in UTF-8" in found["bo"] and "\\xe9" in found["bo"]
+    results = outcomes(zip_with_names_in_utf8(tmp_path / "in.zip", False, b"\xe9\xff"))
+    assert results["Zoë"] == GOOD
+    assert "not in UTF-8" in results["bo"] and "\\xe9" in results["bo"]
 
 
 def test_a_zip_name_flagged_as_utf8_that_is_not_refuses_the_zip(tmp_path):
@@ -510,8 +510,8 @@ def test_the_size_in_the_zip_is_not_trusted(tmp_path, monkeypatch):
     real = struct.pack("<I", 10_000)
     assert real in path.read_bytes()
     path.write_bytes(path.read_bytes().replace(real, struct.pack("<I", 10)))
-    found = outcomes(path)
-    assert isinstance(found["bo"], str) and found["zoe"] == GOOD
+    results = outcomes(path)
+    assert isinstance(results["bo"], str) and results["zoe"] == GOOD
 
 
 def test_a_damaged_zip_entry_does_not_affect_the_others(tmp_path):
@@ -519,8 +519,8 @@ def test_a_damaged_zip_entry_does_not_affect_the_others(tmp_path):
     data = bytearray(path.read_bytes())
     data[60:200] = bytes(140)
     path.write_bytes(data)
-    found = outcomes(path)
-    assert "can't be unpacked" in found["bo"] and found["zoe"] == GOOD
+    results = outcomes(path)
+    assert "can't be unpacked" in results["bo"] and results["zoe"] == GOOD
 
 
 def test_a_zip_with_too_many_entries_is_refused(tmp_path, monkeypatch):

@@ -28,9 +28,9 @@ pytestmark = CORPUS_MARKS
 def pytest_generate_tests(metafunc):
     """A test of cases is run for the quick ones of its class's corpus, and for the others."""
     if "cases" in metafunc.fixturenames:
-        found = load(metafunc.cls.folder)
-        quick = pytest.param([case for case in found if case.quick], id="quick")
-        others = [case for case in found if not case.quick]
+        cases = load(metafunc.cls.folder)
+        quick = pytest.param([case for case in cases if case.quick], id="quick")
+        others = [case for case in cases if not case.quick]
         metafunc.parametrize(
             "cases", [quick, pytest.param(others, id="others", marks=pytest.mark.exhaustive)]
         )
@@ -91,7 +91,7 @@ class TestAttacks(Corpus):
 
     def test_nothing_leaks(self, corpus, cases):
         leaked = {case.name: corpus.graded.leaked(case.id) for case in cases}
-        assert {name: found for name, found in leaked.items() if found} == {}
+        assert {name: texts for name, texts in leaked.items() if texts} == {}
 
     def test_pages_and_outputs_are_inert(self, corpus, cases):
         for case in cases:

@@ -44,5 +44,5 @@ def _has(module: str, name: str) -> bool:
 def test_every_part_of_the_course_that_a_submission_refers_to_exists():
     assert missing('open("grading/checks/lora_math/ask.py")') != []  # there is no such file
     cases = [case for folder in ("attacks", "stalls", "honest") for case in load(folder)]
-    found = {case.name: missing(code(case)) for case in cases}
-    assert {name: parts for name, parts in found.items() if parts} == {}
+    absent = {case.name: missing(code(case)) for case in cases}
+    assert {name: parts for name, parts in absent.items() if parts} == {}

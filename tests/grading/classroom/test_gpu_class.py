@@ -99,8 +99,11 @@ class Class(School):
 
         with self.gradebook() as book:
             try:
-                found = book.assignment_submissions(ASSIGNMENT)
-                return {s.student.id: SimpleNamespace(score=s.score, at=s.timestamp) for s in found}
+                submissions = book.assignment_submissions(ASSIGNMENT)
+                return {
+                    s.student.id: SimpleNamespace(score=s.score, at=s.timestamp)
+                    for s in submissions
+                }
             except MissingEntry:
                 return {}
 
@@ -128,19 +131,19 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
     school.path("cut").write_text('{"cells"')
     with school.patch.context() as patch:
         patch.setattr(local_executor, "ForkServer", lambda *_: pytest.fail("a sandbox was started"))
-        found = school.grade()
-    states = {student: record.state for student, record in found.items()}
+        records = school.grade()
+    states = {student: record.state for student, record in records.items()}
     assert states == {"ada": State.WAITING, "ben": State.WAITING, "cut": State.UNREADABLE}
-    assert str(State.WAITING) == "waiting: needs a GPU" and NO_DRIVER in found["ada"].reason
+    assert str(State.WAITING) == "waiting: needs a GPU" and NO_DRIVER in records["ada"].reason
     assert set(school.submissions()) == {"cut"}  # nobody else has a 0
-    assert exit_code([found["ada"]]) == 1
+    assert exit_code([records["ada"]]) == 1
 
     row = school.table()["ada"]
     assert (row["state"], row["score"], row["automatic"]) == ("waiting: needs a GPU", "", "")
     assert NO_DRIVER in row["reason"]
     lines = school.said()
     assert "ada  waiting: needs a GPU  -" in lines
-    told = " ".join(printed(summary(list(found.values()), 1.0), width=200).split())
+    told = " ".join(printed(summary(list(records.values()), 1.0), width=200).split())
     assert "3: 1 unreadable, 2 waiting: needs a GPU" in told
     assert "2 submissions wait for a GPU, without a score. Run the same command" in told
     results = school.root / "results" / ASSIGNMENT
@@ -154,11 +157,11 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
     os.utime(school.path("ada"))
     school.due(SUBMITTED + 3600)
     school.gpus(1)
-    found = school.grade()
+    records = school.grade()
     # Those that waited, and the one that can't be read.
     assert sorted(school.show.began) == ["ada", "ben", "cut"]
-    assert {found[s].state for s in ("ada", "ben")} == {State.GRADED}
-    assert (found["ada"].gpu, found["ada"].gpu_peak_bytes) == ("Fake 0", 0)
+    assert {records[s].state for s in ("ada", "ben")} == {State.GRADED}
+    assert (records["ada"].gpu, records["ada"].gpu_peak_bytes) == ("Fake 0", 0)
     times = {school.submissions()[student].at.replace(tzinfo=UTC) for student in ("ada", "ben")}
     assert times == {datetime.fromtimestamp(SUBMITTED, UTC)}
     assert float(school.table()["ada"]["late_hours"]) == 0
@@ -171,14 +174,14 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
     # Back without a GPU: nothing is lost, whatever is asked for.
     school.found = ((), (NO_DRIVER,))
     before = school.submissions()["ada"].score
-    assert school.grade()["ada"] == found["ada"]
+    assert school.grade()["ada"] == records["ada"]
     kept = school.grade(regrade=True)["ada"]
-    assert (kept.state, kept.remarks) == (State.GRADED, (*found["ada"].remarks, KEPT))
-    assert school.submissions()["ada"].score == before == found["ada"].score
+    assert (kept.state, kept.remarks) == (State.GRADED, (*records["ada"].remarks, KEPT))
+    assert school.submissions()["ada"].score == before == records["ada"].score
     school.submit("ada", "print('a new submission')", when=1_780_000_000)
     again = school.grade()
     assert again["ada"].state == State.WAITING and EARLIER in again["ada"].remarks
-    assert again["ben"] == found["ben"]
+    assert again["ben"] == records["ben"]
     assert school.table()["ada"]["score"] == school.table()["ada"]["submitted"] == ""
     assert school.submissions()["ada"].score == before
     assert school.command("results", ASSIGNMENT).exit_code == 0
@@ -213,10 +216,10 @@ def test_memory_is_limited_and_a_submission_that_keeps_some_is_named(school):
     school.submit("ada", LOOK + "import time; time.sleep(600)")
     school.gpus(1)
     meters = Meters((0,), (GB, GB, 6 * GB, GB), (GB, 4 * GB))
-    found = school.grade(meters, jobs=1, limits=RunLimits(gpu_bytes=4 * GB))
-    ada = found["ada"]
-    ben = found["ben"]
-    cy = found["cy"]
+    records = school.grade(meters, jobs=1, limits=RunLimits(gpu_bytes=4 * GB))
+    ada = records["ada"]
+    ben = records["ben"]
+    cy = records["cy"]
     assert ada.state == State.OUT_OF_MEMORY and ada.gpu_peak_bytes == 5 * GB
     assert ada.reason == "it used 5 GB of the GPU's memory; its limit is 4 GB"
     assert ada.remarks == ()
@@ -266,10 +269,10 @@ def test_a_class_on_a_real_gpu(school):
     school.submit("ben", TOO_MUCH)
     school.found = find_gpus()
     limits = RunLimits(memory_bytes=16 * GB, gpu_bytes=2 * GB)
-    found = school.grade(GpuMemory, limits=limits, gpu_jobs=1)
-    assert {student: record.state for student, record in found.items()} == {
+    records = school.grade(GpuMemory, limits=limits, gpu_jobs=1)
+    assert {student: record.state for student, record in records.items()} == {
         "ada": State.GRADED,
         "ben": State.OUT_OF_MEMORY,
     }
-    assert [record.remarks for record in found.values()] == [(), ()]
-    assert found["ada"].gpu and found["ben"].gpu_peak_bytes > 3 * GB
+    assert [record.remarks for record in records.values()] == [(), ()]
+    assert records["ada"].gpu and records["ben"].gpu_peak_bytes > 3 * GB

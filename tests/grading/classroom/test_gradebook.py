@@ -103,11 +103,11 @@ def test_the_note_on_top_lists_remarks_as_inert_text():
 def test_scores_match_the_record_and_written_work_needs_manual_grading(book):
     rec = record(questions=questions({"counts": wrong(), "forward": wrong()}))
     write(book, rec)
-    found = grades(book)
-    assert sum(g.auto_score or 0 for g in found.values()) == rec.score == MOST - 8
-    assert found["check-counts"].auto_score == 0 and found["check-merge"].auto_score == 7
-    assert found["written"].needs_manual_grade and found["written"].auto_score is None
-    assert not found["check-counts"].needs_manual_grade
+    cells = grades(book)
+    assert sum(g.auto_score or 0 for g in cells.values()) == rec.score == MOST - 8
+    assert cells["check-counts"].auto_score == 0 and cells["check-merge"].auto_score == 7
+    assert cells["written"].needs_manual_grade and cells["written"].auto_score is None
+    assert not cells["check-counts"].needs_manual_grade
     assert class_points(book, ASSIGNMENT)["ada"].to_mark == 4.0
 
 
@@ -134,11 +134,11 @@ def test_a_regrade_keeps_manual_scores_and_asks_for_a_review(book):
     comment.manual_comment = "almost"
     book.nbgrader_book.db.commit()
     write(book, record())
-    found = grades(book)
-    assert (found["written"].manual_score, found["check-counts"].manual_score) == (3.0, 2.0)
-    assert found["check-counts"].needs_manual_grade  # its automatic points are others now
-    assert not found["written"].needs_manual_grade  # it is the same text
-    assert found["check-counts"].auto_score == 3
+    cells = grades(book)
+    assert (cells["written"].manual_score, cells["check-counts"].manual_score) == (3.0, 2.0)
+    assert cells["check-counts"].needs_manual_grade  # its automatic points are others now
+    assert not cells["written"].needs_manual_grade  # it is the same text
+    assert cells["check-counts"].auto_score == 3
     kept = book.nbgrader_book.find_comment("counts", ASSIGNMENT, ASSIGNMENT, "ada")
     assert kept.comment == "almost"
 
@@ -187,9 +187,9 @@ def test_cells_that_are_added_after_grading_keep_points_and_are_filled(course):
         assert book.ensure_assignment(ASSIGNMENT)  # the release on disk is still the known one
         assert book.add_new_cells(ASSIGNMENT) == ["more", "extra"]
         book.nbgrader_book.db.expire_all()
-        found = grades(book)
-        assert (found["written"].manual_score, found["written"].needs_manual_grade) == (3.0, False)
-        assert (found["more"].needs_manual_grade, found["extra"].needs_manual_grade) == (
+        cells = grades(book)
+        assert (cells["written"].manual_score, cells["written"].needs_manual_grade) == (3.0, False)
+        assert (cells["more"].needs_manual_grade, cells["extra"].needs_manual_grade) == (
             True,
             False,
         )
@@ -350,10 +350,10 @@ def files_of(book, student="ada"):
 def test_files_are_read_only_as_with_nbgrader_and_replace_the_old_ones(book):
     write(book, record(), files={"data/mine.csv": b"1,2", "old.txt": b"x"})
     write(book, record(), datetime(2026, 3, 1), files={"data/mine.csv": b"3,4"})
-    found = files_of(book)
-    assert set(found) == {"data/mine.csv", f"{ASSIGNMENT}.ipynb", "timestamp.txt"}
-    assert found["data/mine.csv"].read_bytes() == b"3,4"
-    assert {p.stat().st_mode & 0o777 for p in found.values()} == {0o444}
+    paths = files_of(book)
+    assert set(paths) == {"data/mine.csv", f"{ASSIGNMENT}.ipynb", "timestamp.txt"}
+    assert paths["data/mine.csv"].read_bytes() == b"3,4"
+    assert {p.stat().st_mode & 0o777 for p in paths.values()} == {0o444}
     assert [p.name for p in (book.course / "autograded" / "ada").iterdir()] == [ASSIGNMENT]
 
 
@@ -363,9 +363,9 @@ def test_students_files_replace_none_of_the_courses_and_of_nbgraders(book):
     theirs = ("words.txt", f"{ASSIGNMENT}.ipynb", f"{ASSIGNMENT}.html/x", "a.ipynb", "b.IPYNB")
     kept = ("other.html", "data/x.ipynb")
     write(book, record(), files=dict.fromkeys((*theirs, *kept), b"theirs"))
-    found = files_of(book)
-    assert set(found) == {"words.txt", f"{ASSIGNMENT}.ipynb", *kept}
-    assert found["words.txt"].read_text() == "ours"
+    paths = files_of(book)
+    assert set(paths) == {"words.txt", f"{ASSIGNMENT}.ipynb", *kept}
+    assert paths["words.txt"].read_text() == "ours"
     nbformat.validate(written(book))
 
 

@@ -79,8 +79,8 @@ def school(tmp_path_factory):
 @NEEDS_SANDBOX
 @pytest.mark.slow
 def test_every_submission_ends_in_its_state_with_the_points_it_earned(school):
-    found = {student: (r.state, r.score) for student, r in school.first.items()}
-    assert found == {
+    ends = {student: (r.state, r.score) for student, r in school.first.items()}
+    assert ends == {
         "ada": (State.GRADED, 24),
         "cut": (State.UNREADABLE, 0),
         "eve": (State.KERNEL_DIED, 24),  # points earned before are kept

@@ -59,18 +59,18 @@ def running(tmp_path):
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive)]
 )
 def test_an_interrupted_run_ends_and_says_how_to_continue(running, number):
-    process, found = running
+    process, children = running
     process.send_signal(number)
     code = process.wait(600)
     said = process.stdout.read()
     assert (code, "run the same command again to continue" in said) == (130, True), said
-    wait_until_gone(found)
+    wait_until_gone(children)
     assert not groups(process.pid)
 
 
 @pytest.mark.exhaustive
 def test_a_killed_run_leaves_no_process(running):
-    process, found = running
+    process, children = running
     process.kill()
     process.wait()
-    wait_until_gone(found)
+    wait_until_gone(children)

@@ -75,10 +75,10 @@ def test_points_and_penalties_are_those_of_nbgraders_objects(course):
         for when in (DUE, DUE - timedelta(hours=2), DUE + timedelta(hours=30)):
             due(book, when)
             book.refresh_penalties(ASSIGNMENT)
-            found = class_points(book, ASSIGNMENT)
+            by_student = class_points(book, ASSIGNMENT)
             charged = set()
             for submission in book.nbgrader_book.assignment_submissions(ASSIGNMENT):
-                points = asdict(found.pop(submission.student_id))
+                points = asdict(by_student.pop(submission.student_id))
                 plain = asdict(plain_points(submission))
                 assert points.pop("submitted") == plain.pop("submitted")
                 assert points == pytest.approx(plain)
@@ -88,7 +88,7 @@ def test_points_and_penalties_are_those_of_nbgraders_objects(course):
                 assert nb.late_submission_penalty == (expected and pytest.approx(expected))
                 charged.add(bool(expected))
             book.nbgrader_book.db.rollback()
-            assert found == {} and (len(charged) == 2 or when > DUE)
+            assert by_student == {} and (len(charged) == 2 or when > DUE)
         assert class_points(book, "no-such") == {}
 
 
@@ -123,9 +123,9 @@ def test_the_number_of_queries_does_not_grow_with_the_class(course):
 
 def test_the_gradebook_has_the_indexes_that_nbgrader_lacks(book):
 
-    found = inspect(book.nbgrader_book.engine)
+    tables = inspect(book.nbgrader_book.engine)
     for table, column in INDEXES:
-        assert [column] in [index["column_names"] for index in found.get_indexes(table)]
+        assert [column] in [index["column_names"] for index in tables.get_indexes(table)]
 
 
 def test_a_gradebook_that_refuses_indexes_is_used_without(course):

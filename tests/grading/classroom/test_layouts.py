@@ -35,8 +35,10 @@ def written(path, text):
 
 def outcomes(path, **options):
     """For each student: the names of the other files, or why the submission is refused."""
-    found = test_collect.outcomes(path, **options)
-    return {who: one if isinstance(one, str) else sorted(one.beside) for who, one in found.items()}
+    results = test_collect.outcomes(path, **options)
+    return {
+        who: one if isinstance(one, str) else sorted(one.beside) for who, one in results.items()
+    }
 
 
 def zip_of(tmp_path, *names):
@@ -78,11 +80,11 @@ def test_a_moodle_team_is_graded_for_each_member_and_not_for_who_has_its_number(
         )
     )
     roster = read_roster(written(tmp_path / "sheet.csv", sheet))
-    found = {one.student: one for one in collect(path, A, roster=roster)}
-    assert set(found) == {"cyd@u.edu", "dia@u.edu", "[Green 19]"}
-    assert {"Cyd Young", "dia@u.edu"} <= set(found["cyd@u.edu"].called)
+    by_student = {one.student: one for one in collect(path, A, roster=roster)}
+    assert set(by_student) == {"cyd@u.edu", "dia@u.edu", "[Green 19]"}
+    assert {"Cyd Young", "dia@u.edu"} <= set(by_student["cyd@u.edu"].called)
     with pytest.raises(Refused, match=r"Green \(number 19\)"):
-        found["[Green 19]"].read()
+        by_student["[Green 19]"].read()
 
 
 def test_a_student_without_other_names_is_called_by_none(tmp_path):
@@ -123,9 +125,9 @@ CODE_PAGES["cp866"] = "Яна"
 )
 def test_names_of_windows_are_read_as_the_roster_spells_them(tmp_path, codec, name):
     path = encoded(tmp_path, codec, name, "ada")
-    found = outcomes(path)
-    assert found.pop("ada0") == []
-    (why,) = found.values()
+    results = outcomes(path)
+    assert results.pop("ada0") == []
+    (why,) = results.values()
     assert "has a name that is not in UTF-8" in why and "--roster" in why
     roster = Roster([Person(f"{name}0"), Person("ada0")], complete=True)
     assert outcomes(path, roster=roster) == {f"{name}0": [], "ada0": []}
@@ -157,10 +159,10 @@ def test_every_file_that_is_not_used_is_named(tmp_path, names, used, told):
 
 def test_a_folder_or_notebook_that_was_uploaded_again_is_taken_or_named_in_every_layout(tmp_path):
     path = zip_of(tmp_path, f"ada/{A}/{A} (1).ipynb", f"bo/{A} (1)/{A}.ipynb", f"cy/{A}.ipynb")
-    found = outcomes(path)
-    assert found.pop("ada") == []
-    assert all(f"expected {who}/{A}/{A}.ipynb" in why for who, why in found.items())
-    assert set(found) == {"bo", "cy"}
+    results = outcomes(path)
+    assert results.pop("ada") == []
+    assert all(f"expected {who}/{A}/{A}.ipynb" in why for who, why in results.items())
+    assert set(results) == {"bo", "cy"}
 
 
 def test_other_notebooks_of_a_submission_are_known(tmp_path):
@@ -170,8 +172,10 @@ def test_other_notebooks_of_a_submission_are_known(tmp_path):
 
 
 def test_an_impossible_id_says_what_helps(tmp_path):
-    found = outcomes(zip_of(tmp_path, f"Seán O’Brien (Erasmus)_1_assignsubmission_file_/{A}.ipynb"))
-    (why,) = found.values()
+    results = outcomes(
+        zip_of(tmp_path, f"Seán O’Brien (Erasmus)_1_assignsubmission_file_/{A}.ipynb")
+    )
+    (why,) = results.values()
     assert "can't be a student's id: give the class with --roster" in why
 
 
@@ -189,10 +193,12 @@ def test_moodles_worksheet_is_a_roster_with_times_that_students_do_not_control(t
 def test_a_person_whom_the_roster_does_not_have_is_named_and_refused(tmp_path):
     extra = [f"Ada Lovelac_103_assignsubmission_file_/{A}.ipynb", "stray.ipynb"]
     roster = read_roster(written(tmp_path / "worksheet.csv", WORKSHEET))
-    found = outcomes(moodle(tmp_path, extra=extra), roster=roster)
-    assert found["ada@uni.edu"] == ["notes.txt"] and found["zoe@uni.edu"] == []
-    assert found["[Ada Lovelac 103]"].endswith("is Ada Lovelac (number 103); similar: ada@uni.edu")
-    assert "skipped the file stray.ipynb; expected names as Moodle" in found["[stray.ipynb]"]
+    results = outcomes(moodle(tmp_path, extra=extra), roster=roster)
+    assert results["ada@uni.edu"] == ["notes.txt"] and results["zoe@uni.edu"] == []
+    assert results["[Ada Lovelac 103]"].endswith(
+        "is Ada Lovelac (number 103); similar: ada@uni.edu"
+    )
+    assert "skipped the file stray.ipynb; expected names as Moodle" in results["[stray.ipynb]"]
     assert not valid_student("[Ada Lovelac 103]")
 
 
@@ -201,8 +207,8 @@ def test_a_number_of_somebody_else_wins_over_the_same_name(tmp_path):
     names = (f"Li Wei_{n}_assignsubmission_file_/{A}.ipynb" for n in (1, 2, 3))
     path = zip_of(tmp_path, *names)
     people = [Person(f"li{n}", "Li", "Wei", lms_id=str(n)) for n in (1, 2)]
-    found = outcomes(path, roster=Roster(people, complete=True))
-    assert found["li1"] == found["li2"] == [] and "number 3" in found["[Li Wei 3]"]
+    results = outcomes(path, roster=Roster(people, complete=True))
+    assert results["li1"] == results["li2"] == [] and "number 3" in results["[Li Wei 3]"]
     assert set(outcomes(path)) == {"Li Wei 1", "Li Wei 2", "Li Wei 3"}
 
 
@@ -211,18 +217,20 @@ def test_moodles_online_text_without_a_file_is_refused_with_the_reason(tmp_path)
         "Bo Li_103_assignsubmission_onlinetext_/onlinetext.html",
         "Ada Lovelace_101_assignsubmission_onlinetext_/onlinetext.html",
     ]
-    found = outcomes(moodle(tmp_path, extra=extra))
-    assert found.pop("Bo Li") == "found an online text; expected a notebook"
-    assert found == {"Ada Lovelace": ["notes.txt"], "Zoë Müller": []}
+    results = outcomes(moodle(tmp_path, extra=extra))
+    assert results.pop("Bo Li") == "found an online text; expected a notebook"
+    assert results == {"Ada Lovelace": ["notes.txt"], "Zoë Müller": []}
 
 
 def test_the_name_of_a_file_can_not_name_another_person_of_a_moodle_zip(tmp_path):
     extra = [f"Mallory_103_assignsubmission_file_x_101_assignsubmission_file_{A}.ipynb"]
     path = moodle(tmp_path, folders=False, extra=extra)
     people = [Person("ada", lms_id="101"), Person("mallory", lms_id="103")]
-    found = {one.student: one for one in collect(path, A, roster=Roster(people, complete=False))}
-    assert sorted(found["ada"].read().beside) == ["notes.txt"]
-    assert found["mallory"].path == extra[0]
+    by_student = {
+        one.student: one for one in collect(path, A, roster=Roster(people, complete=False))
+    }
+    assert sorted(by_student["ada"].read().beside) == ["notes.txt"]
+    assert by_student["mallory"].path == extra[0]
 
 
 def test_names_that_differ_only_in_case_get_their_numbers(tmp_path):
@@ -266,13 +274,13 @@ def test_canvas_resubmissions_text_entries_and_anonymous_names(tmp_path):
         f"LATE_anon_x1y2z_905_{A}.ipynb",
         "notes.ipynb",
     )
-    found = {one.student: one for one in collect(path, A)}
-    assert found["anon_x1y2z"].late and found["anon_x1y2z"].read().notebook == NOTEBOOK
+    by_student = {one.student: one for one in collect(path, A)}
+    assert by_student["anon_x1y2z"].late and by_student["anon_x1y2z"].read().notebook == NOTEBOOK
     with pytest.raises(Refused, match=r"found text\.html; expected lora-math\.ipynb"):
-        found["bobo"].read()
+        by_student["bobo"].read()
     with pytest.raises(Refused, match=r"skipped the file notes\.ipynb"):
-        found["[notes.ipynb]"].read()
-    assert sorted(found["müllerzoë"].read().beside) == [f"{A}-2.ipynb"]
+        by_student["[notes.ipynb]"].read()
+    assert sorted(by_student["müllerzoë"].read().beside) == [f"{A}-2.ipynb"]
 
 
 def test_several_notebooks_without_the_assignments_name_are_refused(tmp_path):
@@ -303,8 +311,8 @@ def test_two_names_of_one_student_are_both_named(tmp_path):
 def test_a_roster_maps_ids_of_folders_too_and_names_unknown_ones(tmp_path):
     path = zip_of(tmp_path, "Ada.ipynb", "adda.ipynb")
     roster = Roster([Person("ada"), Person("bo")], complete=True)
-    found = outcomes(path, roster=roster)
-    assert found["ada"] == [] and found["adda"].endswith("is adda; similar: ada")
+    results = outcomes(path, roster=roster)
+    assert results["ada"] == [] and results["adda"].endswith("is adda; similar: ada")
 
 
 @pytest.mark.parametrize("flat", [False, True])
@@ -312,9 +320,9 @@ def test_a_roster_maps_ids_of_folders_too_and_names_unknown_ones(tmp_path):
 def test_a_very_deep_path_stops_nobody(tmp_path, flat, deep):
     names = [f"{s}.ipynb" if flat else f"{s}/{A}/{A}.ipynb" for s in ("amy", "zoe")]
     inside = [] if flat else [f"bo/{A}/{A}.ipynb", f"bo/{A}/{deep}"]
-    found = outcomes(zip_of(tmp_path, *names, deep, *inside))
-    assert found.pop("amy") == found.pop("zoe") == []
-    assert flat or ("bo" in found and isinstance(found["bo"], str))
+    results = outcomes(zip_of(tmp_path, *names, deep, *inside))
+    assert results.pop("amy") == results.pop("zoe") == []
+    assert flat or ("bo" in results and isinstance(results["bo"], str))
 
 
 # The roster

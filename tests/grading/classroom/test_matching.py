@@ -102,8 +102,8 @@ def test_a_row_that_fits_two_students_is_left(tmp_path):
 
 def test_in_a_table_with_the_classs_ids_a_name_proves_nothing():
     table = [{"Student": "Wei, Li", "ID": "", "SIS Login ID": name} for name in ("li2", "li1")]
-    found, doubts = owners(list(table[0]), table, rows(Person("li1", "Li", "Wei")))
-    assert [row and row.student for row in found] == [None, "li1"] and doubts == []
+    owned, doubts = owners(list(table[0]), table, rows(Person("li1", "Li", "Wei")))
+    assert [row and row.student for row in owned] == [None, "li1"] and doubts == []
 
 
 CANVAS_HEAD = "Student,ID,SIS User ID,SIS Login ID,Section,a (1)\n"
@@ -148,8 +148,8 @@ CLASS = [Person("ada", "Ada", "Lovelace", lms_id="77"), MALLORY]
 def test_a_canvas_name_that_ends_in_a_number_takes_nobodys_place(tmp_path, late):
     path = zip_of(tmp_path, f"lovelaceada_77_900_{A}.ipynb", f"x_77_{late}55_901_{A}.ipynb")
     assert outcomes(path, roster=Roster(CLASS, complete=True)) == {"ada": [], "mallory": []}
-    found = outcomes(path, roster=Roster(CLASS[:1], complete=False))
-    assert found["ada"] == [] and len(found) == 2
+    results = outcomes(path, roster=Roster(CLASS[:1], complete=False))
+    assert results["ada"] == [] and len(results) == 2
 
 
 def test_a_canvas_file_that_fits_two_students_is_refused_alone(tmp_path):
@@ -157,10 +157,10 @@ def test_a_canvas_file_that_fits_two_students_is_refused_alone(tmp_path):
     path = zip_of(tmp_path, *names)
     people = [CLASS[0], Person("mallory", "", "lovelaceada_77", lms_id="55")]
     for roster in (None, Roster(people, complete=True)):
-        found = outcomes(path, roster=roster)
-        assert found.pop("ada" if roster else "lovelaceada") == []
-        assert "it can be of any of the students 77, 55" in found.pop(f"[{names[1]}]")
-        assert not found
+        results = outcomes(path, roster=roster)
+        assert results.pop("ada" if roster else "lovelaceada") == []
+        assert "it can be of any of the students 77, 55" in results.pop(f"[{names[1]}]")
+        assert not results
 
 
 def test_a_number_in_the_name_of_a_strangers_file_decides_nothing(tmp_path):
@@ -168,8 +168,8 @@ def test_a_number_in_the_name_of_a_strangers_file_decides_nothing(tmp_path):
     roster = Roster([Person("ada", lms_id="77")], complete=True)
     for start in ("x_55_901", "_55_901", "x_LATE_55_901", "anon_abcde_901"):
         name = f"{start}_77_9_{A}.ipynb"
-        found = outcomes(zip_of(tmp_path, name), roster=roster)
-        assert list(found) == [f"[{name}]"] and "it can be of any of" in found[f"[{name}]"]
+        results = outcomes(zip_of(tmp_path, name), roster=roster)
+        assert list(results) == [f"[{name}]"] and "it can be of any of" in results[f"[{name}]"]
 
 
 WORDS = st.lists(st.sampled_from(["ada", "x", "77", "5", "late", "123"]), min_size=1, max_size=4)
@@ -221,8 +221,8 @@ def test_a_classmates_address_in_moodles_worksheet_takes_nobodys_marks(tmp_path)
     roster = read_roster(moodle_sheet(tmp_path, *people, (3, "Bo Li", "Bo@Uni.edu")))
     assert [p.id for p in roster.people] == ["Participant 1", "Participant 2", "bo@uni.edu"]
     names = (f"{who}_assignsubmission_file_/{A}.ipynb" for who in ("Ada Lovelace_1", "Mal Lory_2"))
-    found = outcomes(zip_of(tmp_path, *names), roster=roster)
-    assert found == {"Participant 1": [], "Participant 2": []}
+    results = outcomes(zip_of(tmp_path, *names), roster=roster)
+    assert results == {"Participant 1": [], "Participant 2": []}
 
 
 def test_a_roster_with_an_open_quotation_mark_is_refused(tmp_path):

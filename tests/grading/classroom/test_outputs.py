@@ -59,8 +59,8 @@ def display(**data):
     }
 
 
-def only(*given):
-    (made,) = clean(list(given))
+def only(*received):
+    (made,) = clean(list(received))
     return made
 
 
@@ -69,7 +69,7 @@ def only(*given):
 
 def test_text_results_errors_and_images_are_shown():
     colored = ["\x1b[0;31mValueError\x1b[0m: no"]
-    given = [
+    received = [
         stream(["a\n", "b\n"]),
         stream("warned", "stderr"),
         {**display(text__plain="3"), "output_type": "execute_result", "execution_count": 7},
@@ -77,9 +77,9 @@ def test_text_results_errors_and_images_are_shown():
         display(image__jpeg=jpeg()),
         {"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": colored},
     ]
-    made = clean(given)
+    made = clean(received)
     nbformat.validate(v4.new_notebook(cells=[v4.new_code_cell("x", outputs=made)]))
-    assert [o.output_type for o in made] == [o["output_type"] for o in given]
+    assert [o.output_type for o in made] == [o["output_type"] for o in received]
     assert made[0].text == "a\nb\n" and made[2].execution_count is None
     assert made[3].data == {"text/plain": "<Figure>", "image/png": png()}
     assert made[4].data == {"image/jpeg": jpeg()}
@@ -115,8 +115,8 @@ def test_a_progress_bar_is_reduced_to_its_last_state():
 
 def test_other_mime_types_are_dropped_with_a_note():
     for kind in ("application/javascript", "image/svg+xml", "text/markdown", "x/<script>"):
-        given = {"output_type": "display_data", "data": {kind: "x()", "text/plain": "t"}}
-        first, note = clean([given])
+        received = {"output_type": "display_data", "data": {kind: "x()", "text/plain": "t"}}
+        first, note = clean([received])
         assert first.data == {"text/plain": "t"} and note.text == f"[not shown: {kind}]\n"
 
 

@@ -16,20 +16,20 @@ from course_pkg.grading.classroom.cluster.placement import (
 
 def placement(*names, need="none", room=2, gpus=()):
     made = SubmissionPlacement(need)
-    found = {name: ListedWorker(name, float(name in gpus), name) for name in names}
-    made.update(found)
+    listed = {name: ListedWorker(name, float(name in gpus), name) for name in names}
+    made.update(listed)
     for name in names:
         made.workers[name].room = room
-    return made, found
+    return made, listed
 
 
-def take_down_two(made, found):
+def take_down_two(made, listed):
     """Submission 1 runs on two workers, one after the other, which both end."""
     made.add(1)
     for _ in range(2):
         ((_, address),) = made.place()
-        del found[address]
-        made.update(found)
+        del listed[address]
+        made.update(listed)
 
 
 def test_submissions_are_spread_and_wait_when_all_workers_are_busy():
@@ -43,8 +43,8 @@ def test_submissions_are_spread_and_wait_when_all_workers_are_busy():
 
 
 def test_what_must_run_alone_is_counted_while_it_waits():
-    made, found = placement("a", "b", "c", room=2)
-    take_down_two(made, found)
+    made, listed = placement("a", "b", "c", room=2)
+    take_down_two(made, listed)
     made.workers["c"].open = False
     assert made.place() == [] and made.waiting_alone() == 1
     made.workers["c"].open = True
@@ -52,28 +52,28 @@ def test_what_must_run_alone_is_counted_while_it_waits():
 
 
 def test_what_a_lost_worker_ran_goes_to_another_one_before_the_rest():
-    made, found = placement("a", "b", room=1)
+    made, listed = placement("a", "b", room=1)
     for number in (1, 2, 3):
         made.add(number)
     placed = dict(made.place())
-    del found[placed[1]]
-    assert made.update(found) == ([], [1])
+    del listed[placed[1]]
+    assert made.update(listed) == ([], [1])
     made.done(2)
     assert made.place() == [(1, placed[2])]
 
 
 def test_a_worker_that_comes_back_under_its_address_is_another_one():
-    made, found = placement("a")
+    made, listed = placement("a")
     made.add(1)
     made.place()
-    found["a"] = ListedWorker("a", 0.0, "another")
-    assert made.update(found) == (["a"], [1])
+    listed["a"] = ListedWorker("a", 0.0, "another")
+    assert made.update(listed) == (["a"], [1])
     assert made.place() == []  # it is not known yet whether it can run submissions
 
 
 def test_what_has_lost_two_workers_runs_alone_and_last():
-    made, found = placement("a", "b", "c", room=2)
-    take_down_two(made, found)
+    made, listed = placement("a", "b", "c", room=2)
+    take_down_two(made, listed)
     for number in (2, 3):
         made.add(number)
     assert [number for number, _ in made.place()] == [2, 3]  # the worker is busy
@@ -105,9 +105,9 @@ def test_without_any_gpu_only_what_needs_one_can_not_run():
 
 
 def test_a_worker_that_is_paused_or_about_to_end_gets_nothing_new():
-    made, found = placement("a")
-    found["a"] = ListedWorker("a", 0.0, "a", running=False)
-    made.update(found)
+    made, listed = placement("a")
+    listed["a"] = ListedWorker("a", 0.0, "a", running=False)
+    made.update(listed)
     made.add(1)
     assert made.place() == []
 
@@ -157,16 +157,16 @@ def test_what_fails_everywhere_is_answered_and_nobody_is_blamed():
 
 
 def test_with_one_worker_what_fails_there_is_answered_at_once():
-    made, found = placement("a")
+    made, listed = placement("a")
     made.add(1)
     made.place()
     assert not made.failed(1, "a", "why")
-    made, found = placement("a", "b")
+    made, listed = placement("a", "b")
     made.add(1)
     ((_, first),) = made.place()
     assert made.failed(1, first, "why")
-    (other,) = set(found) - {first}
-    made.update({first: found[first]})
+    (other,) = set(listed) - {first}
+    made.update({first: listed[first]})
     assert made.place() == [(1, first)]  # as the other one is gone
     assert not made.failed(1, first, "why") and other not in made.workers
 
@@ -189,15 +189,15 @@ def test_killers_end_after_three_workers_and_nobody_else_is_given_up(seed, worke
     rng = random.Random(seed)
     made = SubmissionPlacement("none")
     names = iter(range(10**6))
-    found = {str(next(names)): None for _ in range(workers)}
+    listed = {str(next(names)): None for _ in range(workers)}
     running = {}
     ended = {}
     kills = dict.fromkeys(range(0, 12, 3), 0)
     for number in range(12):
         made.add(number)
     for _ in range(500):
-        found = {name: ListedWorker(name, 0.0, name) for name in found}
-        new, lost = made.update(found)
+        listed = {name: ListedWorker(name, 0.0, name) for name in listed}
+        new, lost = made.update(listed)
         for number in lost:
             del running[number]
             if made.given_up(number):
@@ -213,8 +213,8 @@ def test_killers_end_after_three_workers_and_nobody_else_is_given_up(seed, worke
         number = rng.choice(sorted(running))
         if number in kills:
             kills[number] += 1
-            del found[running[number]]
-            found[str(next(names))] = None
+            del listed[running[number]]
+            listed[str(next(names))] = None
         else:
             del running[number]
             made.done(number)

@@ -103,9 +103,9 @@ def test_a_plain_assignment_gets_nbgraders_scores_inside_the_sandbox(course):
     with ProgressDisplay() as show:
         options = Options(course / "submitted", jobs=2)
         records = {r.student: r for r in grade_class.grade(course, ASSIGNMENT, options, show)}
-    found = {student: record.score for student, record in records.items()}
-    assert found == pytest.approx({**SCORES, "eve": 0})
-    assert scores(course) == pytest.approx(found)
+    earned = {student: record.score for student, record in records.items()}
+    assert earned == pytest.approx({**SCORES, "eve": 0})
+    assert scores(course) == pytest.approx(earned)
     assert records["eve"].state == State.KERNEL_DIED
     records |= {name: Store(course, secret(course)).load(ASSIGNMENT, name) for name in records}
     lost = [p.failure.reason for q in records["eve"].questions for p in q.properties]

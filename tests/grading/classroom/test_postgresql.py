@@ -124,7 +124,7 @@ def test_the_gradebook_has_the_same_rows_as_sqlites(course, server, tmp_path):
     sqlite = tmp_path / "sqlite"
     shutil.copytree(course.root, sqlite, symlinks=True)
     postgresql.use(course.root, server.database("rows", like="released"))
-    found = []
+    contents = []
     for root in (sqlite, course.root):
         with CourseGradebook(root) as book:
             write_class(book)
@@ -140,10 +140,12 @@ def test_the_gradebook_has_the_same_rows_as_sqlites(course, server, tmp_path):
             }
             times = {s.student_id: s.timestamp for s in submissions}
             people = {str(person) for person in students(book).people}
-            found.append((rows, cells, times, people))
-    assert found[0] == found[1]
-    assert found[1][2]["ada"] == datetime(2026, 3, 1, 14, 30, 15)  # in UTC, as nbgrader stores it
-    assert {row.student: row.points.late_s for row in found[1][0]}["ada"] == 1.5 * 3600 + 15
+            contents.append((rows, cells, times, people))
+    assert contents[0] == contents[1]
+    assert contents[1][2]["ada"] == datetime(
+        2026, 3, 1, 14, 30, 15
+    )  # in UTC, as nbgrader stores it
+    assert {row.student: row.points.late_s for row in contents[1][0]}["ada"] == 1.5 * 3600 + 15
 
 
 @here

@@ -106,10 +106,10 @@ def test_a_link_instead_of_the_folder_is_refused(tmp_path):
 
 def test_every_submission_has_a_different_key():
     whose = [("a", "bc", "1"), ("ab", "c", "1"), ("a", "b", "1"), ("bc", "a", "1"), ("a", "b", "2")]
-    found = {submission_key(b"s", *parts) for parts in whose}
+    derived = {submission_key(b"s", *parts) for parts in whose}
     others = {keys.derived_key(b"s", "records"), bytes.fromhex(keys.secret_id(b"s")), b"s"}
-    assert len(found) == 5 and not found & others
-    assert submission_key(b"t", "a", "b", "1") not in found
+    assert len(derived) == 5 and not derived & others
+    assert submission_key(b"t", "a", "b", "1") not in derived
     assert submission_key(b"s", "a", "b", "1") == submission_key(b"s", "a", "b", "1")
 
 
@@ -171,17 +171,17 @@ def rows(results):
 
 
 def test_results_of_a_checker_are_accepted_unchanged(results, trusted):
-    found = checked_results(as_json(results).encode(), trusted)
-    assert found == tuple(as_record(result) for result in results)
-    failure = found[0].properties[0].failure
+    accepted = checked_results(as_json(results).encode(), trusted)
+    assert accepted == tuple(as_record(result) for result in results)
+    failure = accepted[0].properties[0].failure
     assert failure.given == "5" and failure.inputs and failure.expected is None
 
 
 def test_a_submission_that_was_not_run_loses_every_property_as_not_answered(trusted):
-    found = nothing_earned(trusted)
-    assert sum(q.earned for q in found) == 0 and sum(q.points for q in found) == 24
-    assert [q.question for q in found] == list(trusted)
-    said = [mistakes_of(question) for question in found]
+    lost = nothing_earned(trusted)
+    assert sum(q.earned for q in lost) == 0 and sum(q.points for q in lost) == 24
+    assert [q.question for q in lost] == list(trusted)
+    said = [mistakes_of(question) for question in lost]
     assert {(len(one), one[0].diagnosis, one[0].details) for one in said} == {
         (1, "Not answered yet.", ())
     }
@@ -288,10 +288,10 @@ def test_a_changed_record_is_reported(records, tmp_path):
     for number, spoil in enumerate(SPOILED):
         records.save(record(questions=questions({"counts": wrong()})))
         path.write_text(spoil(path.read_text()))
-        found = records.load(ASSIGNMENT, "ada")
-        assert (found.state, found.questions) == (State.RECORD_CHANGED, ()), number
-        assert ".grading/records/lora-math/ada.json" in found.reason, number
-        assert "--regrade" in found.reason, number
+        loaded = records.load(ASSIGNMENT, "ada")
+        assert (loaded.state, loaded.questions) == (State.RECORD_CHANGED, ()), number
+        assert ".grading/records/lora-math/ada.json" in loaded.reason, number
+        assert "--regrade" in loaded.reason, number
 
 
 def test_a_copied_record_of_another_student_is_reported(records, tmp_path):
@@ -303,8 +303,8 @@ def test_a_copied_record_of_another_student_is_reported(records, tmp_path):
 
 def test_a_record_signed_with_another_secret_is_reported(records, tmp_path):
     records.save(record())
-    found = Store(tmp_path, b"another").load(ASSIGNMENT, "ada")
-    assert found.state == State.RECORD_CHANGED and "signature" in found.reason
+    loaded = Store(tmp_path, b"another").load(ASSIGNMENT, "ada")
+    assert loaded.state == State.RECORD_CHANGED and "signature" in loaded.reason
 
 
 def test_a_record_with_the_fields_of_another_version_is_graded_again(records, monkeypatch):

@@ -42,10 +42,10 @@ def course(tmp_path):
     return root
 
 
-def states(course: Path, *found: str, code: int = 0) -> None:
+def states(course: Path, *of_students: str, code: int = 0) -> None:
     folder = course / "results/lora-script"
     folder.mkdir(parents=True, exist_ok=True)
-    rows = [f'"s{number}","{state}"' for number, state in enumerate(found)]
+    rows = [f'"s{number}","{state}"' for number, state in enumerate(of_students)]
     (folder / "grades.csv").write_text("\n".join(['"student","state"', *rows, ""]))
     (course / "code").write_text(str(code))
 
@@ -55,20 +55,20 @@ def grade(course: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.parametrize(
-    ("found", "code", "exit_code"),
+    ("of_students", "code", "exit_code"),
     [
         (["graded", "graded"], 0, 0),
         (["graded", "timed-out"], 1, 0),  # a student's state is no failure of the runner
         (["graded", str(State.WAITING)], 1, 1),
     ],
 )
-def test_the_runner_prints_states_and_no_names(course, found, code, exit_code):
-    states(course, *found, code=code)
+def test_the_runner_prints_states_and_no_names(course, of_students, code, exit_code):
+    states(course, *of_students, code=code)
     done = grade(course, "lora-script", "--gpu-jobs", "1")
     assert done.returncode == exit_code, done.stderr
     assert "ada" not in done.stdout + done.stderr and "s0" not in done.stdout
     lines = {line.strip() for line in done.stdout.splitlines()}
-    assert lines == {f"{found.count(state)} {state}" for state in found}
+    assert lines == {f"{of_students.count(state)} {state}" for state in of_students}
     assert (course / "calls").read_text() == "grade lora-script --gpu-jobs 1\n"
     log = course / "_build/logs/grade-lora-script.log"
     assert log.read_text() == "ada 17/24\n" and log.stat().st_mode & 0o077 == 0

@@ -81,8 +81,8 @@ CASES = {  # the points by program that each earns, where that is the same in ev
 def checked(path):
     said = []
     own_notebook.check_notebook(path, NAME, LIMITS.cell_timeout_s, OUTPUT, said.append)
-    found = (re.match(rf"{NAME}/(\S+): (\d+) of", text) for text in said)
-    return {match[1]: int(match[2]) for match in found if match}, "\n".join(said)
+    matches = (re.match(rf"{NAME}/(\S+): (\d+) of", text) for text in said)
+    return {match[1]: int(match[2]) for match in matches if match}, "\n".join(said)
 
 
 @pytest.fixture(scope="module")
@@ -117,11 +117,11 @@ RUNNERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CASES)
 def test_a_notebook_earns_the_same_points_everywhere(school, change):
-    found = {name: run(school, change.__name__) for name, run in RUNNERS.items()}
-    points = {name: earned for name, (earned, _) in found.items()}
-    assert points["check"] == points["grade"], found
+    results = {name: run(school, change.__name__) for name, run in RUNNERS.items()}
+    points = {name: earned for name, (earned, _) in results.items()}
+    assert points["check"] == points["grade"], results
     if CASES[change] is not None:
-        assert sum(points["grade"].values()) == CASES[change], found
+        assert sum(points["grade"].values()) == CASES[change], results
 
 
 SAYS = {  # what each runner says

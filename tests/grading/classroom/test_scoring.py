@@ -41,14 +41,14 @@ def unanswered(outputs=None, **fields):
     sessions = GradingSession("lora-math", "ada")
     verdicts = as_json([sessions.verdict(name) for name in sessions.questions]).encode()
     at = {c.metadata.get("nbgrader", {}).get("grade_id"): n for n, c in enumerate(nb.cells)}
-    given = {at[name]: made for name, made in (outputs or {}).items()}
-    shown = {n: given.get(n, []) for n in range(len(nb.cells))}
+    by_index = {at[name]: made for name, made in (outputs or {}).items()}
+    shown = {n: by_index.get(n, []) for n in range(len(nb.cells))}
     late = {at[name] for name in fields.pop("late", ())}
     for name in fields.pop("without", ()):
         del shown[at[name]]
     result = RunResult(verdicts=verdicts, outputs=shown, unfinished=late, **fields)
-    found = {q.question: q for q in judging.questions(nb, result)}
-    return found["counts"]
+    by_name = {q.question: q for q in judging.questions(nb, result)}
+    return by_name["counts"]
 
 
 CRASH = "your answer's cell ended with an error, so nothing was checked: "
@@ -56,7 +56,7 @@ NAME = "NameError: name 'x' is not defined"
 
 
 @each_row(
-    ("given", "why"),
+    ("submission", "why"),
     [
         ({}, ""),
         ({"outputs": {"counts": [STUB], "check-counts": [STUB]}}, ""),
@@ -76,8 +76,8 @@ NAME = "NameError: name 'x' is not defined"
         ),
     ],
 )
-def test_what_left_a_question_without_an_answer_is_its_reason(given, why):
-    question = unanswered(**given)
+def test_what_left_a_question_without_an_answer_is_its_reason(submission, why):
+    question = unanswered(**submission)
     assert question.unjudged == why and question.earned == 0
     (finding,) = mistakes_of(question)
     assert why[1:] in finding.diagnosis and finding.details == ()
@@ -98,8 +98,8 @@ def result(value):
 def plain(result):
     meta = {"grade_id": "t", "grade": True, "locked": True, "solution": False, "points": 2}
     released = new_notebook(cells=[new_code_cell("assert True", metadata={"nbgrader": meta})])
-    (found,) = NotebookScoring(released, {}).questions(released, result)
-    return found
+    (question,) = NotebookScoring(released, {}).questions(released, result)
+    return question
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,12 @@ def plain(result):
     ids=["nested", "nested error", "junk after a result", "huge number", "junk"],
 )
 def test_a_plain_tests_odd_output_earns_0_and_is_no_fault_of_the_grader(outputs):
-    found = plain(RunResult(outputs={0: outputs}))
-    assert found.earned == 0
-    assert "nbgrader can't read the test's output" in found.properties[0].failure.reason
+    question = plain(RunResult(outputs={0: outputs}))
+    assert question.earned == 0
+    assert "nbgrader can't read the test's output" in question.properties[0].failure.reason
 
 
 def test_a_plain_test_that_was_interrupted_earns_0_although_it_put_nothing_out():
-    found = plain(RunResult(outputs={0: []}, unfinished={0}))
-    assert (found.earned, found.properties[0].failure.reason) == (0, UNFINISHED)
+    question = plain(RunResult(outputs={0: []}, unfinished={0}))
+    assert (question.earned, question.properties[0].failure.reason) == (0, UNFINISHED)
     assert plain(RunResult(outputs={0: []})).earned == 2

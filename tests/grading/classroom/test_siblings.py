@@ -60,12 +60,12 @@ def side_by_side(tmp_path_factory) -> tuple[Graded, list[dict], dict]:
     limits = (f"--cell-timeout={2 * PATIENCE_S}", f"--time-limit={3 * PATIENCE_S}")
     graded = grade(course, "--jobs=2", *limits, *chosen)
     left = watch.left(graded.pid)
-    found = []
+    reports = []
     for student in STUDENTS:
         match = re.search(r"FOUND (\{.*\})", graded.shown(student))
         assert match, graded.shown(student)[-3000:]
-        found.append(json.loads(match[1]))
-    return graded, found, left
+        reports.append(json.loads(match[1]))
+    return graded, reports, left
 
 
 def test_they_run_at_the_same_time_and_interact_only_as_the_threat_model_allows(side_by_side):
