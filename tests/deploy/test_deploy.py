@@ -124,9 +124,8 @@ def test_the_manifests_are_a_cluster_and_its_gpu_workers():
 def test_a_pod_runs_dask_with_tls_shows_no_pages_and_has_no_account(in_a_pod, tls, kind, pod):
     parameters = in_a_pod(kind, pod)
     assert parameters["tls_ca_file"] == str(tls / "ca.pem")
-    assert parameters["tls_cert"] == str(tls / "cert.pem") and parameters["tls_key"] == str(
-        tls / "key.pem"
-    )
+    assert parameters["tls_cert"] == str(tls / "cert.pem")
+    assert parameters["tls_key"] == str(tls / "key.pem")
     assert not parameters["dashboard"] and parameters["dashboard_address"].startswith("127.0.0.1:")
     (container,) = pod["containers"]
     mounted = {mount["name"] for mount in container["volumeMounts"]}

@@ -74,10 +74,8 @@ def test_the_csv_has_one_row_per_student_and_its_points_add_up(tmp_path):
     folder = write(tmp_path, ASSIGNMENT, rows)
     written = table(folder)
     asked = tuple(f"question: {question.question}" for question in questions())
-    assert (
-        tuple(written[0]) == (*CSV_COLUMNS, *asked) and folder == tmp_path / "results" / ASSIGNMENT
-    )
     ada = written[0]
+    assert tuple(ada) == (*CSV_COLUMNS, *asked) and folder == tmp_path / "results" / ASSIGNMENT
     assert (ada["first_name"], ada["last_name"]) == ("Ada", "Lovelace")
     numbers = [float(ada[name]) for name in ("automatic", "by_hand", "late_penalty", "score")]
     assert numbers == [21, 3, 2.5, 21.5] and float(ada["max_score"]) == 28

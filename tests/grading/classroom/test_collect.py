@@ -130,19 +130,15 @@ def test_a_zip_of_the_whole_folder_is_read(source, tmp_path):
     assert outcomes(place) == {"zoe": GOOD}
 
 
+FLAT = ("amy.ipynb", "zoe.ipynb", nested("bo"))
+FOLDERS = (nested("amy"), nested("zoe"), "bo.ipynb")
+
+
 @pytest.mark.parametrize(
     ("files", "odd", "says"),
     [
-        (
-            ("amy.ipynb", "zoe.ipynb", nested("bo")),
-            "[bo]",
-            "skipped the folder bo; expected only <student>.ipynb",
-        ),
-        (
-            (nested("amy"), nested("zoe"), "bo.ipynb"),
-            "[bo.ipynb]",
-            "skipped the file bo.ipynb; expected only <student>/",
-        ),
+        (FLAT, "[bo]", "skipped the folder bo; expected only <student>.ipynb"),
+        (FOLDERS, "[bo.ipynb]", "skipped the file bo.ipynb; expected only <student>/"),
     ],
 )
 def test_what_does_not_fit_the_layout_is_named_and_the_others_are_read(

@@ -172,10 +172,8 @@ def test_other_notebooks_of_a_submission_are_known(tmp_path):
 
 
 def test_an_impossible_id_says_what_helps(tmp_path):
-    results = outcomes(
-        zip_of(tmp_path, f"Seán O’Brien (Erasmus)_1_assignsubmission_file_/{A}.ipynb")
-    )
-    (why,) = results.values()
+    path = zip_of(tmp_path, f"Seán O’Brien (Erasmus)_1_assignsubmission_file_/{A}.ipynb")
+    (why,) = outcomes(path).values()
     assert "can't be a student's id: give the class with --roster" in why
 
 
@@ -195,9 +193,8 @@ def test_a_person_whom_the_roster_does_not_have_is_named_and_refused(tmp_path):
     roster = read_roster(written(tmp_path / "worksheet.csv", WORKSHEET))
     results = outcomes(moodle(tmp_path, extra=extra), roster=roster)
     assert results["ada@uni.edu"] == ["notes.txt"] and results["zoe@uni.edu"] == []
-    assert results["[Ada Lovelac 103]"].endswith(
-        "is Ada Lovelac (number 103); similar: ada@uni.edu"
-    )
+    why = "is Ada Lovelac (number 103); similar: ada@uni.edu"
+    assert results["[Ada Lovelac 103]"].endswith(why)
     assert "skipped the file stray.ipynb; expected names as Moodle" in results["[stray.ipynb]"]
     assert not valid_student("[Ada Lovelac 103]")
 

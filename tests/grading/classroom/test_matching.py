@@ -260,38 +260,17 @@ def test_a_time_that_cannot_be_read_refuses_that_person_alone(tmp_path, bad):
         assert person.id == "bo" and f"roster.csv: {who}: the time '{bad}' is not clear" in why
 
 
-HEADERS = st.sampled_from(
-    [
-        "id,email,submitted_at",
-        "Identifier,Full name,Email address,Last modified (submission)",
-        "Student,ID,SIS Login ID,Section",
-        "id;first_name",
-        "",
-        "ID,LastName,FirstName",
-    ]
-)
-CELL = st.one_of(
-    st.text(max_size=8),
-    st.sampled_from(
-        [
-            "9999-12-31T23:59:59-12:00",
-            "0001-01-01T00:00:00+14:00",
-            "0001-01-01",
-            '"',
-            "a\0b",
-            "\ufeff",
-            "x" * 140_000,
-            "Participant ٣",
-            "=1+1",
-            "ada",
-        ]
-    ),
-)
+HEADERS = ["id,email,submitted_at", "Student,ID,SIS Login ID,Section", "id;first_name", ""]
+HEADERS += ["Identifier,Full name,Email address,Last modified (submission)"]
+HEADERS += ["ID,LastName,FirstName"]
+CELLS = ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00", "0001-01-01", '"', "a\0b"]
+CELLS += ["\ufeff", "x" * 140_000, "Participant ٣", "=1+1", "ada"]
+CELL = st.text(max_size=8) | st.sampled_from(CELLS)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
-    HEADERS,
+    st.sampled_from(HEADERS),
     st.lists(st.lists(CELL, max_size=6), max_size=5),
     st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1"]),
     st.binary(max_size=3),

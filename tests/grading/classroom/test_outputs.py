@@ -193,19 +193,14 @@ def test_the_number_and_total_size_of_outputs_are_limited_with_a_note():
 
 TEXTS = st.text(max_size=20) | st.lists(st.text(max_size=9), max_size=3) | JSON
 KINDS = ["text/plain", "text/html", "image/png", "image/jpeg", "image/svg+xml"]
+OUTPUT_TYPES = ["stream", "error", "display_data", "execute_result", "x"]
+DATA = st.dictionaries(st.sampled_from(KINDS) | st.text(max_size=5), TEXTS, max_size=4)
 OUTPUTS = st.fixed_dictionaries(
-    {
-        "output_type": st.sampled_from(["stream", "error", "display_data", "execute_result", "x"])
-        | JSON
-    },
+    {"output_type": st.sampled_from(OUTPUT_TYPES) | JSON},
     optional={
+        **dict.fromkeys(("text", "ename", "evalue", "traceback"), TEXTS),
         "name": st.sampled_from(["stdout", "stderr"]) | JSON,
-        "text": TEXTS,
-        "ename": TEXTS,
-        "evalue": TEXTS,
-        "traceback": TEXTS,
-        "data": st.dictionaries(st.sampled_from(KINDS) | st.text(max_size=5), TEXTS, max_size=4)
-        | JSON,
+        "data": DATA | JSON,
     },
 )
 
@@ -318,14 +313,8 @@ def all_shown(graded):
     for texts in (map(clean_markdown, MARKDOWN), [""] * len(MARKDOWN)):
         cells = [v4.new_markdown_cell(text) for text in texts]
         for cell in cells if graded else []:
-            cell.metadata.nbgrader = {
-                "grade": True,
-                "solution": True,
-                "grade_id": "w",
-                "points": 4,
-                "score": 1,
-                "comment": None,
-            }
+            marks = {"grade": True, "solution": True, "grade_id": "w", "comment": None}
+            cell.metadata.nbgrader = {**marks, "points": 4, "score": 1}
         pages.append(shown(*cells))
     places = pages[0].select(".text_cell_render")
     inside = sum(len(place.find_all(True)) for place in places)
@@ -416,14 +405,8 @@ def test_other_formulas_stay_unchanged():
 HANGS = ("\x1b[" * 200_000, "\x1b]" * 200_000, "\x1b[31m" * 40_000, "a\r" * 10**6, "a" * 10**7)
 HANGS += ("<b>" * 30_000, "<p>" + "<b style=color:red>" * 5_000, "<!--" * 20_000, "<a " * 33_000)
 HANGS += ("<" + "a" * 99_000, "<style>" * 10_000, "&#" * 50_000, "&#" + "9" * 90_000 + ";")
-HANGS += (
-    "<td style='" * 9_000,
-    "\\\\[" * 6_000,
-    "\\\\(" * 6_000,
-    "\\begin{a}" * 2_000,
-    "*a " * 6_000,
-)
-HANGS += ("[" * 20_000, "> " * 9_000, "$a " * 6_000, "![" * 9_000, "<" * 20_000)
+HANGS += ("<td style='" * 9_000, "\\\\[" * 6_000, "\\\\(" * 6_000, "\\begin{a}" * 2_000)
+HANGS += ("*a " * 6_000, "[" * 20_000, "> " * 9_000, "$a " * 6_000, "![" * 9_000, "<" * 20_000)
 
 
 def test_hostile_sizes_are_handled_in_linear_time_by_every_cleaner():
@@ -441,17 +424,12 @@ def test_raw_cells_become_markdown_and_code_stays_unchanged():
     assert clean_cells([code]) == [code]
 
 
+PIECES = [*"<>&[]()!$`*_#|\\~\n \"'=:;-x1/", *(text[:30] for text in MARKDOWN)]
+PIECES += ["\n\n", "```", "$$", "<div>"]
+
+
 @settings(max_examples=200)
-@given(
-    st.lists(
-        st.sampled_from(
-            [*"<>&[]()!$`*_#|\\~\n \"'=:;-x1/"]
-            + [m[:30] for m in MARKDOWN]
-            + ["\n\n", "```", "$$", "<div>"]
-        ),
-        max_size=14,
-    )
-)
+@given(st.lists(st.sampled_from(PIECES), max_size=14))
 def test_no_mixture_of_markdown_and_html_is_active(pieces):
     text = "".join(pieces)
     html = strip_files_prefix(markdown2html(f"{clean_markdown(text)}"))

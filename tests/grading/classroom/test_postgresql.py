@@ -142,9 +142,8 @@ def test_the_gradebook_has_the_same_rows_as_sqlites(course, server, tmp_path):
             people = {str(person) for person in students(book).people}
             contents.append((rows, cells, times, people))
     assert contents[0] == contents[1]
-    assert contents[1][2]["ada"] == datetime(
-        2026, 3, 1, 14, 30, 15
-    )  # in UTC, as nbgrader stores it
+    # In UTC, as nbgrader stores it.
+    assert contents[1][2]["ada"] == datetime(2026, 3, 1, 14, 30, 15)
     assert {row.student: row.points.late_s for row in contents[1][0]}["ada"] == 1.5 * 3600 + 15
 
 
