@@ -188,20 +188,17 @@ class ForkServer:
         return child
 
     def _request(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Send a request with the next number; the lock is held."""
         self._requests += 1
         message = json.dumps(request | {"number": self._requests}).encode()
         if len(message) > MAX_MESSAGE:
             raise ValueError(f"a job of {len(message):,} bytes; expected at most {MAX_MESSAGE:,}")
-        self._send(message, descriptors)
-
-    def _send(self, message: bytes, descriptors: list[int]) -> None:
-        """Send, and retry while too many descriptors are in transit between this user's sockets."""
         until = time.monotonic() + SEND_WITHIN_S
         while True:
             try:
                 socket.send_fds(self._socket, [message], descriptors)
                 return
-            except OSError as error:
+            except OSError as error:  # too many are in transit between this user's sockets
                 if error.errno != errno.ETOOMANYREFS or time.monotonic() > until:
                     raise
                 time.sleep(0.05)
