@@ -53,13 +53,8 @@ def resolve(name: str) -> ClassAssignment:
     """The assignment of that name; without checks of that name, it is a plain one."""
     if name not in registry.assignments():
         return ClassAssignment(name)
+    checks = registry.load(name)
     files = registry.assignment_files(name)
-    return ClassAssignment(
-        name,
-        registry.load(name),
-        registry.folder(name),
-        files,
-        checks_hash(registry.load(name), files),
-        registry.student_files(name),
-        registry.module_name(name, "student"),
-    )
+    parts = (checks, registry.folder(name), files, checks_hash(checks, files))
+    student = (registry.student_files(name), registry.module_name(name, "student"))
+    return ClassAssignment(name, *parts, *student)

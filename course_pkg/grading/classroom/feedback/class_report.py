@@ -90,14 +90,9 @@ def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
     )
     writer.writeheader()
     for row in rows:
-        texts = {
-            "student": row.student,
-            "first_name": row.person.first_name,
-            "last_name": row.person.last_name,
-            "assignment": assignment,
-            "state": row.state,
-            "reason": row.reason,
-        }
+        texts = {name: getattr(row, name) for name in ("student", "state", "reason")}
+        texts |= {name: getattr(row.person, name) for name in ("first_name", "last_name")}
+        texts["assignment"] = assignment
         numbers = {}
         if row.score is not None and row.points:
             for name in ("automatic", "by_hand", "late_penalty", "score", "max_score", "to_mark"):

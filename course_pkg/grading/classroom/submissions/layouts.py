@@ -250,7 +250,7 @@ def _group(base: Parts, files: list[UnidentifiedSubmission]) -> Iterator[Unident
         yield replace(first, places=tuple(places.items()), late=late)
 
 
-def possible_owners(name: str) -> list[UnidentifiedSubmission]:
+def possible_owners(file: str) -> list[UnidentifiedSubmission]:
     """Whose file this can be, for each place of the student's number in its name.
 
     Example:
@@ -259,21 +259,16 @@ def possible_owners(name: str) -> list[UnidentifiedSubmission]:
         [('x', '77'), ('x_77', '55')]
     """
     owners = []
-    for match in (*CANVAS.finditer(name), ANONYMOUS.fullmatch(name)):
+    for match in (*CANVAS.finditer(file), ANONYMOUS.fullmatch(file)):
         if not match or not (match["number"] or match["file"] in ENTRIES):
             continue
         anonymous = match["id"].startswith("anon_")
-        before = name[: match.start()]
+        before = file[: match.start()]
         if anonymous or (before and not before.endswith("LATE")):  # a name is in lower case
-            owners.append(
-                UnidentifiedSubmission(
-                    match["id"] if anonymous else before,
-                    (),
-                    ((match["file"], ()),),
-                    lms_id="" if anonymous else match["id"],
-                    late=bool(match["late"]),
-                )
-            )
+            name, number = (match["id"], "") if anonymous else (before, match["id"])
+            places = ((match["file"], ()),)
+            late = bool(match["late"])
+            owners.append(UnidentifiedSubmission(name, (), places, lms_id=number, late=late))
     return owners
 
 

@@ -263,26 +263,22 @@ def _moodle(row: dict[str, str]) -> Person:
     if not _first(row, "Full name"):  # anonymous marking
         known = (*known, "Identifier")
     name = _first(row, *known)
-    person = _person(
-        name.lower() if "@" in name else name,
-        first,
-        last,
-        _first(row, "Email address"),
-        number[0] if number else "",
-    )
+    email = _first(row, "Email address")
+    person = _person(_lower(name), first, last, email, number[0] if number else "")
     return replace(person, group=one_line(_first(row, "Group"), MAX_FIELD))
 
 
 def _canvas(row: dict[str, str]) -> Person:
     last, _, first = _first(row, "Student").partition(",")
     login = _first(row, "SIS Login ID", "SIS User ID", "ID")
-    return _person(
-        login.lower() if "@" in login else login,
-        _first(row, "FirstName") or first,
-        _first(row, "LastName") or last,
-        login if "@" in login else "",
-        _first(row, "ID"),
-    )
+    names = (_first(row, "FirstName") or first, _first(row, "LastName") or last)
+    email = login if "@" in login else ""
+    return _person(_lower(login), *names, email, _first(row, "ID"))
+
+
+def _lower(name: str) -> str:
+    """An id that is an e-mail address, in lower case; any other unchanged."""
+    return name.lower() if "@" in name else name
 
 
 def _first(row: dict[str, str], *names: str) -> str:
