@@ -11,6 +11,7 @@ from course_pkg.grading.classroom.cluster.placement import (
     MOST_LOST,
     ListedWorker,
     SubmissionPlacement,
+    gpus_in,
 )
 
 
@@ -102,6 +103,12 @@ def test_without_any_gpu_only_what_needs_one_can_not_run():
     assert not SubmissionPlacement("required").no_gpu()  # there are no workers yet
     assert not placement("a", need="optional")[0].no_gpu()
     assert placement("a", need="optional")[0].room() == 2
+
+
+def test_only_whole_gpus_count():
+    counts = {2.0: 2.0, 0.5: 0.0, float("nan"): 0.0, 10**6: 0.0, True: 0.0}
+    assert [gpus_in({"GPU": count}) for count in counts] == list(counts.values())
+    assert gpus_in({}) == gpus_in(None) == 0.0
 
 
 def test_a_worker_that_is_paused_or_about_to_end_gets_nothing_new():

@@ -80,6 +80,7 @@ def said(kind: FrameKind, text: str, number: int = 0) -> Frame:
 
 
 def to_bytes(frame: Frame) -> bytes:
+    """A frame as it is sent."""
     return HEAD.pack(frame.kind, frame.number, len(frame.body)) + frame.body
 
 

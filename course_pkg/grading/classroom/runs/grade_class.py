@@ -34,15 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """How to grade.
+    """How to grade, as the options of `course grade` say.
 
     Attributes:
-        submitted: the folder or zip of submissions.
-        jobs: submissions to run at a time, 1 to 32.
         students: grade only these; empty for all.
-        regrade: also grade what has been graded already.
-        layout: of the submissions, one of `layouts.LAYOUTS`.
-        roster: a CSV file of the class.
         gpu_jobs: GPUs to use at most, one submission on each; None for all.
         scheduler: of the cluster that runs the submissions; None for this machine.
     """

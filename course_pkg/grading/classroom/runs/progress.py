@@ -35,13 +35,6 @@ class TimeLeft:
     The mean time of a submission, times those that have not started, divided by how many run at a
     time (Little's law), plus the rest of those that run. The time includes waiting for the results
     to be written.
-
-    Example:
-
-        >>> left = TimeLeft()
-        >>> left.finished(10.0, at_once=2)
-        >>> left.seconds(waiting=7, running=[0.0, 5.0])
-        42.5
     """
 
     def __init__(self) -> None:

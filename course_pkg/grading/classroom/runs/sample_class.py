@@ -76,6 +76,7 @@ def answered(released: NotebookNode, solution: NotebookNode, share: float = 1.0)
 
 
 def named(notebook: NotebookNode, student: str) -> NotebookNode:
+    """A copy, signed by the student."""
     copy = nbformat.from_dict(notebook)
     for cell in copy.cells:
         if cell.source == 'STUDENT = ""':
