@@ -425,9 +425,11 @@ def test_an_assignment_missing_from_the_gradebook_is_released(course):
         assert submission(book).max_score == 28
 
 
-def test_a_known_assignment_is_not_released_again(book, monkeypatch):
-    monkeypatch.setattr("course_pkg.grading.classroom.gradebook.gradebook.release_assignment", None)
+def test_a_known_assignment_is_not_released_again(book):
+    path = book.course / "exercises" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    before = path.stat()
     assert book.ensure_assignment(ASSIGNMENT).cells == released().cells
+    assert path.stat() == before
 
 
 def test_exercises_changed_by_hand_are_detected_and_not_overwritten(course):
