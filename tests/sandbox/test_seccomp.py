@@ -236,8 +236,7 @@ EXHAUSTIVE = [pytest.param(n, marks=pytest.mark.exhaustive) for n in ("torch_wor
 
 @needs_kernel
 @pytest.mark.parametrize(
-    "name",
-    ["processes", "programs", "threads_and_sockets", "callbacks", "kernel", *EXHAUSTIVE],
+    "name", ["processes", "programs", "threads_and_sockets", "callbacks", "kernel", *EXHAUSTIVE]
 )
 def test_the_standard_library_and_the_libraries_of_the_course_work_under_it(name):
     script = Path(__file__).with_name("everyday.py")

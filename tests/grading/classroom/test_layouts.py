@@ -119,10 +119,7 @@ CODE_PAGES = {"cp437": "Jürgen", "cp850": "Zoë", "cp852": "Łukasz", "gb18030"
 CODE_PAGES["cp866"] = "Яна"
 
 
-@each_row(
-    ("codec", "name"),
-    CODE_PAGES.items(),
-)
+@each_row(("codec", "name"), CODE_PAGES.items())
 def test_names_of_windows_are_read_as_the_roster_spells_them(tmp_path, codec, name):
     path = encoded(tmp_path, codec, name, "ada")
     results = outcomes(path)

@@ -21,14 +21,7 @@ from course_pkg.grading.classroom.gradebook.students import save_roster, student
 from course_pkg.grading.classroom.submissions.roster import Person, Roster
 from tests.exercises.assignments import ROOT
 from tests.grading.classroom import postgresql
-from tests.grading.classroom.recorded import (
-    ASSIGNMENT,
-    questions,
-    record,
-    unreadable,
-    write,
-    wrong,
-)
+from tests.grading.classroom.recorded import ASSIGNMENT, questions, record, unreadable, write, wrong
 from tests.waiting import wait_until
 
 SUBMITTED = datetime(2026, 3, 1, 9, 30, 15, tzinfo=timezone(timedelta(hours=-5)))

@@ -108,10 +108,7 @@ def graded(school, student):
     return {question.question: question.earned for question in record.questions}, said
 
 
-RUNNERS = {
-    "check": lambda school, student: checked(school.path(student)),
-    "grade": graded,
-}
+RUNNERS = {"check": lambda school, student: checked(school.path(student)), "grade": graded}
 
 
 @pytest.mark.slow
