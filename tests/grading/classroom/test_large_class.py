@@ -122,14 +122,12 @@ def test_the_number_of_queries_does_not_grow_with_the_class(course):
 
 
 def test_the_gradebook_has_the_indexes_that_nbgrader_lacks(book):
-
     tables = inspect(book.nbgrader_book.engine)
     for table, column in INDEXES:
         assert [column] in [index["column_names"] for index in tables.get_indexes(table)]
 
 
 def test_a_gradebook_that_refuses_indexes_is_used_without(course):
-
     with CourseGradebook(course.root) as book:
         for table, column in INDEXES:
             book.nbgrader_book.db.execute(text(f"DROP INDEX ix_course_{table}_{column}"))
