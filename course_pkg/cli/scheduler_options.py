@@ -1,4 +1,4 @@
-"""The options for a Dask cluster, which several commands have. Chapter: appendix/at-scale."""
+"""The options for a Dask cluster, which several commands have."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

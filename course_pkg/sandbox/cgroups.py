@@ -2,7 +2,7 @@
 
 A process joins a group by writing to an open file; its later children are members too, and can't
 leave. Machines differ, so `find_parent` tries where groups can be created, in version 2 of the
-kernel's interface or in version 1. Chapter: appendix/for-instructors.
+kernel's interface or in version 1.
 """
 
 import atexit

@@ -1,6 +1,6 @@
 """How a forked child enters a sandbox that bubblewrap has built, and drops its privileges.
 
-All of it happens before the first line of untrusted code runs. Chapter: appendix/threat-model.
+All of it happens before the first line of untrusted code runs.
 """
 
 import ctypes

@@ -2,7 +2,7 @@
 
 `python -m course_pkg.sandbox.fork_process FD MODULE:FUNCTION [PRELOAD …]` starts the first one; it
 forks its siblings itself. Its memory is in huge pages: with torch and transformers, without them a
-fork and the end of the child take about three times as long. Chapter: appendix/threat-model.
+fork and the end of the child take about three times as long.
 """
 
 import ctypes

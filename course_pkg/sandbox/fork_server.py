@@ -3,8 +3,6 @@
 Each child enters its own sandbox (`enter`) and runs the target function there. The server itself
 (`fork_process`) runs no untrusted code, holds no secret, starts no thread and no CUDA context, and
 its children can't trace it. It ends with the process that started it.
-
-Chapter: appendix/threat-model.
 """
 
 import errno

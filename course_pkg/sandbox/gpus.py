@@ -3,7 +3,7 @@
 `find_gpus` asks `nvidia-smi`, and never CUDA: a CUDA context in a process that forks later would
 break all its children. CUDA has no limit on memory that a process could not lift, so `GpuMemory`
 asks again and again, about the whole GPU, since the driver's tools don't know the process ids of a
-sandbox; nothing else should run on that GPU. Chapter: appendix/gpu.
+sandbox; nothing else should run on that GPU.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 A `LimitEnforcer` limits all processes of one sandbox together: a control group of the kernel where
 one can be created, otherwise the watchdog, which has the same methods. Time is not limited here:
-the grader watches the clock. Chapter: appendix/for-instructors.
+the grader watches the clock.
 """
 
 import os

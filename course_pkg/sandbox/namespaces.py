@@ -1,7 +1,7 @@
 """The namespaces of one sandbox: bubblewrap creates them and waits inside.
 
 Every sandbox has its own, so two share nothing. Killing the first process of a sandbox kills all
-processes in it. Chapter: appendix/threat-model.
+processes in it.
 """
 
 import json

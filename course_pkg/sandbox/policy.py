@@ -1,7 +1,7 @@
 """What a sandboxed process may see: the whole policy, as bubblewrap's command line.
 
 `enter` decides who the process is and what it may do, `limits` how much it may use, `seccomp` which
-calls are denied. Chapter: appendix/threat-model.
+calls are denied.
 """
 
 import importlib.util

@@ -1,7 +1,7 @@
 """Check that this machine can run a sandbox: is bubblewrap installed, and does it work?
 
 The program alone is not enough: many containers and hardened systems forbid the user namespaces
-that it needs. Chapter: appendix/for-instructors.
+that it needs.
 """
 
 import importlib.util

@@ -1,7 +1,4 @@
-"""One sandboxed process: its namespaces, its resource limits, and how to end it.
-
-Chapter: appendix/threat-model.
-"""
+"""One sandboxed process: its namespaces, its resource limits, and how to end it."""
 
 import os
 import signal

@@ -2,7 +2,7 @@
 
 A second line of defense, since most kernel vulnerabilities were in calls that a notebook does not
 use. It lists what is denied, so everything else works: torch, multiprocessing, threads,
-subprocesses and sockets on loopback. Chapter: appendix/for-instructors.
+subprocesses and sockets on loopback.
 """
 
 import ctypes

@@ -4,7 +4,7 @@ It adds up the private and shared memory of all processes in a sandbox and the f
 folders. Above a limit, it kills the sandbox's first process, and with it all others. Between two
 measurements a sandbox can exceed the limit for a moment. Memory that no process has mapped (in
 pipes and sockets) shows only when the whole machine runs out of memory. A tmpfs file that is also
-mapped, as tensors shared by two processes are, counts twice. Chapter: appendix/for-instructors.
+mapped, as tensors shared by two processes are, counts twice.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The students' copy of the course, as an archive: what they read, run and solve, and no answer.
 
 Only the names in SHOWN are in it. Your nbgrader_config.py may hold a password, so students get an
-example instead. Chapter: appendix/for-instructors.
+example instead.
 """
 
 import os

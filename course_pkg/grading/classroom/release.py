@@ -1,7 +1,7 @@
 """Release assignments: `release_assignment` makes the students' notebooks, `start_work` a copy.
 
 Nobody's work is overwritten. nbgrader removes what is between its exact marks, and text behind a
-mistyped mark would go to the students: so that is an error. Chapter: exercises.
+mistyped mark would go to the students: so that is an error.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Runs submissions on a cluster: the command's end. Imports no Dask.
 
 The course's secret, the gradebook and the records stay in this process; another process, the
-gateway, talks to the scheduler. Chapter: appendix/for-instructors.
+gateway, talks to the scheduler.
 """
 
 import itertools

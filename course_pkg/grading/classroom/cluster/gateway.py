@@ -2,8 +2,6 @@
 
 Dask's messages may hold pickles, which can do anything in the process that reads them. So this
 process reads them, which has no secret and can't see the course, and gives the command bytes.
-
-Chapter: appendix/threat-model.
 """
 
 import asyncio

@@ -2,8 +2,6 @@
 
 The gateway reads pickles from machines that are not trusted, so a worker may take it over. It is
 confined like a submission, except that it has the network. Imports no Dask.
-
-Chapter: appendix/threat-model.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What a worker gets and what it replies, as bytes. Imports no Dask.
 
 A task has no secret of the course. Whatever comes back is untrusted: `read_reply` accepts nothing
-that a run can't give. Chapter: appendix/threat-model.
+that a run can't give.
 """
 
 import base64

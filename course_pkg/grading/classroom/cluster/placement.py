@@ -6,7 +6,7 @@ so that the third tells whether it was this one; then it alone is given up, whoe
 Dask doesn't place the submissions (`distributed` 2026.8, `Scheduler.remove_worker`): it counts a
 lost worker against every task that waits there, so honest submissions behind one that kills workers
 would be given up with it. And it sends tasks to any worker, also to one with other code, without a
-sandbox or encryption, or whose grader fails. Chapter: appendix/threat-model.
+sandbox or encryption, or whose grader fails.
 """
 
 from collections import Counter, deque

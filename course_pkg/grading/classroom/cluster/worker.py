@@ -1,7 +1,7 @@
 """What runs in the workers of a cluster: `handle` gets a request and returns a reply, as bytes.
 
 A worker's process never runs a student's code: it keeps the fork servers of one assignment, which
-fork the sandboxed kernels and checkers. Chapter: appendix/threat-model.
+fork the sandboxed kernels and checkers.
 """
 
 import atexit

@@ -3,8 +3,6 @@
 `judging_hash` covers what all assignments share: how a submission is assembled and run, what the
 sandbox allows, how values are compared. `checks_hash` covers one assignment. Both are of the
 structure of code, so words in comments and messages change no grade.
-
-Chapter: appendix/for-instructors.
 """
 
 import functools

@@ -2,7 +2,7 @@
 
 Verdicts come from the checker alone. The lines from the student's sandbox are untrusted: they say
 what to show, never what to score. A plain nbgrader assignment has no checker, and its score comes
-from those lines. Chapter: appendix/threat-model.
+from those lines.
 """
 
 import io

@@ -2,8 +2,6 @@
 
 For each cell `run` writes one line of JSON with the cell's outputs, which `runner_output` reads as
 untrusted. The student's code can change everything in this process; nothing here decides a score.
-
-Chapter: appendix/threat-model.
 """
 
 import asyncio

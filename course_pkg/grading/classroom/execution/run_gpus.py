@@ -2,7 +2,7 @@
 
 A GPU whose memory a submission kept, or on which the trial before the first submission failed, is
 retired: this run uses it no more. A submission without a GPU gets no device file, and an
-environment that names no GPU. Chapter: appendix/gpu.
+environment that names no GPU.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """The limits of a run, and what comes out of its sandbox: bounded, parsed, never trusted.
 
 The lines come from the notebook runner inside the sandbox, or from a student's code that has taken
-it over. They can't change a score. Chapter: appendix/threat-model.
+it over. They can't change a score.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""What the sandboxes of a submission show, and what is imported before a kernel is forked.
-
-Chapter: appendix/threat-model.
-"""
+"""What the sandboxes of a submission show, and what is imported before a kernel is forked."""
 
 import os
 from pathlib import Path

@@ -2,8 +2,6 @@
 
 A small script pages, sorts and searches the table of index.html; without it, a second table has the
 other students. Texts from students are inert: never a formula in the table, never markup on a page.
-
-Chapter: appendix/for-instructors.
 """
 
 import csv

@@ -2,8 +2,6 @@
 
 Moodle's grading worksheet and Canvas's gradebook export are best filled in: they name the people as
 the system knows them. Without one, a file is made from the gradebook's names and numbers.
-
-Chapter: appendix/for-instructors.
 """
 
 import csv

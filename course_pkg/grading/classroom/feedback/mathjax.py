@@ -3,8 +3,6 @@
 nbconvert's template loads it from another host. Here the copy in the pip package
 `sphinx-mathjax-offline` is packed into the page: 0.9 MB each. Extensions such as `href` and
 `require` are not in it, so students' TeX can't load or link anything.
-
-Chapter: appendix/for-instructors.
 """
 
 import base64

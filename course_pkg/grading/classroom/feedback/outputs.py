@@ -1,8 +1,6 @@
 """Sanitize cell outputs, so that instructors and students can look at them safely.
 
 Outputs come as decoded JSON from a student's kernel, so they can be any JSON value.
-
-Chapter: appendix/for-instructors.
 """
 
 import re

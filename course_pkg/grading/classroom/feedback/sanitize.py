@@ -3,8 +3,6 @@
 HTML goes through nh3 (the ammonia library) with a short allow-list: no address, no script, no
 class, no id. Markdown is rendered here first, because nbconvert would let its HTML through. TeX
 commands of MathJax that make links, load code or redefine others are broken.
-
-Chapter: appendix/for-instructors.
 """
 
 import base64

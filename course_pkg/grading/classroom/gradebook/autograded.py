@@ -1,7 +1,4 @@
-"""An assignment's files in nbgrader's folders: the released notebook, and graded submissions.
-
-Chapter: appendix/for-instructors.
-"""
+"""An assignment's files in nbgrader's folders: the released notebook, and graded submissions."""
 
 import os
 import secrets

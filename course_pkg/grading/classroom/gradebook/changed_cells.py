@@ -1,7 +1,7 @@
 """Cells that an author adds to an assignment after submissions were graded.
 
 nbgrader refuses to release such an assignment. Here the new cells are added to the gradebook first,
-for every submission, so that all points and comments stay. Chapter: appendix/for-instructors.
+for every submission, so that all points and comments stay.
 """
 
 from pathlib import Path

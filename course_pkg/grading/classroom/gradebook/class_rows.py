@@ -2,7 +2,7 @@
 
 The gradebook alone knows points by hand and late penalties, so totals here are those of nbgrader's
 own export. A few queries read the whole class, because nbgrader's objects would need several for
-each submission. Chapter: appendix/for-instructors.
+each submission.
 """
 
 import itertools

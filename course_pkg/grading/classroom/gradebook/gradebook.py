@@ -4,8 +4,6 @@ It writes the same rows, files and permissions as `nbgrader autograde`, so formg
 generate_feedback and export work. Two things differ. A submission is written in one transaction
 through nbgrader's API, whose own preprocessor commits after every cell. And points given by hand
 must be reviewed after the answer has changed, also those of written tasks.
-
-Chapter: appendix/for-instructors.
 """
 
 from collections.abc import Collection, Iterator

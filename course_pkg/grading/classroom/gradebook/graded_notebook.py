@@ -1,7 +1,7 @@
 """The graded notebook: the student's cells and outputs, the grader's results, a note on top.
 
 nbgrader reads a score from the output of a test cell. Here that is only the grader's result, so
-nothing that a student's code printed can count as one. Chapter: appendix/for-instructors.
+nothing that a student's code printed can count as one.
 """
 
 import html

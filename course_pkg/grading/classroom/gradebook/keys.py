@@ -1,7 +1,7 @@
 """The folder `.grading` of a course: its secret, the keys derived from it, and the grader's lock.
 
 Only the grader's main process reads the secret. Every other key is derived from it for one
-purpose, and reveals neither the secret nor another key. Chapter: appendix/for-instructors.
+purpose, and reveals neither the secret nor another key.
 """
 
 import contextlib

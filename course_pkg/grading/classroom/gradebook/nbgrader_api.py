@@ -1,7 +1,4 @@
-"""nbgrader with the course's configuration: its folders, permissions, plugin and database.
-
-Chapter: appendix/for-instructors.
-"""
+"""nbgrader with the course's configuration: its folders, permissions, plugin and database."""
 
 import contextlib
 import errno

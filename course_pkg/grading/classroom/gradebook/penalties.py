@@ -1,7 +1,7 @@
 """What a late submission costs.
 
 nbgrader's own commands set a penalty once, when they grade; here it is computed again whenever the
-due date, the extension, the time or the points may have changed. Chapter: appendix/for-instructors.
+due date, the extension, the time or the points may have changed.
 """
 
 from datetime import datetime, timedelta

@@ -1,7 +1,7 @@
 """The record of one graded submission: what is kept of it, in a signed file of its own.
 
 A record is written whole or not at all. If its signature does not match, the student is reported,
-not graded. Chapter: appendix/for-instructors.
+not graded.
 """
 
 import functools

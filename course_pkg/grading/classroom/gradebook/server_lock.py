@@ -4,8 +4,6 @@ SQLite locks its own file, and graders of one folder have the folder's lock. On 
 own functions look, add and commit in separate steps: of five graders that add the same students at
 once, four fail without these locks, and none with. They are PostgreSQL's advisory locks, which end
 with the process that holds them. nbgrader's own commands do not take them.
-
-Chapter: appendix/at-scale.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Grade the submissions of one run: several at a time, their results written one after the other.
 
 Every submission ends in a record, whatever it does and whatever goes wrong; an error of the grader
-itself is a state like the others. Chapter: appendix/for-instructors.
+itself is a state like the others.
 """
 
 import time

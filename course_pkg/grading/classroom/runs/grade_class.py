@@ -2,8 +2,6 @@
 
 A result is stored under a key that covers all it depends on: a run that was interrupted continues
 where it stopped, and a second run over the same submissions grades nothing.
-
-Chapter: appendix/for-instructors.
 """
 
 import shlex

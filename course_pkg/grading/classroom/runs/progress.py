@@ -1,7 +1,7 @@
 """Show the progress of a run: a live table on a terminal, lines in a pipe.
 
 Ids and reasons come from students: they are shown as plain text, never as markup or terminal
-control codes. Chapter: appendix/for-instructors.
+control codes.
 """
 
 import math

@@ -1,6 +1,6 @@
 """The summary of a run: states, scores, times, and the submissions that need a look.
 
-Ids and reasons come from students: they are shown as plain text. Chapter: appendix/for-instructors.
+Ids and reasons come from students: they are shown as plain text.
 """
 
 import statistics

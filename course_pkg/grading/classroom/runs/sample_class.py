@@ -1,8 +1,6 @@
 """A sample class of four submissions, to try the grader on.
 
 ada submits the answers, ben half of them, chi the notebook as released, and dan a truncated file.
-
-Chapter: appendix/for-instructors.
 """
 
 import os

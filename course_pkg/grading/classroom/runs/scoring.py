@@ -1,7 +1,4 @@
-"""How submissions are scored: by the checker, or by the tests of a plain nbgrader assignment.
-
-Chapter: appendix/for-instructors.
-"""
+"""How submissions are scored: by the checker, or by the tests of a plain nbgrader assignment."""
 
 import hashlib
 import itertools

@@ -3,8 +3,6 @@
 A submission reads its files when it is asked for them, within limits. An error in one submission
 shows then; only an error in the source as a whole stops the listing. If two ids differ only in
 case, or in how an accent is encoded, some systems confuse them: both are refused.
-
-Chapter: appendix/for-instructors.
 """
 
 import unicodedata

@@ -1,8 +1,6 @@
 """The layouts of submissions: nbgrader's folders, flat notebooks, zips of Moodle and of Canvas.
 
 What does not fit the layout is named, with the reason, and not graded. Everybody else is.
-
-Chapter: appendix/for-instructors.
 """
 
 import re

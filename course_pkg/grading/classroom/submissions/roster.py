@@ -2,8 +2,6 @@
 
 A roster is a CSV file of three kinds, which its columns tell apart: your own (`id`, …), Moodle's
 grading worksheet (`Identifier`, …), and Canvas's gradebook export (`Student`, `ID`, …).
-
-Chapter: appendix/for-instructors.
 """
 
 import csv

@@ -4,8 +4,6 @@ In a folder, links are not followed, and pipes and devices are not opened: each 
 opened relative to the descriptor of the folder before it, so a file that is replaced between
 looking and reading can't lead elsewhere. Of a zip, names are checked, bytes counted while they are
 read, and the compression ratio is limited. A bad entry is reported for that entry alone.
-
-Chapter: appendix/for-instructors.
 """
 
 import os
