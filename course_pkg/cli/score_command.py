@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from course_pkg.metrics.significance import MeanInterval, TextStatistics
     from course_pkg.metrics.text_files import ScoredTexts
 
+DETAIL_DIGITS = 4  # of what is printed beside the score, such as BLEU's brevity penalty
 SIGNIFICANT = 0.05  # p-values below it get a star
 ScoreFormat = Literal["json", "text"]
 
@@ -189,23 +190,29 @@ class _Printer:
     def system(self, system: _System, samples: int, seed: int) -> None:
         estimates = _estimates(system.scores, samples, seed)
         settings = system.settings(bs=samples, seed=seed)
+        main, *details = estimates
+        if system.scores.statistics is None:  # then they are scores, each as important
+            details = []
+        digits = {name: max(self.width, DETAIL_DIGITS) for name in details}
         if self.output == "text":
             typer.echo(f"{self.title}|{_joined(settings)}")
             for name, score in estimates.items():
-                line = f"{name:20} {self._digits(score.mean)}"
+                line = f"{name:20} {self._digits(score.mean, digits.get(name))}"
                 if score.low is not None and score.high is not None:
                     line += f"  95% {self._digits(score.low)} to {self._digits(score.high)}"
                 typer.echo(line)
             return
         rounded = {
-            name: {part: self._rounded(value) for part, value in asdict(score).items()}
+            name: {
+                part: self._rounded(value, digits.get(name))
+                for part, value in asdict(score).items()
+            }
             for name, score in estimates.items()
         }
         record: dict[str, Any] = {"name": self.title}
         if system.scores.statistics is None:
             record["scores"] = rounded
         else:
-            main, *details = rounded
             record["score"] = rounded[main].pop("mean")
             record |= rounded[main] | {name: rounded[name]["mean"] for name in details}
         record |= {"signature": _joined(settings), **settings}
@@ -245,14 +252,16 @@ class _Printer:
     def main_scores(self, system: _System) -> str:
         return "\t".join(self._digits(score.total) for score in system.scores.compared.values())
 
-    def _digits(self, value: float | None) -> str:
-        return "nan" if value is None else f"{value:z.{self.width}f}"
+    def _digits(self, value: float | None, width: int | None = None) -> str:
+        if value is None or isinstance(value, int):
+            return "nan" if value is None else str(value)
+        return f"{value:z.{self.width if width is None else width}f}"
 
-    def _rounded(self, value: float | None) -> float | None:
+    def _rounded(self, value: float | None, width: int | None = None) -> float | None:
         """A number rounded for JSON, which has no NaN and no infinity: None in their place."""
         if value is None or not math.isfinite(value):
             return None
-        rounded = round(value, self.width)
+        rounded = round(value, self.width if width is None else width)
         return rounded or abs(rounded)  # 0 without a sign
 
 

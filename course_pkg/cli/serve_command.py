@@ -44,8 +44,14 @@ def serve(
     cache_memory: Annotated[float, typer.Option(min=0.001, help="GB for keys and values.")] = 1.0,
     max_running: Annotated[int, typer.Option(min=1, help="Sequences computed at once.")] = 32,
     max_waiting: Annotated[int, typer.Option(min=0, help="Requests that may wait.")] = 64,
-    max_prompt: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of a prompt [default: the model's limit]")
+    max_prompt_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-prompt-tokens",
+            "--max-prompt",
+            min=1,
+            help="Longer prompts are refused [default: the model's limit]",
+        ),
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="New tokens of a sample.")] = 4096,
     request_seconds: Annotated[float, typer.Option(min=1, help="For a whole answer.")] = 600,
@@ -60,7 +66,7 @@ def serve(
     from course_pkg.deployment.serve import serve as start
 
     limits = Limits(
-        prompt_tokens=max_prompt,
+        prompt_tokens=max_prompt_tokens,
         max_tokens=max_tokens,
         waiting=max_waiting,
         request_seconds=request_seconds,

@@ -129,12 +129,15 @@ class Service:
         """Refuse a text that has too many tokens however it is encoded, which takes long."""
         least = self._tokenizers.least_tokens(text)
         if least > self._longest:
-            raise invalid(
-                f"the prompt has at least {least} tokens: this server takes prompts of at most "
-                f"{self._longest} tokens",
-                field,
-                "context_length_exceeded",
-            )
+            raise self._too_long(f"at least {least}", field)
+
+    def _too_long(self, tokens: int | str, field: str) -> ApiError:
+        return invalid(
+            f"the prompt has {tokens} tokens: this server takes prompts of at most "
+            f"{self._longest} tokens",
+            field,
+            "context_length_exceeded",
+        )
 
     async def _start(
         self,
@@ -150,12 +153,13 @@ class Service:
         except ValueError as error:
             raise invalid(f"{field}: {error}", field, log=f"{field} cannot be read") from None
         longest = max(map(len, prompts))
+        if longest > self._longest:
+            raise self._too_long(longest, field)
         room = self.max_model_len - longest
-        if longest > self._longest or (body.max_tokens or 0) > room:
+        if (body.max_tokens or 0) > room:
             raise invalid(
                 f"the prompt has {longest} tokens, and max_tokens is {body.max_tokens}: this "
-                f"server takes prompts of at most {self._longest} tokens, and "
-                f"{self.max_model_len} tokens of prompt and answer together",
+                f"server takes at most {self.max_model_len} tokens of prompt and answer together",
                 field,
                 "context_length_exceeded",
             )

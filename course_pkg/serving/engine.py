@@ -187,7 +187,7 @@ class Engine:
         max_new_tokens = params.max_tokens or max(1, self.max_model_len - len(ids))
         if len(ids) + max_new_tokens > self.config.max_positions:
             raise ValueError(
-                f"the prompt has {len(ids)} tokens, and max_tokens is {params.max_tokens}: the "
+                f"the prompt has {len(ids)} tokens, and {max_new_tokens} may follow: the "
                 f"model takes {self.config.max_positions} together; shorten it or lower max_tokens"
             )
         if self._is_parallel and params.seed is None and params.temperature > 0:

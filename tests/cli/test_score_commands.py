@@ -101,6 +101,16 @@ def test_files_and_standard_input_give_the_same_scores_and_an_encoding_can_be_na
     assert printed["score"] == 100
 
 
+def test_what_stands_beside_the_score_has_four_digits_and_counts_have_none(folder):
+    (folder / "short.txt").write_text("the cat sat on mat\n")
+    (folder / "long.txt").write_text("the cat sat on the mat\n")
+    command = ("bleu", "long.txt", "-i", "short.txt")
+    printed = scores(*command)
+    assert (printed["brevity_penalty"], printed["reference_length"]) == (0.8187, 6)  # exp(1 - 6/5)
+    lines = [line.split() for line in score(*command, "-f", "text").stdout.splitlines()]
+    assert ["brevity_penalty", "0.8187"] in lines and ["reference_length", "6"] in lines
+
+
 def test_sentence_level_bleu_has_effective_order_and_a_line_for_each_text():
     done = score("bleu", "ref.txt", "-i", "system.txt", "-sl", "-b", "-w", "3")
     expected = [sentence_bleu(s, [r]).score for s, r in zip(SYSTEM, REFERENCE, strict=True)]

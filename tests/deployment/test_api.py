@@ -1,5 +1,7 @@
 """The API as OpenAI's own client sees it, over loopback."""
 
+import re
+
 import openai
 import pytest
 from hypothesis import given, settings
@@ -45,6 +47,12 @@ def live(adapter):
 @pytest.fixture(scope="module")
 def client(live):
     return live.client()
+
+
+@pytest.fixture(scope="module")
+def short_prompts():
+    with serving(prompt_tokens=30) as running:
+        yield running
 
 
 def texts(chunks):
@@ -332,13 +340,42 @@ def test_a_model_without_a_chat_template_says_so():
 
 
 def test_long_answers_end_at_the_servers_limit():
-    with serving(max_tokens=20, prompt_tokens=30) as live:
+    with serving(max_tokens=20) as live:
         client = live.client()
         assert chat(client, "a", max_tokens=None).usage.completion_tokens == 20
         with pytest.raises(openai.BadRequestError, match="at most 20"):
             complete(client, max_tokens=21)
-        with pytest.raises(openai.BadRequestError, match="at most 30 tokens"):
-            complete(client, "a" * 31)
+
+
+@each_row(
+    ("path", "fields", "tokens"),
+    [
+        ("completions", {"prompt": "a" * 31}, "31"),
+        ("completions", {"prompt": [65] * 31}, "31"),
+        ("completions", {"prompt": ["a", "a" * 32]}, "32"),
+        ("completions", {"prompt": "a" * 31, "max_tokens": 2040}, "31"),
+        ("completions", {"prompt": "a b " * 31}, "at least 6[0-9]"),  # refused before it is encoded
+        ("chat/completions", {"messages": [{"role": "user", "content": "a" * 31}]}, "50"),
+    ],
+)
+def test_a_prompt_over_the_servers_limit_is_refused_with_its_size_and_the_limit(
+    short_prompts, path, fields, tokens
+):
+    status, answer = short_prompts.post(f"/v1/{path}", {"model": "tiny"} | fields)
+    error = answer["error"]
+    message = rf"the prompt has {tokens} tokens: this server takes prompts of at most 30 tokens"
+    assert status == 400 and re.fullmatch(message, error["message"])
+    field = "messages" if "messages" in fields else "prompt"
+    wanted = {"type": "invalid_request_error", "param": field, "code": "context_length_exceeded"}
+    assert error == wanted | {"message": error["message"]}
+
+
+def test_a_prompt_at_the_servers_limit_is_answered_if_its_answer_has_room(short_prompts):
+    client = short_prompts.client()
+    assert complete(client, "a" * 30, max_tokens=1).usage.prompt_tokens == 30
+    message = "has 30 tokens, and max_tokens is 2019: this server takes at most 2048 tokens of"
+    with pytest.raises(openai.BadRequestError, match=message):
+        complete(client, "a" * 30, max_tokens=2019)
 
 
 VALUES = st.recursive(

@@ -164,6 +164,19 @@ def test_a_model_without_a_chat_template_is_served_with_a_warning(tmp_path, monk
     assert "mine has no chat template" in caplog.text
 
 
+@each_row("option", ["--max-prompt-tokens", "--max-prompt"])
+def test_the_longest_prompt_reaches_the_server(option, monkeypatch):
+    def starts(self, sockets):
+        limits.append(self.service.limits.prompt_tokens)
+        sockets[0].close()
+
+    limits = []
+    monkeypatch.setattr("course_pkg.deployment.serve.Server.run", starts)
+    arguments = ["serve", "--model", "tiny", "--port", "0", "--cache-memory", "0.001"]
+    result = CliRunner().invoke(app, [*arguments, option, "30"])
+    assert result.exit_code == 0 and limits == [30], result.output
+
+
 def plain_model(folder):
     model, tokenizer = load("tiny")
     tokenizer.chat_template = None
