@@ -53,8 +53,7 @@ class WrongAnswer:
     """A wrong answer: it filters draws, recognizes a mistake, and must lose exactly its points.
 
     Attributes:
-        says: what the student is told, after “It looks as if …”; it takes the place of the property's
-            hint.
+        says: what the student is told after “It looks as if”, in place of the property's hint.
         loses: the properties that it loses.
         patch: pairs of the old text, whole words or lines that the model answer has exactly once,
             and the new one.
