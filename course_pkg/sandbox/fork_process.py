@@ -82,15 +82,24 @@ def serve(sock: socket.socket, target: Target) -> None:
         if not message:
             return
         request = json.loads(message)
+        server = os.getpid()
         child = os.fork()
-        if child == 0 and "server" in request:
+        if child == 0:
             sock.close()
-            run_server(received[0], *request["server"], forked=True)
-        elif child == 0:
+            end_with(server)
+            if "server" in request:
+                run_server(received[0], *request["server"], forked=True)
             _run_child(request, received, target)
         for descriptor in received:
             os.close(descriptor)
         sock.send(b"%d %d" % (request["number"], child))
+
+
+def end_with(parent: int) -> None:
+    """Have this process killed when its parent ends; end it now if the parent has ended already."""
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _run_child(request: dict[str, Any], received: list[int], target: Target) -> None:
@@ -98,7 +107,6 @@ def _run_child(request: dict[str, Any], received: list[int], target: Target) -> 
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         tempfile.tempdir = None  # the server's own folder does not exist inside
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         count = request["sandbox_descriptors"]
         sandbox, descriptors = received[:count], received[count:]
         try:
@@ -126,7 +134,6 @@ def run_server(descriptor: int, target: str, *preload: str, forked: bool = False
     Args:
         forked: whether another server forked this one, with which it shares its memory.
     """
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # The kernel collects the children, and theirs if their parent is killed: a process that nobody
     # collects would keep its namespace from ending.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -174,6 +181,7 @@ def main(arguments: list[str]) -> None:
     """The first server's process."""
     descriptor, target, *preload = arguments
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # its parent's end closes its socket too
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this
     run_server(int(descriptor), target, *preload)
 

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from course_pkg.sandbox import policy
+from course_pkg.sandbox.fork_process import end_with
 from course_pkg.sandbox.fork_server import MAX_MESSAGE, ForkServer, why_not_started
 from course_pkg.sandbox.namespaces import SandboxFailed
 from tests.sandbox.conftest import ENVIRONMENT, LIMITS, ROOT, TARGET, needs_sandbox
@@ -102,6 +103,17 @@ NOT_STARTED = [  # exit code, errors, and what is said
     (1, "PermissionError: [Errno 13] Permission denied: '/x'", "does not permit something"),
     (1, 'Traceback:\n  File "a.py"\n    x()\nValueError: 3', "ValueError: 3 (run `course d"),
 ]
+
+
+def test_a_process_that_was_forked_while_its_parent_ended_ends_too():
+    """Else it holds the server's socket, and who waits for an answer waits until the time limit."""
+    ends = []
+    for parent in (os.getpid(), 1):
+        if (child := os.fork()) == 0:
+            end_with(parent)
+            os._exit(0)
+        ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    assert ends == [0, 1]
 
 
 def test_every_reason_not_to_start_comes_with_what_to_do():
