@@ -35,7 +35,7 @@ def loaded(arguments, folder):
     ("arguments", "needed"),
     [
         (EVALUATION, "course_pkg.evaluation.task_run"),
-        (["chat", "--model", "tiny", "--max-tokens", "1"], "course_pkg.deployment.chat_session"),
+        (["chat", "--model", "tiny", "--max-tokens", "20"], "course_pkg.deployment.chat_session"),
         (["score", "--help"], "course_pkg.evaluation.metric_registry"),
     ],
 )
