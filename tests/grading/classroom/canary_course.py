@@ -24,6 +24,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
+from course_pkg.grading.classroom.gradebook.keys import grading_folder
 from course_pkg.grading.classroom.gradebook.record import file_stem
 from course_pkg.grading.classroom.release import program_path
 from course_pkg.grading.classroom.runs.sample_class import named
@@ -37,6 +38,7 @@ from .host import Watch
 COURSE = "llm-course"
 CLASSMATE = "zz-classmate"  # submits the solution; this name sorts last
 CORPUS_MARKS = [pytest.mark.slow, pytest.mark.timeout(3600), NEEDS_SANDBOX]
+SECRET = "5eed" * 16 + "\n"  # fixed: what fits one draw in a hundred fits always or never
 GOT = "GOT "  # an attack prints it before anything that it should not be able to get
 
 
@@ -75,6 +77,9 @@ class CanaryCourse:
         nb = classmate()
         nb.cells.append(nbformat.v4.new_markdown_cell(self.canaries["classmate"], id="note"))
         self.submit(CLASSMATE, nb)
+        secret = grading_folder(root) / "secret"
+        secret.write_text(SECRET)
+        secret.chmod(0o600)
         self._enrol()
 
     def _enrol(self) -> None:

@@ -10,7 +10,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-from course_pkg.grading.classroom.execution import local_executor
+from course_pkg.grading.classroom.execution import local_executor, sandbox_views
 from course_pkg.grading.classroom.execution.assignment import resolve
 from course_pkg.grading.classroom.execution.runner_output import RunLimits
 from course_pkg.grading.classroom.execution.sandbox_views import DEBUGGER, NOTEBOOKS, QUIET_DEBUGGER
@@ -69,3 +69,17 @@ def test_a_model_that_the_first_run_prepares_is_in_its_sandboxes(tmp_path, monke
     with local_executor.LocalExecutor(resolve("lora-script"), course, RunLimits(), 1, 0) as here:
         for view in (here._student_view, here._checker_view):
             assert cache / "smollm2-135m" in view.readable
+
+
+def test_bytecode_without_a_source_is_hidden_as_an_upgrade_leaves_it(tmp_path, monkeypatch):
+    for module in ("kept/here", "gone/there", "half/one", "half/two"):
+        folder, name = module.split("/")
+        cache = tmp_path / folder / "__pycache__"
+        cache.mkdir(parents=True, exist_ok=True)
+        (cache / f"{name}.cpython-311.pyc").touch()
+        if name in ("here", "one"):
+            (tmp_path / folder / f"{name}.py").touch()
+    monkeypatch.setattr(sandbox_views, "PACKAGE", tmp_path)
+    hidden = sandbox_views.student_view(resolve("lora-math"), tmp_path / "course", 1).hidden
+    stale = {path.parent.name for path in hidden if path.name == "__pycache__"}
+    assert stale == {"gone", "half"}

@@ -20,13 +20,27 @@ MODELS = (
     "course_pkg.lm.load",
     "course_pkg.lm.tiny",
 )
-NOTEBOOKS = ("IPython", "ipykernel.kernelapp", "nbclient", "matplotlib_inline.backend_inline")
-# A kernel imports these only when it starts, such as the debugger that ipykernel always loads.
-NOTEBOOKS += ("ipykernel.debugger", "IPython.core.debugger", "IPython.core.completerlib")
-NOTEBOOKS += ("IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic")
-NOTEBOOKS += ("tornado.platform.asyncio", "psutil", "faulthandler", "encodings.cp437")
-NOTEBOOKS += ("encodings.unicode_escape", "encodings.latin_1", "encodings.idna")
-NOTEBOOKS += ("course_pkg.grading.check",)
+NOTEBOOKS = (
+    "IPython",
+    "ipykernel.kernelapp",
+    "nbclient",
+    "matplotlib_inline.backend_inline",
+    # A kernel imports these only when it starts, such as the debugger that ipykernel always loads.
+    "ipykernel.debugger",
+    "IPython.core.debugger",
+    "IPython.core.completerlib",
+    "IPython.core.logger",
+    "IPython.core.oinspect",
+    "IPython.extensions.storemagic",
+    "tornado.platform.asyncio",
+    "psutil",
+    "faulthandler",
+    "encodings.cp437",
+    "encodings.unicode_escape",
+    "encodings.latin_1",
+    "encodings.idna",
+    "course_pkg.grading.check",
+)
 DEBUGGER = {"PYDEVD_USE_FRAME_EVAL": "NO"}  # what importing the debugger adds to the environment
 QUIET_DEBUGGER = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}  # or its import warns on stderr
 
@@ -51,10 +65,29 @@ def student_view(assignment: ClassAssignment, course: Path, disk_bytes: int) -> 
     masked = assignment.checks.masked if assignment.checks else ()
     return View(
         policy.python_folders() + models + assignment.student_files,
-        hidden=(course.resolve(), PACKAGE.parent, registry.ASSIGNMENTS, *policy.unused_packages()),
+        hidden=(
+            course.resolve(),
+            PACKAGE.parent,
+            registry.ASSIGNMENTS,
+            *stale_bytecode(PACKAGE),
+            *policy.unused_packages(),
+        ),
         masks=policy.module_masks(masked, MASKED),
         writable=dict.fromkeys(("/home/student", "/tmp", "/dev/shm"), disk_bytes),
     )
+
+
+def stale_bytecode(package: Path) -> list[Path]:
+    """The `__pycache__` folders with a module that has no source any more.
+
+    An upgrade leaves them behind, and no mask or hidden folder would cover the answers in them.
+    """
+    return [
+        folder
+        for folder in sorted(package.rglob("__pycache__"))
+        if not {file.name.partition(".")[0] for file in folder.glob("*.pyc")}
+        <= {file.stem for file in folder.parent.glob("*.py")}
+    ]
 
 
 def checker_view(assignment: ClassAssignment, course: Path) -> View:
