@@ -72,8 +72,9 @@ class Package(SphinxDirective):
 
 def outdated(app: Sphinx, env: Any, added: Any, changed: Any, removed: Any) -> list[str]:
     """Pages that were read when a package had other modules, or they other pages."""
-    pages_by_module.cache_clear()
     root = Path(app.srcdir)
+    pages_by_module.cache_clear()
+    pages_by_module(root)  # here, so that the processes that read pages have it
     return [
         page
         for page, data in env.metadata.items()

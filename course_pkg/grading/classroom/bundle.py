@@ -16,10 +16,29 @@ from pathlib import Path, PurePosixPath
 from course_pkg.common.files import atomic_file
 from course_pkg.grading.classroom.release import ReleaseError, problems, require_course
 
-SHOWN = {"book", "benchmarks", "course_pkg", "exercises", "tools", "_config.yml", "_toc.yml"}
-SHOWN |= {".gitattributes", ".gitignore", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md"}
-SHOWN |= {"LICENSE", "LICENSE-prose", "Makefile", "README.md", "pyproject.toml"}
-SHOWN |= {"requirements-gpu.txt", "requirements.txt"}
+SHOWN = frozenset(
+    {
+        ".gitattributes",
+        ".gitignore",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "LICENSE-prose",
+        "Makefile",
+        "README.md",
+        "_config.yml",
+        "_toc.yml",
+        "benchmarks",
+        "book",
+        "course_pkg",
+        "exercises",
+        "pyproject.toml",
+        "requirements-gpu.txt",
+        "requirements.txt",
+        "tools",
+    }
+)
 BUILT = {"__pycache__", ".ipynb_checkpoints", ".DS_Store"}
 SUFFIXES = (".tar.gz", ".tgz", ".zip")
 CONFIG = "nbgrader_config.py"

@@ -37,8 +37,18 @@ NOTES_PER_MACHINE = 10  # notes about one machine in a run
 NOTES_AT_ONCE = 20  # notes without a pause
 NOTE_EVERY_S = 5.0  # after them, one note each time these seconds have passed
 MODULE = "course_pkg.grading.classroom.cluster.gateway"
-ETC = ("hosts", "nsswitch.conf", "host.conf", "gai.conf", "passwd", "group", "dask")
-ETC += ("ld.so.cache", "localtime", "ssl/openssl.cnf")
+ETC = (
+    "hosts",
+    "nsswitch.conf",
+    "host.conf",
+    "gai.conf",
+    "passwd",
+    "group",
+    "dask",
+    "ld.so.cache",
+    "localtime",
+    "ssl/openssl.cnf",
+)
 UID = 0x6FFF_FFFF  # owns nothing: no account, container or sandbox has this id
 DISK = 64 * 2**20  # bytes that it may write, and of a file, such as standard error
 MEMORY = 8 * 2**30  # bytes of address space: a reply can't fill the machine
@@ -60,8 +70,14 @@ class FrameKind(bytes, Enum):
     ALIVE = b"h"  # the gateway still runs
 
 
-MOST_BODY = dict.fromkeys((FrameKind.NO_GPU, FrameKind.NOTE, FrameKind.LOST), MAX_NOTE)  # bytes
-MOST_BODY |= dict.fromkeys((FrameKind.GIVEN_UP, FrameKind.ROOM, FrameKind.ALIVE), 0)
+MOST_BODY = {
+    FrameKind.NO_GPU: MAX_NOTE,
+    FrameKind.NOTE: MAX_NOTE,
+    FrameKind.LOST: MAX_NOTE,
+    FrameKind.GIVEN_UP: 0,
+    FrameKind.ROOM: 0,
+    FrameKind.ALIVE: 0,
+}  # bytes, by kind
 
 
 class Frame(NamedTuple):

@@ -53,8 +53,14 @@ def resolve(name: str) -> ClassAssignment:
     """The assignment of that name; without checks of that name, it is a plain one."""
     if name not in registry.assignments():
         return ClassAssignment(name)
-    checks = registry.load(name)
     files = registry.assignment_files(name)
-    parts = (checks, registry.folder(name), files, checks_hash(checks, files))
-    student = (registry.student_files(name), registry.module_name(name, "student"))
-    return ClassAssignment(name, *parts, *student)
+    checks = registry.load(name)
+    return ClassAssignment(
+        name,
+        checks,
+        folder=registry.folder(name),
+        files=files,
+        hash=checks_hash(checks, files),
+        student_files=registry.student_files(name),
+        student_module=registry.module_name(name, "student"),
+    )

@@ -20,9 +20,28 @@ from course_pkg.grading.classroom.submissions.names import inert
 from course_pkg.grading.questions.display import one_line
 from course_pkg.grading.questions.question_record import notes
 
-CSV_COLUMNS = ("student", "first_name", "last_name", "assignment", "state", "automatic", "by_hand")
-CSV_COLUMNS += ("late_penalty", "score", "max_score", "to_mark", "submitted", "late_hours")
-CSV_COLUMNS += ("reason", "start_s", "run_s", "write_s", "limits", "sandbox", "gpu")
+CSV_COLUMNS = (
+    "student",
+    "first_name",
+    "last_name",
+    "assignment",
+    "state",
+    "automatic",
+    "by_hand",
+    "late_penalty",
+    "score",
+    "max_score",
+    "to_mark",
+    "submitted",
+    "late_hours",
+    "reason",
+    "start_s",
+    "run_s",
+    "write_s",
+    "limits",
+    "sandbox",
+    "gpu",
+)
 TABLE_COLUMNS = {  # of index.html, and whether each holds numbers ("n")
     "student": "",
     "score": "n",
@@ -88,9 +107,14 @@ def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
     )
     writer.writeheader()
     for row in rows:
-        texts = {name: getattr(row, name) for name in ("student", "state", "reason")}
-        texts |= {name: getattr(row.person, name) for name in ("first_name", "last_name")}
-        texts["assignment"] = assignment
+        texts = {
+            "student": row.student,
+            "first_name": row.person.first_name,
+            "last_name": row.person.last_name,
+            "assignment": assignment,
+            "state": row.state,
+            "reason": row.reason,
+        }
         numbers = {}
         if row.score is not None and row.points:
             for name in ("automatic", "by_hand", "late_penalty", "score", "max_score", "to_mark"):

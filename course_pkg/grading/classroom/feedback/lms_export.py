@@ -31,9 +31,18 @@ from course_pkg.grading.classroom.submissions.roster import (
 )
 from course_pkg.grading.questions.display import one_line
 
-MOODLE = ("Identifier", "Full name", "Email address", "Status", "Grade", "Maximum Grade")
-MOODLE += ("Grade can be changed", "Last modified (submission)", "Last modified (grade)")
-MOODLE += ("Feedback comments",)
+MOODLE = (
+    "Identifier",
+    "Full name",
+    "Email address",
+    "Status",
+    "Grade",
+    "Maximum Grade",
+    "Grade can be changed",
+    "Last modified (submission)",
+    "Last modified (grade)",
+    "Feedback comments",
+)
 CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 COMMENTS = "Feedback comments"  # the teacher's own, which go back to Moodle as they are
 NAMES = {*CANVAS, "LastName", "FirstName", "Integration ID", "Root Account"}

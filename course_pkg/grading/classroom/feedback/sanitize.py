@@ -26,10 +26,45 @@ MAX_FORMULAS = 50
 MAX_IMAGE = 2_000_000  # bytes
 MAX_SIDE = 10_000
 MAX_PIXELS = 20_000_000
-TAGS = {"b", "code", "em", "i", "s", "small", "span", "strong", "sub", "sup", "u"}
-TAGS |= {"blockquote", "br", "div", "hr", "p", "pre", *(f"h{level}" for level in range(1, 7))}
-TAGS |= {"dd", "dl", "dt", "li", "ol", "ul"}
-TAGS |= {"caption", "table", "tbody", "td", "tfoot", "th", "thead", "tr"}
+TAGS = {
+    "b",
+    "blockquote",
+    "br",
+    "caption",
+    "code",
+    "dd",
+    "div",
+    "dl",
+    "dt",
+    "em",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "i",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "s",
+    "small",
+    "span",
+    "strong",
+    "sub",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "tfoot",
+    "th",
+    "thead",
+    "tr",
+    "u",
+    "ul",
+}
 _COLOR = r"#[0-9a-f]{3,8}|[a-z]+|(?:rgb|hsl)a?\([0-9., %/]{5,60}\)"
 STYLES = {  # each property with the values that it may have
     "background-color": _COLOR,

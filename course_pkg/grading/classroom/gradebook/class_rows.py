@@ -92,9 +92,15 @@ def score_statistics(
         for q in record.questions:
             earned.setdefault(q.question, []).append(q.earned / q.points if q.points else 0.0)
     shares = tuple(Share(name, worth[name], statistics.fmean(e)) for name, e in earned.items())
-    most = max(known.get(record.student, record).max_score for record in counted)
-    middle = (statistics.fmean(scores), statistics.median(scores))
-    return Statistics(tuple(scores), *middle, quartiles[0], quartiles[2], most, shares)
+    return Statistics(
+        tuple(scores),
+        statistics.fmean(scores),
+        statistics.median(scores),
+        quartiles[0],
+        quartiles[2],
+        max(known.get(record.student, record).max_score for record in counted),
+        shares,
+    )
 
 
 @dataclass(frozen=True)

@@ -215,8 +215,12 @@ def _is_full_disk(error: BaseException | None) -> bool:
 
 def save_person(book: "Gradebook", person: Person) -> None:
     """Add a student, or update what the roster knows; what it does not know stays."""
-    fields = {name: getattr(person, name) for name in ("first_name", "last_name", "email")}
-    fields["lms_user_id"] = person.lms_id
+    fields = {
+        "first_name": person.first_name,
+        "last_name": person.last_name,
+        "email": person.email,
+        "lms_user_id": person.lms_id,
+    }
     known = {name: text[:128] for name, text in fields.items() if text}
     book.update_or_create_student(person.id, **known)
 

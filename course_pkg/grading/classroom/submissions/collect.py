@@ -250,13 +250,24 @@ def _submissions(
             wrong = _alike(name, same)
             student = name if student in taken else student
         when = person.submitted_at if person else None
-        details = {"person": person, "trusted": when is not None}
+        trusted = when is not None
         if when is None and layout in ("nbgrader", "flat") and not wrong:
             (file, at), *_ = one.places
             when = tree.modified(at if file else (*at, f"{assignment}.ipynb"))
         people = team or ([person] if person else [])
-        details["called"] = tuple(text for p in people for text in p.called if text != student)
-        yield Submission(student, layout, tree, one, assignment, wrong, when, **details)
+        called = tuple(text for p in people for text in p.called if text != student)
+        yield Submission(
+            student,
+            layout,
+            tree,
+            one,
+            assignment,
+            wrong,
+            when,
+            trusted=trusted,
+            person=person,
+            called=called,
+        )
 
 
 def _has(roster: Roster | None, name: str) -> bool:

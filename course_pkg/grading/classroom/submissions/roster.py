@@ -269,9 +269,10 @@ def _moodle(row: dict[str, str]) -> Person:
 def _canvas(row: dict[str, str]) -> Person:
     last, _, first = _first(row, "Student").partition(",")
     login = _first(row, "SIS Login ID", "SIS User ID", "ID")
-    names = (_first(row, "FirstName") or first, _first(row, "LastName") or last)
+    first = _first(row, "FirstName") or first
+    last = _first(row, "LastName") or last
     email = login if "@" in login else ""
-    return _person(_lower(login), *names, email, _first(row, "ID"))
+    return _person(_lower(login), first, last, email, _first(row, "ID"))
 
 
 def _lower(name: str) -> str:
