@@ -154,9 +154,9 @@ class PreparedReferences:
     def score(self, hypotheses: Sequence[str], **smoothing) -> BleuScore:
         """Compute BLEU of one system. Keywords: smoothing, smooth_value, effective_order."""
         summed = [sum(column) for column in zip(*self.counts(hypotheses), strict=True)]
-        return replace(
-            self.score_of_counts(summed, **smoothing), signature=self._signature(**smoothing)
-        )
+        result = self.score_of_counts(summed, **smoothing)
+        settings = self.settings(**smoothing).items()
+        return replace(result, signature="|".join(f"{name}:{text}" for name, text in settings))
 
     def score_of_counts(self, counts: Sequence[int], **smoothing) -> BleuScore:
         c, r, *orders = counts
@@ -174,16 +174,16 @@ class PreparedReferences:
             rows, lambda summed: self.score_of_counts(summed.tolist(), **smoothing).score
         )
 
-    def _signature(
+    def settings(
         self,
         smoothing: str = "exp",
         smooth_value: float | None = None,
         effective_order: bool = False,
-    ) -> str:
-        """Write the settings without which two scores can't be compared, as sacrebleu does."""
+    ) -> dict[str, str]:
+        """What one must know to compare two scores, by sacrebleu's names and in its order."""
         numbers = {len(lengths) for lengths in self._lengths}
         value = SMOOTH_VALUES[smoothing] if smooth_value is None else smooth_value
-        fields = {
+        settings = {
             "nrefs": str(numbers.pop()) if len(numbers) == 1 else "var",
             "case": "lc" if self.lowercase else "mixed",
             "eff": "yes" if effective_order else "no",
@@ -191,9 +191,8 @@ class PreparedReferences:
             "smooth": smoothing if smoothing in ("none", "exp") else f"{smoothing}[{value:.2f}]",
         }
         if self.max_order != 4:  # sacrebleu does not show it
-            fields["order"] = str(self.max_order)
-        fields["version"] = f"course_pkg {__version__}"
-        return "|".join(f"{name}:{text}" for name, text in fields.items())
+            settings["order"] = str(self.max_order)
+        return settings | {"version": f"course_pkg {__version__}"}
 
     def _tokens(self, name: str, text: str) -> list[str]:
         text = require_string(text, f"{name}: a text")
@@ -207,21 +206,32 @@ def corpus_bleu(
     tokenize: str = "13a",
     lowercase: bool = False,
     max_order: int = 4,
-    **smoothing,
+    smoothing: str = "exp",
+    smooth_value: float | None = None,
+    effective_order: bool = False,
 ) -> BleuScore:
     """Compute BLEU of a system's texts; it equals sacrebleu's score / 100 with the same options.
 
-    references: a list for each hypothesis. tokenize: see `tokenizers.tokenize`. smoothing: keywords
-    smoothing, smooth_value, effective_order of `bleu_from_counts`.
+    Args:
+        references: a list for each hypothesis.
+        tokenize: see `tokenizers.tokenize`.
+        smoothing, smooth_value, effective_order: see `bleu_from_counts`.
 
-    >>> result = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
-    >>> result.matches, result.totals, result.brevity_penalty
-    ((5, 3, 1, 0), (7, 6, 5, 4), 1.0)
+    Example:
+
+        >>> result = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
+        >>> result.matches, result.totals, result.brevity_penalty
+        ((5, 3, 1, 0), (7, 6, 5, 4), 1.0)
     """
     prepared = PreparedReferences(
         references, tokenize=tokenize, lowercase=lowercase, max_order=max_order
     )
-    return prepared.score(hypotheses, **smoothing)
+    return prepared.score(
+        hypotheses,
+        smoothing=smoothing,
+        smooth_value=smooth_value,
+        effective_order=effective_order,
+    )
 
 
 def sentence_bleu(
@@ -294,8 +304,8 @@ def _score(
     prepared = PreparedReferences(texts.references, tokenize=tokenize, lowercase=lowercase)
     smoothing = {"smoothing": smooth_method, "smooth_value": smooth_value}
     of_corpus = {**smoothing, "effective_order": effective_order}
-    result = prepared.score(texts.hypotheses, **of_corpus)
     counts = prepared.statistics(texts.hypotheses, **of_corpus)
+    result = prepared.score_of_counts(counts.rows.sum(0).tolist(), **of_corpus)
     of_texts = [
         prepared.score_of_counts(row, **smoothing, effective_order=True)
         for row in counts.rows.tolist()
@@ -303,7 +313,7 @@ def _score(
     percent = {f"precision_{n}": 100 * p for n, p in enumerate(result.precisions, start=1)}
     return SystemScores(
         {"bleu": [100 * text.score for text in of_texts]},
-        dict(setting.split(":", 1) for setting in result.signature.split("|")),
+        prepared.settings(**of_corpus),
         corpus={
             "bleu": 100 * result.score,
             **percent,
